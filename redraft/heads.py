@@ -1,0 +1,68 @@
+"""Heads: what the network's raw numbers mean. Row-wise, so that a prediction can be asked at some positions only."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from redraft.processes.base import Process
+
+
+class Head(ABC):
+    """raw logits → log-weights of the clean token, whose softmax is x̂."""
+
+    @abstractmethod
+    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        """(N, V) raw, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalised."""
+
+    def hidden(self, h: Tensor) -> Tensor:
+        """(B, L, D) hidden states → those that predict each position."""
+        return h
+
+
+@dataclass(frozen=True)
+class Softmax(Head):
+    """x̂ = softmax(raw): nothing is known beforehand (uniform noise)."""
+
+    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        return raw.float()
+
+
+@dataclass(frozen=True)
+class Subs(Head):
+    """MDLM's substitution: the clean token is never the mask, and a visible token is itself.
+
+    Either half can be switched off, as in the paper's ablation.
+    """
+
+    zero_mask: bool = True
+    carry_over: bool = True
+
+    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        mask, raw = process.vocab.masked, raw.float()
+        if self.zero_mask:
+            raw = raw.index_fill(-1, torch.tensor([mask], device=raw.device), -torch.inf)
+        seen = z != mask
+        if self.carry_over and bool(seen.any()):
+            itself = torch.full_like(raw, -torch.inf).scatter(-1, z[:, None], 0.0)
+            raw = torch.where(seen[:, None], itself, raw)
+        return raw
+
+
+@dataclass(frozen=True)
+class Shift(Head):
+    """The state at position i − 1 predicts token i: networks that began as autoregressive ones (Dream, DiffuLLaMA).
+
+    Nothing stands before position 0; it predicts itself, as in those models, and should be given (a BOS).
+    """
+
+    head: Head = Subs()
+
+    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        return self.head.weights(raw, z, t, process)
+
+    def hidden(self, h: Tensor) -> Tensor:
+        return torch.cat([h[:, :1], h[:, :-1]], 1)

@@ -1,0 +1,313 @@
+"""One transformer for every method: GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from redraft.networks.attention import (
+    BlockCausal,
+    Causal,
+    Full,
+    KeyValue,
+    KeyValues,
+    Pattern,
+    Rotary,
+    attend,
+    join_pads,
+    visible,
+)
+from redraft.ops import dropout
+from redraft.types import Context
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """All a network is. The defaults are a modern small model; comments name what other layouts need."""
+
+    vocab: int
+    width: int = 384
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int | None = None  # fewer than heads: grouped queries (Llama, Qwen)
+    head_dim: int | None = None  # None: width / heads
+    hidden: int | None = None  # None: 4 × width, or 8/3 × width when gated
+    pattern: Pattern = field(default_factory=Full)
+    norm: Literal["rms", "layer"] = "rms"  # DiT, GPT-2: layer
+    norm_eps: float = 1e-5
+    norm_bias: bool = False  # GPT-2: True
+    gated: bool = True  # SwiGLU; False: GELU (tanh), as DiT and GPT-2
+    qkv_bias: bool = False  # Qwen2, GPT-2: True
+    out_bias: bool = False  # GPT-2: True
+    mlp_bias: bool = False  # DiT, GPT-2: True
+    qk_norm: bool = False  # Qwen3: True
+    rotary: float | None = 10_000.0  # base; None: learned positions
+    positions: int | None = None  # number of learned positions (GPT-2)
+    time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
+    tied: bool = False  # the output layer is the embedding
+    head_bias: bool = False  # DiT: True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.head_dim is None and self.width % self.heads:
+            raise ValueError(f"width={self.width} does not split into {self.heads} heads; set head_dim, or change one")
+        if self.heads % self.groups:
+            raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
+        if (self.rotary is None) == (self.positions is None):
+            raise ValueError("give either rotary=base or positions=how many, not both and not neither")
+
+    @property
+    def groups(self) -> int:
+        return self.kv_heads or self.heads
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.width // self.heads
+
+    @property
+    def hidden_width(self) -> int:
+        return self.hidden or (round(self.width * 8 / 3 / 32) * 32 if self.gated else 4 * self.width)
+
+
+class Norm(nn.Module):
+    """RMSNorm or LayerNorm in fp32; `modulate` = (shift, scale) from the time."""
+
+    def __init__(self, config: TransformerConfig, width: int) -> None:
+        super().__init__()
+        self.center, self.eps = config.norm == "layer", config.norm_eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if config.norm_bias else None
+
+    def forward(self, h: Tensor, modulate: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        h = h.float()
+        if self.center:
+            h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
+        else:
+            h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
+        return h if modulate is None else h * (1 + modulate[1]) + modulate[0]
+
+
+class Attention(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config, d = config, config.head_width
+        self.qkv = nn.Linear(config.width, (config.heads + 2 * config.groups) * d, bias=config.qkv_bias)
+        self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
+        self.q_norm = Norm(config, d) if config.qk_norm else None
+        self.k_norm = Norm(config, d) if config.qk_norm else None
+
+    def forward(
+        self, h: Tensor, rotary: Rotary | None, mask: Tensor | None, past: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        """(B, L, D) → the same, and this layer's keys and values of h, each (B, Hkv, L, d)."""
+        c, (B, L, _) = self.config, h.shape
+        heads = self.qkv(h).view(B, L, c.heads + 2 * c.groups, c.head_width).transpose(1, 2)
+        q, k, v = heads.split([c.heads, c.groups, c.groups], dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        if rotary is not None:
+            q, k = rotary(q), rotary(k)
+        new = (k, v)
+        if past is not None:
+            k, v = (torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
+        mixed = attend(q, k, v, mask).transpose(1, 2).reshape(B, L, -1)
+        return self.out(mixed), new
+
+
+class MLP(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.gated, hidden = config.gated, config.hidden_width
+        self.up = nn.Linear(config.width, hidden * (2 if config.gated else 1), bias=config.mlp_bias)
+        self.down = nn.Linear(hidden, config.width, bias=config.mlp_bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = self.up(h)
+        if not self.gated:
+            return self.down(F.gelu(h, approximate="tanh"))
+        gate, up = h.chunk(2, -1)
+        return self.down(F.silu(gate) * up)
+
+
+class Block(nn.Module):
+    """h += gate·attention(norm(h)), then h += gate·mlp(norm(h)); shift, scale and gate come from the time, if seen."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.norm1, self.norm2 = Norm(config, config.width), Norm(config, config.width)
+        self.attention, self.mlp = Attention(config), MLP(config)
+        self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
+
+    def forward(
+        self, h: Tensor, time: TimeOf | None, rotary: Rotary | None, mask: Tensor | None, past: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        if self.modulation is None or time is None:
+            mixed, new = self.attention(self.norm1(h), rotary, mask, past)
+            h = h + dropout(mixed, self.dropout, self.training)
+            return h + dropout(self.mlp(self.norm2(h)), self.dropout, self.training), new
+        shift1, scale1, gate1, shift2, scale2, gate2 = time(self.modulation).chunk(6, -1)
+        mixed, new = self.attention(self.norm1(h, (shift1, scale1)), rotary, mask, past)
+        h = h + gate1 * dropout(mixed, self.dropout, self.training)
+        return h + gate2 * dropout(self.mlp(self.norm2(h, (shift2, scale2))), self.dropout, self.training), new
+
+
+@dataclass(frozen=True)
+class TimeOf:
+    """The embedded times of a batch: few distinct ones (K, C), and which of them each token has.
+
+    adaLN on a time per token would cost a matrix product per token; distinct times are few (blocks, prompts).
+    """
+
+    embedded: Tensor  # (K, C)
+    which: Tensor  # (B, 1) or (B, L) index into K
+
+    def __call__(self, layer: nn.Linear) -> Tensor:
+        """(B, 1 or L, features of the layer)"""
+        return layer(self.embedded)[self.which]
+
+
+class TimeEmbedding(nn.Module):
+    """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT."""
+
+    def __init__(self, width: int, waves: int = 256) -> None:
+        super().__init__()
+        self.waves = waves
+        self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, level: Tensor) -> TimeOf:
+        distinct, which = level.float().unique(return_inverse=True)
+        half = self.waves // 2
+        frequency = torch.exp(-math.log(10_000) * torch.arange(half, device=level.device, dtype=torch.float32) / half)
+        angle = distinct[:, None] * frequency
+        return TimeOf(F.silu(self.mlp(torch.cat([angle.cos(), angle.sin()], -1))), which)
+
+
+class Transformer(nn.Module):
+    """(B, L) ids, the noise level and a context → (B, L, D) hidden states; `logits` is the output layer."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.recompute = False  # gradient checkpointing: set by the training loop
+        self.embedding = nn.Embedding(config.vocab, config.width)
+        self.position = nn.Embedding(config.positions, config.width) if config.positions else None
+        self.time = TimeEmbedding(config.time) if config.time else None
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = Norm(config, config.width)
+        self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
+        self.output = None if config.tied else nn.Linear(config.width, config.vocab, bias=config.head_bias)
+        self.initialise()
+
+    def forward(self, tokens: Tensor, level: Tensor | None = None, context: Context = Context()) -> Tensor:
+        """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
+
+        With a cache the tokens stand right after those it holds.
+        """
+        pattern, past = self.config.pattern, _past(context)
+        if isinstance(pattern, Causal):
+            return self._causal(tokens, context, pattern)
+        if isinstance(pattern, BlockCausal) and context.clean is not None:
+            return self._two_streams(tokens, level, context, pattern)
+        return self._run(tokens, level, context.pad, past)[0]
+
+    @torch.no_grad()
+    def absorb(self, tokens: Tensor, context: Context = Context()) -> KeyValues:
+        """Finished tokens enter the cache; of a causal network also what it says about the next one."""
+        past, pad = _past(context) or KeyValues.empty(self.config.layers), context.pad
+        causal = self.config.pattern if isinstance(self.config.pattern, Causal) else None
+        if causal is not None and past.length == 0:
+            tokens = F.pad(tokens, (1, 0), value=causal.start)
+            pad = None if pad is None else F.pad(pad, (1, 0))
+        if tokens.shape[1] == 0:
+            return past
+        level = torch.zeros(tokens.shape[0], 1, device=tokens.device)
+        h, new = self._run(tokens, level, pad, past)
+        return past.append(new, pad, None if causal is None else h[:, -1:])
+
+    def logits(self, h: Tensor) -> Tensor:
+        """(…, D) → (…, V)"""
+        return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
+
+    def _causal(self, tokens: Tensor, context: Context, pattern: Causal) -> Tensor:
+        """Hidden states that predict each token from those before it: slot i holds token i − 1."""
+        past, pad = _past(context), context.pad
+        if past is not None and past.ahead is not None:
+            if tokens.shape[1] == 1:
+                return past.ahead
+            later = self._run(tokens[:, :-1], None, None if pad is None else pad[:, :-1], past)[0]
+            return torch.cat([past.ahead.to(later.dtype), later], 1)
+        stream = tokens if context.clean is None else context.clean
+        slots = F.pad(stream[:, :-1], (1, 0), value=pattern.start)
+        return self._run(slots, None, None if pad is None else F.pad(pad[:, :-1], (1, 0)), None)[0]
+
+    def _two_streams(self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal) -> Tensor:
+        """Block diffusion trained in one pass: [noisy; clean], both at positions 0..L−1; the noisy half is read."""
+        assert context.clean is not None
+        L, pad = tokens.shape[1], context.pad
+        pos = torch.arange(L, device=tokens.device)
+        if level is not None:
+            level = torch.cat([level.expand_as(tokens), torch.zeros_like(tokens, dtype=level.dtype)], 1)
+        mask = visible(pattern.streams(pos), None if pad is None else torch.cat([pad, pad], 1), 2 * L)
+        both = torch.cat([tokens, context.clean], 1)
+        return self._layers(both, level, pos.repeat(2), mask, None)[0][:, :L]
+
+    def _run(
+        self, tokens: Tensor, level: Tensor | None, pad: Tensor | None, past: KeyValues | None
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """One stream, right after what the cache holds."""
+        L, before = tokens.shape[1], past.length if past else 0
+        key = torch.arange(before + L, device=tokens.device)
+        pad = join_pads(past.pad if past else None, before, pad, L, tokens)
+        mask = visible(self.config.pattern.allowed(key[before:], key), pad, L)
+        return self._layers(tokens, level, key[before:], mask, past)
+
+    def _layers(
+        self, tokens: Tensor, level: Tensor | None, pos: Tensor, mask: Tensor | None, past: KeyValues | None
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """The trunk: normed hidden states (B, L, D), and each layer's keys and values."""
+        c, h = self.config, self.embedding(tokens)
+        if self.position is not None:
+            h = h + self.position(pos)
+        h = dropout(h, c.dropout, self.training)
+        rotary = None if c.rotary is None else Rotary.of(pos, c.head_width, c.rotary)
+        time = None if self.time is None else self.time(_level(level, tokens))
+        kept = []
+        for i, block in enumerate(self.blocks):
+            args = (h, time, rotary, mask, past.layer(i) if past else None)
+            h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
+            kept.append(new)
+        if self.modulation is None or time is None:
+            return self.norm(h), kept
+        shift, scale = time(self.modulation).chunk(2, -1)
+        return self.norm(h, (shift, scale)), kept
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Fan-in scaled matrices; what writes into the residual starts smaller, modulation and output at zero."""
+        for name, p in self.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                p.fill_(1)
+            elif name.endswith("bias") or "modulation" in name or name.startswith("output"):
+                p.zero_()
+            elif name.startswith(("embedding", "position")):
+                p.normal_(0, 0.02)
+            else:
+                residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
+                p.normal_(0, (p.shape[1] * (2 * self.config.layers if residual else 1)) ** -0.5)
+
+
+def _past(context: Context) -> KeyValues | None:
+    return context.cache if isinstance(context.cache, KeyValues) else None
+
+
+def _level(level: Tensor | None, tokens: Tensor) -> Tensor:
+    if level is None:
+        raise ValueError("this network sees time (adaLN): give it a noise level of shape (B, 1) or (B, L)")
+    return level

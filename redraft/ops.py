@@ -1,0 +1,116 @@
+"""The only home of randomness and delicate numerics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15, the golden ratio in 64 bits
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """The widest float of a device: float64, except where there is none."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _wrap(n: int) -> int:
+    """Any Python integer into int64, as tensors do by themselves."""
+    return (n + 2**63) % 2**64 - 2**63
+
+
+def _shift(h: Tensor, bits: int) -> Tensor:
+    """Logical right shift: int64 has only the arithmetic one."""
+    return (h >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _hash(h: Tensor) -> Tensor:
+    """The finaliser of splitmix64: a bijection of int64 that looks random (Steele et al. 2014)."""
+    h = (h ^ _shift(h, 30)) * _MIX1
+    h = (h ^ _shift(h, 27)) * _MIX2
+    return h ^ _shift(h, 31)
+
+
+@dataclass(frozen=True)
+class Rng:
+    """Pure, counter-based random numbers with one key per row.
+
+    A row's numbers depend on its key alone, so its text does not depend on the batch it sits in. Nothing is used up:
+    the same call gives the same numbers; `fold` the step in to get new ones.
+    """
+
+    key: Tensor  # (B,) int64
+    skipped: int = 0
+
+    def fold(self, n: int | Tensor) -> Rng:
+        """New keys from n: one number for all rows, or (B,) one for each."""
+        step = _wrap((n + 1) * _GAMMA) if isinstance(n, int) else (n + 1) * _GAMMA
+        return replace(self, key=_hash(self.key * _MIX2 + step))
+
+    def split(self, n: int) -> tuple[Rng, ...]:
+        """n independent generators."""
+        return tuple(self.fold(-2 - i) for i in range(n))
+
+    def skip(self, n: int) -> Rng:
+        """The numbers from the n-th on: a window at column n draws what the whole row would draw there."""
+        return replace(self, skipped=self.skipped + n)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """(B, *shape) in the open interval (0, 1), float64 with 53 bits."""
+        count, first = torch.Size(shape).numel(), self.skipped + 1
+        counter = torch.arange(first, first + count, device=self.key.device) * _GAMMA
+        bits = _shift(_hash(self.key[:, None] + counter), 11)  # (B, count), 53 bits
+        return ((bits.to(wide(bits.device)) + 0.5) * 2.0**-53).view(-1, *shape)
+
+    def once(self) -> Tensor:
+        """(B, 1) one number per row, wherever its window is."""
+        return replace(self, skipped=0).uniform(1)
+
+    def normal(self, *shape: int) -> Tensor:
+        """(B, *shape) standard normal, by Box–Muller."""
+        radius, angle = (half.uniform(*shape) for half in self.split(2))
+        return (-2 * radius.log()).sqrt() * (2 * torch.pi * angle).cos()
+
+
+def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -> Rng:
+    """Keys for rows 0, 1, … or for the given sample numbers: row i of a seed is the same whatever the other rows."""
+    numbers = torch.arange(rows, device=device) if isinstance(rows, int) else rows
+    return Rng(torch.full_like(numbers, _wrap(seed))).fold(numbers)
+
+
+def draw(log_weights: Tensor, u: Tensor) -> Tensor:
+    """(N, V) log-weights, (N,) uniform → (N,) categorical draws by inverse CDF.
+
+    In float64: low-precision Gumbel noise truncates the tail, that is, silently lowers the temperature. A state of
+    zero weight is never drawn.
+    """
+    cdf = log_weights.to(u.dtype).softmax(-1).cumsum(-1)
+    return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
+
+
+def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
+    """(B, L) bool: per row the `count` (B,) highest scores among the marked positions; ties go to the lowest index."""
+    order = score.masked_fill(~among, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(
+        -1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    )
+    return among & (rank < count[:, None])
+
+
+def nll(log_weights: Tensor, target: Tensor) -> Tensor:
+    """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalised log-weights."""
+    return F.cross_entropy(log_weights.float(), target, reduction="none")
+
+
+def entropy(log_p: Tensor) -> Tensor:
+    """(…, V) normalised log-probabilities → (…) nats; states of zero probability count as zero."""
+    return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout from torch's global generator, which the training loop reseeds at every step."""
+    return F.dropout(x, p, training) if p else x

@@ -1,0 +1,78 @@
+"""The forward process: how x becomes z, and what Bayes' rule says about it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from redraft.ops import Rng
+from redraft.types import Canvas, Noised, Prediction, Vocab
+
+
+class Process(ABC):
+    """A noising process on tokens. All probability lives here; every subclass is final.
+
+    The laws that `redraft check` holds it to, with q_t(z | x) the marginal and q_{t|s}(z | y) the transition:
+
+    - draws: `noise` draws from `marginal`;
+    - composition: q_t = q_s · q_{t|s};
+    - Bayes: `step` draws z_s ∝ q_{t|s}(z_t | z_s) · q_s(z_s | x̂), each position for itself;
+    - bound: the integral of `nelbo` over t, plus `prior_kl`, equals the entropy of the data for the best denoiser and
+      exceeds it for any other; summed over T steps it is larger and falls to it;
+    - reach: the noise at t = 1 is `prior`.
+
+    The step plugs x̂ into the posterior. So at a *visible* position the best x̂ is the posterior given the other tokens
+    (leave-one-out); for mask noise that is the ordinary posterior.
+    """
+
+    vocab: Vocab
+
+    @abstractmethod
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        """Noise at t = 1 wherever nothing is fixed."""
+
+    @abstractmethod
+    def prior_kl(self, x: Tensor) -> Tensor:
+        """(B, L) nats KL(q_1(z | x) ‖ prior); zero if the noise forgets x exactly."""
+
+    @abstractmethod
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        """z ~ q_t(z | x); at t = 0 exactly x."""
+
+    @abstractmethod
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """z_s ~ p(z_s | z_t, prediction); s, t: (B, 1) times of the rows."""
+
+    @abstractmethod
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        """(B, L) nats, zero where nothing is learnt: the bound's integrand at t, or with s the KL of the step t → s."""
+
+    @abstractmethod
+    def unsure(self, noised: Noised) -> Tensor:
+        """(B, L) bool: where z does not already tell x, so that there is something to learn."""
+
+    @abstractmethod
+    def marginal(self, t: float) -> Tensor:
+        """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
+
+    @abstractmethod
+    def transition(self, s: float, t: float) -> Tensor:
+        """(V, V) float64 table q_{t|s}(z | y), row y, for 0 < s < t."""
+
+    @property
+    @abstractmethod
+    def jump(self) -> bool:
+        """True if noise is left at t → 0, so that the bound needs a reconstruction term."""
+
+
+def require_times(z: Tensor, *times: Tensor) -> None:
+    """The shape door of `noise` and `step`: z (B, L) ids, times (B, 1) or (B, L)."""
+    if z.dim() != 2 or z.dtype != torch.int64:
+        raise ValueError(f"tokens must be int64 of shape (B, L); got {z.dtype} of shape {tuple(z.shape)}")
+    for t in times:
+        if t.dim() != 2 or t.shape[0] != z.shape[0] or t.shape[1] not in (1, z.shape[1]):
+            raise ValueError(
+                f"times must have shape (B, 1) or (B, L) = {(z.shape[0], 1)} or {tuple(z.shape)}; got {tuple(t.shape)}"
+            )

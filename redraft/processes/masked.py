@@ -1,0 +1,138 @@
+"""Mask noise in closed form: a token stays itself or becomes the mask (Sahoo et al. 2024, "MDLM")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes.base import Process, require_times
+from redraft.schedules import Linear, Schedule
+from redraft.types import Canvas, Noised, Prediction, Vocab
+
+
+class Choice(NamedTuple):
+    """What a pick decided: N positions and their tokens, in the order of `where.nonzero()`."""
+
+    where: Tensor  # (B, L) bool
+    tokens: Tensor  # (N,)
+
+
+class Pick(Protocol):
+    """Which of the masked positions to reveal, and as what."""
+
+    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that the time step expects."""
+        ...
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Each masked position by itself with probability `share`, its token drawn from x̂: ancestral sampling.
+
+    Which positions change is drawn first, so the network is asked for these alone: exact in law (the two draws are
+    independent), safe in any precision, and a row in which nothing changes needs no network call at all.
+    """
+
+    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        which, what = rng.split(2)
+        where = hidden & (which.uniform(hidden.shape[1]) < share)
+        return Choice(where, draw_at(pred, where, rng=what))
+
+
+def draw_at(pred: Prediction, where: Tensor, *, rng: Rng) -> Tensor:
+    """(N,) tokens drawn from x̂; each position has its own random number."""
+    if not where.any():
+        return where.new_empty(0, dtype=torch.int64)
+    return ops.draw(pred.at(where), rng.uniform(where.shape[1])[where])
+
+
+@dataclass(frozen=True)
+class Masked(Process):
+    """q_t(z | x) = α_t·1[z = x] + (1 − α_t)·1[z = m].
+
+    Bayes: a visible token stays; a masked one is revealed as x̂ with probability (α_s − α_t)/(1 − α_t) (eq. 7).
+    Bound: −α'_t/(1 − α_t) · Σ_{masked} −log x̂[x] (eq. 10), (α_s − α_t)/(1 − α_t) for a step t → s (eq. 8). It depends
+    on the schedule only through its ends. x̂ must put no weight on the mask: use the head `Subs`.
+    """
+
+    vocab: Vocab
+    schedule: Schedule = Linear()
+
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        return canvas.write(torch.full_like(canvas.z, self.vocab.masked))
+
+    def prior_kl(self, x: Tensor) -> Tensor:
+        # a token that is still visible at t = 1 is impossible under the prior
+        return torch.full(x.shape, 0.0 if self.schedule.end <= 0 else torch.inf, device=x.device)
+
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        require_times(x, t)
+        lost = rng.uniform(x.shape[1]) >= self._keep(t)
+        if pad is not None:
+            lost = lost & ~pad
+        return Noised(x.masked_fill(lost, self.vocab.masked), t, x, pad)
+
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        return self.reveal(pred, canvas, s, t, Chance(), rng=rng)
+
+    def reveal(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, rng: Rng) -> Canvas:
+        """`step` with another rule of which positions to reveal. Only `Chance` is Bayes' rule and carries a bound."""
+        require_times(canvas.z, s, t)
+        hidden = (canvas.z == self.vocab.masked) & ~canvas.fixed
+        where, tokens = pick(pred, hidden, self._share(s, t), rng=rng)
+        return canvas.write(canvas.z.masked_scatter(where, tokens))
+
+    def hit(self, canvas: Canvas, t: Tensor, *, rng: Rng) -> Tensor:
+        """(B, 1) the time s < t of the next reveal in each row, without a grid (Zheng et al. 2024).
+
+        With n masked positions 1 − α_s = (1 − α_t)·U^{1/n}, the largest of n uniform times; 0 if none is left.
+        """
+        n = ((canvas.z == self.vocab.masked) & ~canvas.fixed).sum(-1, keepdim=True)
+        lost = (1 - self._keep(t)) * rng.once() ** (1 / n)
+        return self.schedule.inverse(1 - lost).clamp(min=0).to(t.dtype)
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        where = self.unsure(noised)
+        weight = self._rate(noised.t) if s is None else self._share(s, noised.t)
+        return torch.where(where, weight.float() * pred.nll(where, noised.target), 0.0)
+
+    def unsure(self, noised: Noised) -> Tensor:
+        where = noised.z == self.vocab.masked
+        return where if noised.pad is None else where & ~noised.pad
+
+    def marginal(self, t: float) -> Tensor:
+        return self._table(self.schedule.keep(torch.tensor(t, dtype=torch.float64)))
+
+    def transition(self, s: float, t: float) -> Tensor:
+        at = torch.tensor([s, t], dtype=torch.float64)
+        kept_s, kept_t = self.schedule.keep(at)
+        return self._table(kept_t / kept_s)
+
+    @property
+    def jump(self) -> bool:
+        return self.schedule.start < 1
+
+    def _keep(self, t: Tensor) -> Tensor:
+        """α_t in the widest float; t = 0 is clean by definition (prompts), whatever the schedule's start."""
+        t = t.to(ops.wide(t.device))
+        return torch.where(t == 0, 1.0, self.schedule.keep(t))
+
+    def _share(self, s: Tensor, t: Tensor) -> Tensor:
+        """(α_s − α_t)/(1 − α_t), the probability that a masked token is revealed between t and s."""
+        kept = self._keep(t)
+        return (self._keep(s) - kept) / (1 - kept)
+
+    def _rate(self, t: Tensor) -> Tensor:
+        """−α'_t/(1 − α_t); 1/t for the linear schedule."""
+        t = t.to(ops.wide(t.device))
+        return -self.schedule.slope(t) / (1 - self.schedule.keep(t))
+
+    def _table(self, keep: Tensor) -> Tensor:
+        table = keep * torch.eye(self.vocab.size, dtype=torch.float64)
+        table[:, self.vocab.masked] += 1 - keep
+        return table

@@ -1,0 +1,98 @@
+"""Unmasking in an order of one's own: the most confident first (MaskGIT, LLaDA, Dream).
+
+Picking by confidence is not ancestral sampling: it sharpens the distribution and carries no bound.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes.base import Process
+from redraft.processes.masked import Choice, Masked, Pick
+from redraft.samplers.ancestral import grid, require_steps
+from redraft.types import Canvas, Denoiser, Prediction
+
+
+class Ranked(ABC):
+    """The `share` of the masked positions (rounded up) that scores highest; the rest stays masked."""
+
+    temperature: float
+
+    @abstractmethod
+    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
+        """(N, V) log-probabilities, (N,) chosen tokens → (N,) higher is surer."""
+
+    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        if not hidden.any():
+            return Choice(hidden, hidden.new_empty(0, dtype=torch.int64))
+        log_p = pred.at(hidden)
+        tokens = self._tokens(log_p, rng.uniform(hidden.shape[1])[hidden])
+        scores = torch.zeros(hidden.shape, device=hidden.device).masked_scatter(hidden, self.score(log_p, tokens))
+        # 1e-6: a share such as 1/3 of 6 is two positions, not three
+        count = (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
+        where = ops.top(scores, hidden, count)
+        return Choice(where, tokens[where[hidden]])
+
+    def _tokens(self, log_p: Tensor, u: Tensor) -> Tensor:
+        return ops.draw(log_p / self.temperature, u) if self.temperature > 0 else log_p.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Confidence(Ranked):
+    """By the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
+
+    temperature: float = 0.0
+
+    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
+        return log_p.gather(-1, tokens[:, None]).squeeze(-1).exp()
+
+
+@dataclass(frozen=True)
+class Margin(Ranked):
+    """By how far the likeliest token is ahead of the second."""
+
+    temperature: float = 0.0
+
+    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
+        first, second = log_p.topk(2, -1).values.exp().unbind(-1)
+        return first - second
+
+
+@dataclass(frozen=True)
+class Entropy(Ranked):
+    """By the entropy of x̂, lowest first."""
+
+    temperature: float = 0.0
+
+    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
+        return -ops.entropy(log_p)
+
+
+@dataclass(frozen=True)
+class Unmask:
+    """Reveal by a pick, over `steps` steps: an even number of tokens at each, as LLaDA does."""
+
+    steps: int = 32
+    pick: Pick = Confidence()
+
+    def __post_init__(self) -> None:
+        require_steps(self.steps)
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked):
+            raise ValueError(f"unmasking knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
+        canvas = process.prior(canvas, rng=rng)
+        yield canvas
+        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
+            with torch.no_grad():
+                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                canvas = process.reveal(pred, canvas, s, t, self.pick, rng=rng.fold(i))
+            yield canvas

@@ -1,0 +1,132 @@
+"""Noise schedules: one decreasing function keep(t), the share of signal left at time t.
+
+For tokens keep(t) is α_t, the probability that a token is still itself. Four different functions are called "cosine"
+in the field; each has its own name here. Formulas run in the dtype of t: pass float64 where 1 − keep must be exact.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Schedule(ABC):
+    """keep: [0, 1] → [0, 1], decreasing.
+
+    Ends that are not exactly 1 and 0 leave a jump at the clean end (it enters the bound as reconstruction) or noise
+    that has not forgotten x (it enters as the prior's KL).
+    """
+
+    @property
+    def start(self) -> float:
+        """keep(0)"""
+        return float(self.keep(torch.zeros((), dtype=torch.float64)))
+
+    @property
+    def end(self) -> float:
+        """keep(1)"""
+        return float(self.keep(torch.ones((), dtype=torch.float64)))
+
+    @abstractmethod
+    def keep(self, t: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def inverse(self, keep: Tensor) -> Tensor:
+        """The time at which `keep` of the signal is left."""
+
+    def slope(self, t: Tensor) -> Tensor:
+        """d keep / dt, by forward-mode differentiation (which works in inference mode too)."""
+        return torch.func.jvp(self.keep, (t,), (torch.ones_like(t),))[1]
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """α = 1 − (1 − ε) t: "log-linear" in MDLM and SEDD (linear in α, where σ = −log α); the mask weight is 1/t."""
+
+    eps: float = 0.0
+
+    def keep(self, t: Tensor) -> Tensor:
+        return 1 - (1 - self.eps) * t
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return (1 - keep) / (1 - self.eps)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """α = ε + (1 − ε) cos(πt/2) (MDLM's "cosine")."""
+
+    eps: float = 0.0
+
+    def keep(self, t: Tensor) -> Tensor:
+        return self.eps + (1 - self.eps) * _quarter(t)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return 2 / torch.pi * ((keep - self.eps) / (1 - self.eps)).clamp(-1, 1).acos()
+
+
+@dataclass(frozen=True)
+class CosineSquared(Schedule):
+    """α = ε + (1 − ε) cos²(πt/2) (MDLM's "cosinesqr"; Nichol & Dhariwal without their offset)."""
+
+    eps: float = 0.0
+
+    def keep(self, t: Tensor) -> Tensor:
+        return self.eps + (1 - self.eps) * _quarter(t) ** 2
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return 2 / torch.pi * ((keep - self.eps) / (1 - self.eps)).clamp(0, 1).sqrt().acos()
+
+
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """α = 1 − t^p: p = 2 and ½ are BD3-LM's "square" and "square root"."""
+
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.power <= 0:
+            raise ValueError(f"power={self.power} does not decrease from 1 to 0; use a power above 0")
+
+    def keep(self, t: Tensor) -> Tensor:
+        return 1 - t**self.power
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return (1 - keep) ** (1 / self.power)
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """α = e^{−σ}, σ = σ_min + t (σ_max − σ_min): constant rate ("linear" in MDLM)."""
+
+    low: float = 1e-3
+    high: float = 10.0
+
+    def keep(self, t: Tensor) -> Tensor:
+        return (-(self.low + t * (self.high - self.low))).exp()
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return (-keep.log() - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Geometric(Schedule):
+    """α = e^{−σ}, σ = σ_min^{1−t} σ_max^t (SEDD's default for uniform noise, with 10⁻⁴ and 20)."""
+
+    low: float = 1e-3
+    high: float = 1.0
+
+    def keep(self, t: Tensor) -> Tensor:
+        return (-(self.low * (self.high / self.low) ** t)).exp()
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return (-keep.log() / self.low).log() / math.log(self.high / self.low)
+
+
+def _quarter(t: Tensor) -> Tensor:
+    """cos(πt/2) as sin(π(1−t)/2): exactly zero at t = 1."""
+    return (torch.pi / 2 * (1 - t)).sin()

@@ -1,0 +1,203 @@
+"""The values that travel through the house: batches, canvases, contexts, predictions, losses.
+
+Letters, everywhere: x clean, z noisy, t the time of z (0 clean, 1 noise), s < t an earlier time; B batch, L length,
+V states including the mask, D width. Times have shape (B, 1) or (B, L), never (B,): a time per token makes prompts
+(t = 0), infilling and block diffusion ordinary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """The states of a token process: V ids, of which some have a special meaning."""
+
+    size: int  # V: all states, the mask included
+    mask: int | None = None
+    bos: int | None = None
+    eos: int | None = None
+    pad: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mask", "bos", "eos", "pad"):
+            token = getattr(self, name)
+            if token is not None and not 0 <= token < self.size:
+                raise ValueError(f"{name}={token} is not one of the {self.size} ids 0..{self.size - 1}")
+
+    @property
+    def masked(self) -> int:
+        """The id of the mask; an error for a vocabulary that has none."""
+        if self.mask is None:
+            raise ValueError("this vocabulary has no mask token; mask noise needs one: Vocab(size, mask=id)")
+        return self.mask
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Clean sequences to learn from, and where they stand among all samples."""
+
+    tokens: Tensor  # (B, L) int64
+    learn: Tensor  # (B, L) bool: False on prompts and padding
+    pad: Tensor | None = None  # (B, L) bool: True where there is no token; None: no padding at all
+    sample: Tensor | None = None  # (B,) int64: number of the sample, the key of its randomness
+    first: int = 0  # place of row 0 within the global batch (strata of times)
+    total: int | None = None  # rows of the global batch; None: B
+
+    @classmethod
+    def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
+        """Everything that is a token is to be learnt."""
+        learn = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
+        return cls(tokens, learn, pad)
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {n: v.to(device) for n in ("tokens", "learn", "pad", "sample") if (v := getattr(self, n)) is not None}
+        return replace(self, **moved)
+
+
+class Cache(Protocol):
+    """What a network remembers of finished windows; functional: `absorb` gives a new one, old ones stay valid."""
+
+    @property
+    def length(self) -> int: ...
+
+    def rows(self, index: Tensor) -> Cache: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a network may see besides z and t."""
+
+    pad: Tensor | None = None  # (B, L) bool: no token here
+    clean: Tensor | None = None  # (B, L) ids: x itself, for later blocks and causal networks (training)
+    cache: Cache | None = None  # finished windows; z is then only what follows them
+
+    def rows(self, index: Tensor) -> Context:
+        """The same for some rows of the batch."""
+        picked = {n: v[index] for n in ("pad", "clean") if (v := getattr(self, n)) is not None}
+        return replace(self, **picked, cache=None if self.cache is None else self.cache.rows(index))
+
+
+class Prediction(ABC):
+    """What the network says about x. Lazy: trunk and output layer run only where somebody asks."""
+
+    @property
+    @abstractmethod
+    def x(self) -> Tensor:
+        """(B, L, V) log-weights of the clean token, fp32."""
+
+    @abstractmethod
+    def at(self, where: Tensor) -> Tensor:
+        """(B, L) bool → (N, V) fp32 log-weights there only, in the order of `where.nonzero()`."""
+
+    @abstractmethod
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        """(B, L) fp32: −log x̂[target] where asked, zero elsewhere."""
+
+
+@dataclass(frozen=True)
+class Known(Prediction):
+    """A prediction that is written down: oracles, tests, small vocabularies."""
+
+    log_weights: Tensor  # (B, L, V)
+
+    @property
+    def x(self) -> Tensor:
+        return self.log_weights
+
+    def at(self, where: Tensor) -> Tensor:
+        return self.log_weights[where]
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        loss = -self.log_weights.gather(-1, target[..., None]).squeeze(-1)
+        return torch.where(where, loss, torch.zeros_like(loss))
+
+
+class Denoiser(Protocol):
+    """Sees a noisy sequence, says what the clean one was. `DiffusionLM` is one; guidance wraps one."""
+
+    @property
+    def block(self) -> int | None:
+        """How many tokens are written at a time, left to right; None: all of them."""
+        ...
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction: ...
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        """Finished tokens z enter the cache, after those it holds."""
+        ...
+
+
+class Noised(NamedTuple):
+    """A draw z ~ q_t(z | x), all fields aligned with z."""
+
+    z: Tensor  # (B, L)
+    t: Tensor  # (B, 1) or (B, L)
+    target: Tensor  # (B, L)
+    pad: Tensor | None = None
+
+
+class Times(NamedTuple):
+    """Which times a batch is noised to."""
+
+    t: Tensor  # (B, 1) or (B, L)
+    s: Tensor | None = None  # the earlier time, for T-step bounds
+    weight: float = 1.0  # what one draw stands for: T for one of T steps
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The sequence being written: tokens, which of them are given, and what the network may see."""
+
+    z: Tensor  # (B, L)
+    fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
+    context: Context = Context()
+
+    def __post_init__(self) -> None:
+        if self.z.shape != self.fixed.shape or self.fixed.dtype != torch.bool:
+            raise ValueError(
+                f"a canvas needs fixed (bool) of the shape of z; got z {tuple(self.z.shape)}, "
+                f"fixed {tuple(self.fixed.shape)} {self.fixed.dtype}"
+            )
+
+    def write(self, z: Tensor) -> Canvas:
+        """A new canvas with z written wherever nothing is fixed."""
+        return replace(self, z=torch.where(self.fixed, self.z, z))
+
+    def time(self, t: Tensor) -> Tensor:
+        """(B, 1) time of the row → the time of each token: given tokens sit at zero."""
+        return torch.where(self.fixed, torch.zeros_like(t), t)
+
+    def window(self, lo: int, hi: int, context: Context) -> Canvas:
+        """Columns lo..hi, to be read after what `context.cache` holds."""
+        pad = None if self.context.pad is None else self.context.pad[:, lo:hi]
+        return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], replace(context, pad=pad))
+
+    def paste(self, window: Canvas, lo: int) -> Canvas:
+        """The inverse of `window`: its tokens come back to columns lo.. ."""
+        z = self.z.clone()
+        z[:, lo : lo + window.z.shape[1]] = window.z
+        return self.write(z)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Nats of a batch: `mean` is what to differentiate, the rest is for the log."""
+
+    mean: Tensor  # nats per learnt token
+    nats: Tensor  # (B,) nats per row, all parts
+    count: Tensor  # (B,) learnt tokens per row
+    parts: dict[str, Tensor]  # nats per learnt token of each term
+
+    @classmethod
+    def of(cls, count: Tensor, total: Tensor | None = None, **parts: Tensor) -> Loss:
+        """Parts are (B,) nats per row; `total` is the number to divide by, the batch's own count if not given."""
+        nats = torch.stack(list(parts.values())).sum(0)
+        per = (count.sum() if total is None else total).clamp(min=1)
+        return cls(nats.sum() / per, nats.detach(), count, {n: p.detach().sum() / per for n, p in parts.items()})

@@ -1,0 +1,39 @@
+"""Redraft: diffusion language models on one small, proven core.
+
+Public names live in their own modules and are imported when first used, so that `redraft --help` needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "types": "Batch Canvas Context Denoiser Known Loss Noised Prediction Times Vocab",
+    "ops": "Rng rng",
+    "schedules": "Cosine CosineSquared Exponential Geometric Linear Polynomial Schedule",
+    "processes.base": "Process",
+    "processes.masked": "Chance Choice Masked Pick",
+    "networks.attention": "BlockCausal Causal Full Pattern",
+    "networks.transformer": "Transformer TransformerConfig",
+    "heads": "Head Shift Softmax Subs",
+    "model": "BySigma ByTime DiffusionLM DiffusionLMConfig Level",
+    "objectives": "Bound Objective Recover Step Stratified Term",
+    "samplers.base": "Sampler last",
+    "samplers.ancestral": "Ancestral FirstHitting",
+    "samplers.unmask": "Confidence Entropy Margin Ranked Unmask",
+    "samplers.blocks": "Blocks",
+}
+_HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'redraft' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

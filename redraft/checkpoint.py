@@ -40,7 +40,7 @@ MANIFEST = "manifest.json"
 
 _FILE = re.compile(r"\w[\w.-]*\.(safetensors|json|md)", re.ASCII)  # plain names: no path, no pickle
 _STEP = re.compile(r"step-(\d{8,})(\.old)?", re.ASCII)
-_DRAFT = re.compile(r"\.tmp-redraft-(\d{1,9})-\w+", re.ASCII)  # the process that writes it
+_DRAFT = re.compile(r"\.tmp-redraft-(\d{1,9})-\w+", re.ASCII)  # with the id of the process that writes it
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space or save elsewhere"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a directory that can be written"),
@@ -74,11 +74,7 @@ class Exported:
 
 
 def save(
-    parent: Path,
-    step: int,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    documents: Mapping[str, JSON],
-    keep: int = 2,
+    parent: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, JSON], keep: int = 2
 ) -> Path:
     """Write `step-…` into `parent`, verify it, then remove all older ones but the newest that verify, `keep` in all.
 
@@ -123,13 +119,7 @@ def verify(path: Path) -> dict[str, Any]:
     """The manifest, once every byte has been read and found as it says; a CheckpointError tells what is wrong."""
     manifest = _manifest(path)
     for name, entry in manifest["files"].items():
-        file = _inside(path / name)
-        if (size := file.stat().st_size) != entry["size"]:
-            raise CheckpointError(f"{file} has {size} bytes; the manifest says {entry['size']}")
-        if _sha256(file) != entry["sha256"]:
-            raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of the manifest")
-        if file.suffix == ".safetensors" and _shapes(_tensors(file)) != entry["tensors"]:
-            raise CheckpointError(f"{file} holds other tensors, dtypes or shapes than the manifest says")
+        _check(path / name, entry)
     return manifest
 
 
@@ -192,7 +182,7 @@ def _write(path: Path, content: Content) -> dict[str, JSON]:
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous CPU tensors, no two in one storage, which safetensors refuses."""
+    """Contiguous tensors on the CPU, no two of them in one storage: safetensors refuses anything else."""
     plain: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in tensors.items():
@@ -275,8 +265,8 @@ def _explained(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "see the error above")
-        raise CheckpointError(f"cannot save {target}: {error.strerror}; {advice}. Others are untouched.") from error
+        advice = _ADVICE.get(error.errno or 0, "check the disk and the path")
+        raise CheckpointError(f"cannot write {target}: {error.strerror}; {advice}; older ones are intact") from error
 
 
 # Reading
@@ -303,6 +293,7 @@ def _sound(path: Path) -> bool:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
+    """The manifest, if it is whole, belongs to this directory, and lists nothing but plain files of known kinds."""
     file = path / MANIFEST
     manifest = _json(file)
     match manifest:
@@ -322,35 +313,39 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _inside(file: Path) -> Path:
-    """A regular file; if it is a link, to one in the same directory."""
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Reading a regular file; if it is a link, to one in the same directory."""
     if not file.is_file():
         raise CheckpointError(f"{file} is missing or no regular file")
     if file.resolve().parent != file.parent.resolve():
         raise CheckpointError(f"{file} is a link that leaves the directory")
-    return file
+    try:
+        yield
+    except (SafetensorError, ValueError, RecursionError, OSError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
 
 
 def _tensors(file: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    try:
-        return load_file(_inside(file), device=str(device))
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{file} is not a readable safetensors file: {error}") from error
+    with _reading(file):
+        return load_file(file, device=str(device))
 
 
 def _json(file: Path) -> JSON:
-    try:
-        return json.loads(_inside(file).read_bytes())
-    except (ValueError, RecursionError, OSError) as error:
-        raise CheckpointError(f"{file} is not readable JSON: {error}") from error
+    with _reading(file):
+        return json.loads(file.read_bytes())
 
 
-def _sha256(file: Path) -> str:
-    try:
-        with open(file, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
+def _check(file: Path, entry: Mapping[str, JSON]) -> None:
+    """Raise unless the file is what the manifest says of it."""
+    with _reading(file), open(file, "rb") as stream:
+        size, sha256 = os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
+    if size != entry["size"]:
+        raise CheckpointError(f"{file} has {size} bytes; the manifest says {entry['size']}")
+    if sha256 != entry["sha256"]:
+        raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of the manifest")
+    if file.suffix == ".safetensors" and _shapes(_tensors(file)) != entry["tensors"]:
+        raise CheckpointError(f"{file} holds other tensors, dtypes or shapes than the manifest says")
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -1,0 +1,232 @@
+"""What the core costs: a training step and sampling, against plain loops, on a network of 6 layers × 384, sequence 256."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from bench.race import race, report
+from redraft import (
+    Ancestral,
+    Batch,
+    Canvas,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Masked,
+    Objective,
+    Step,
+    TransformerConfig,
+    Vocab,
+    last,
+    rng,
+)
+
+LENGTH = 256
+TRAIN_GOAL = {8192: 0.50, 27: 0.55}  # × the plain fp32 loop, batch 8
+OVERHEAD_GOAL = {"fp32": 1.05, "bf16": 1.10}  # total / trunk and output layer
+SAMPLE_GOAL = {"fp32": 0.65, "bf16": 0.40}  # × the reference loop at 64 steps, vocabulary 8192
+LONG_GOAL = {("fp32", 1): 3.0, ("bf16", 1): 5.0, ("fp32", 8): 8.0, ("bf16", 8): 8.0}  # times faster at 1000 steps
+
+
+def build(vocab: int) -> DiffusionLM:
+    torch.manual_seed(0)
+    config = DiffusionLMConfig(Masked(Vocab(vocab + 1, mask=vocab)), TransformerConfig(vocab + 1))
+    model = DiffusionLM(config)
+    torch.nn.init.normal_(model.network.output.weight, 0, 0.02)  # type: ignore[union-attr]
+    return model
+
+
+def autocast(precision: str) -> torch.autocast | nullcontext[None]:
+    return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+# --- training ---
+
+
+def our_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
+    """Noise, loss, backward, clip, optimiser, EMA: what `fit` does at every step."""
+    step, average = Step(model, Objective()), get_ema_multi_avg_fn(0.999)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    ema = [p.detach().clone() for p in model.parameters()]
+    number = count()
+
+    def run() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = step(Batch.of(tokens), rng(next(number), len(tokens)))
+        loss.mean.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            average(ema, [p.detach() for p in model.parameters()], 1)
+
+    return run
+
+
+def plain_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
+    """The loop one would write first: fp32, the fused attention kernel, cross-entropy over all positions."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    mask = model.config.vocab.masked
+
+    def run() -> None:
+        t = torch.rand(len(tokens), 1)
+        hidden = torch.rand(tokens.shape) < t
+        logits = model.network.logits(model.network(tokens.masked_fill(hidden, mask)))
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none").view(tokens.shape)
+        (loss * hidden / t).mean().backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    return run
+
+
+def training(pairs: int = 12) -> Iterator[bool]:
+    for vocab in (8192, 27):
+        for batch in (8, 1):
+            tokens = torch.randint(0, vocab, (batch, LENGTH))
+            result = race(our_step(build(vocab), tokens), plain_step(build(vocab), tokens), pairs if batch == 8 else 8)
+            goal = TRAIN_GOAL[vocab] if batch == 8 else None
+            speed = batch * LENGTH / result["ours_seconds"]
+            yield report(f"train step, vocabulary {vocab}, batch {batch}", goal, **result, tokens_per_second=speed)
+
+
+# --- sampling ---
+
+
+@dataclass
+class Clock:
+    """Seconds and rows spent in trunk and output layer."""
+
+    seconds: float = 0.0
+    rows: int = 0
+
+    @contextmanager
+    def on(self, model: DiffusionLM) -> Iterator[None]:
+        network = model.network
+        trunk, output = network.forward, network.logits
+
+        def timed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            def run(*args: object) -> Tensor:
+                begin = time.perf_counter()
+                out = function(*args)
+                self.seconds += time.perf_counter() - begin
+                self.rows += args[0].shape[0] if function is trunk else 0  # type: ignore[attr-defined]
+                return out
+
+            return run
+
+        network.forward, network.logits = timed(trunk), timed(output)  # type: ignore[method-assign]
+        yield
+        del network.forward, network.logits
+
+
+def ours(model: DiffusionLM, batch: int, steps: int, precision: str) -> Tensor:
+    blank = torch.zeros(batch, LENGTH, dtype=torch.int64)
+    canvas = Canvas(blank, torch.zeros_like(blank, dtype=torch.bool))
+    with autocast(precision):
+        return last(Ancestral(steps)(model, model.process, canvas, rng=rng(0, batch))).z
+
+
+@torch.no_grad()
+def reference(model: DiffusionLM, batch: int, steps: int, precision: str) -> Tensor:
+    """The way of the original code: full-vocabulary softmax and Gumbel noise over all positions in fp32 at every step;
+    the network's output is kept until any token of the batch changes."""
+    mask, network = model.config.vocab.masked, model.network
+    z = torch.full((batch, LENGTH), mask)
+    p: Tensor | None = None
+    for i in range(steps):
+        t, s = 1 - i / steps, 1 - (i + 1) / steps
+        if p is None:
+            with autocast(precision):
+                logits = network.logits(network(z)).float()
+            logits[..., mask] = -torch.inf
+            p = logits.softmax(-1)
+        q = p * (t - s)
+        q[..., mask] = s
+        gumbel = 1e-10 - (torch.rand_like(q) + 1e-10).log()
+        drawn = (q / gumbel).argmax(-1)
+        new = torch.where(z == mask, drawn, z)
+        if not torch.equal(new, z):
+            p = None
+        z = new
+    return z
+
+
+def sampling(pairs: int = 3) -> Iterator[bool]:
+    for vocab in (8192, 27):
+        model = build(vocab)
+        for precision in ("fp32", "bf16"):
+            for batch in (1, 8):
+                name = f"vocabulary {vocab}, batch {batch}, {precision}"
+                yield overhead(model, batch, precision, name)
+                result = race(
+                    lambda: ours(model, batch, 64, precision),  # noqa: B023
+                    lambda: reference(model, batch, 64, precision),  # noqa: B023
+                    pairs,
+                    warm=0,
+                )
+                goal = SAMPLE_GOAL[precision] if vocab == 8192 else None
+                yield report(f"sampling 64 steps / reference loop, {name}", goal, **result)
+
+
+def overhead(model: DiffusionLM, batch: int, precision: str, name: str) -> bool:
+    """Everything / trunk and output layer, median of three."""
+    ratios = []
+    for _ in range(3):
+        clock = Clock()
+        with clock.on(model):
+            begin = time.perf_counter()
+            ours(model, batch, 64, precision)
+            ratios.append((time.perf_counter() - begin) / clock.seconds)
+    goal = OVERHEAD_GOAL[precision]
+    return report(f"sampling 64 steps / its network calls, {name}", goal, ratio=sorted(ratios)[1])
+
+
+def long_sampling() -> Iterator[bool]:
+    model = build(8192)
+    for precision in ("fp32", "bf16"):
+        for batch in (1, 8):
+            name = f"vocabulary 8192, batch {batch}, {precision}"
+            clock, begin = Clock(), time.perf_counter()
+            with clock.on(model):
+                ours(model, batch, 1000, precision)
+            mine = time.perf_counter() - begin
+            yield report(f"network calls per row at 1000 steps, {name}", LENGTH, ratio=clock.rows / batch)
+            begin = time.perf_counter()
+            reference(model, batch, 1000, precision)
+            theirs = time.perf_counter() - begin
+            yield report(
+                f"reference loop / sampling 1000 steps, {name}",
+                LONG_GOAL[precision, batch],
+                ratio=theirs / mine,
+                at_most=False,
+                ours_seconds=mine,
+                theirs_seconds=theirs,
+            )
+
+
+def exactness(seeds: int = 100) -> Iterator[bool]:
+    """The share of rows of a batch whose text equals that of the row alone; fp32 must give all, bf16 is reported."""
+    model = build(27)
+    for precision in ("fp32", "bf16"):
+        together = ours_short(model, rng(0, seeds), precision)
+        alone = [ours_short(model, rng(0, torch.tensor([i])), precision) for i in range(seeds)]
+        same = float((together == torch.cat(alone)).all(-1).double().mean())
+        goal = 1.0 if precision == "fp32" else None
+        yield report(f"rows of a batch equal to the row alone, {precision}", goal, ratio=same, at_most=False, seeds=seeds)
+
+
+def ours_short(model: DiffusionLM, keys: object, precision: str, length: int = 64) -> Tensor:
+    rows = len(keys.key)  # type: ignore[attr-defined]
+    blank = torch.zeros(rows, length, dtype=torch.int64)
+    canvas = Canvas(blank, torch.zeros_like(blank, dtype=torch.bool))
+    with autocast(precision):
+        return last(Ancestral(32)(model, model.process, canvas, rng=keys)).z  # type: ignore[arg-type]

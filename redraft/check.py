@@ -1,0 +1,387 @@
+"""The laws: every process and sampler against exact enumeration on a toy language.
+
+The toy has three words and sequences of three, with an arbitrary joint distribution; its best denoiser is known by
+enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint. `redraft check`
+runs all laws on the built-in processes, or on those of a user's file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from redraft.ops import Rng, draw, rng
+from redraft.processes.base import Process
+from redraft.processes.masked import Masked
+from redraft.samplers.ancestral import Ancestral, FirstHitting
+from redraft.samplers.base import Sampler, last
+from redraft.samplers.blocks import Blocks
+from redraft.schedules import Cosine, CosineSquared, Linear, Polynomial, Schedule
+from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
+
+WORDS, LENGTH = 3, 3
+VOCAB = Vocab(WORDS + 1, mask=WORDS)
+DRAWS = 8_000
+P_MIN = 1e-4  # a right sampler fails one χ² test in ten thousand; the seeds are fixed
+
+
+@dataclass(frozen=True)
+class Row:
+    """One law on one process: `value` must stand in `rule` to `expected`, within `tolerance`."""
+
+    law: str
+    process: str
+    ok: bool
+    value: float
+    expected: float
+    rule: str
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A language that can be enumerated: N = words^length sequences and their probabilities."""
+
+    sequences: Tensor  # (N, L)
+    p: Tensor  # (N,) float64
+
+    @classmethod
+    def of(cls, seed: int = 0) -> Toy:
+        sequences = torch.tensor(list(product(range(WORDS), repeat=LENGTH)))
+        weights = rng(seed).uniform(len(sequences))[0] ** 8
+        # none too rare: χ² would ask for many more steps to get the rarest right
+        return cls(sequences, 0.85 * weights / weights.sum() + 0.15 / len(sequences))
+
+    @property
+    def entropy(self) -> float:
+        return float(-(self.p * self.p.log()).sum())
+
+
+@dataclass(frozen=True)
+class Said:
+    """The oracle's cache: the finished tokens."""
+
+    tokens: Tensor
+
+    @property
+    def length(self) -> int:
+        return self.tokens.shape[1]
+
+    def rows(self, index: Tensor) -> Said:
+        return Said(self.tokens[index])
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The best denoiser: x̂[l] = p(x[l] | all that it may see but z[l]), by summing over the language.
+
+    The step plugs x̂ into the posterior, which brings in z[l] itself; so z[l] must not enter x̂ (leave-one-out). With
+    `blur` a part of x̂ is spread evenly over the words: a worse denoiser, for contrast.
+    """
+
+    toy: Toy
+    process: Process
+    block: int | None = None
+    blur: float = 0.0
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        said = context.cache.tokens if isinstance(context.cache, Said) else z[:, :0]
+        seen, lo = torch.cat([said, z], 1), said.shape[1]
+        time = torch.cat([torch.zeros_like(said, dtype=torch.float64), t.double().expand_as(z)], 1)
+        clean = seen if context.clean is None else context.clean
+        first, which = _distinct(seen, time, *([] if clean is seen else [clean]))
+        x = self._posterior(seen[first], clean[first], time[first])
+        return Known(x[which][:, lo:].log())
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        said = context.cache.tokens if isinstance(context.cache, Said) else z[:, :0]
+        return replace(context, cache=Said(torch.cat([said, z], 1)))
+
+    def _posterior(self, seen: Tensor, clean: Tensor, time: Tensor) -> Tensor:
+        """(B, n) → (B, n, V). likelihood[b, l, i] = q_t(seen[b, l] | word l of sequence i)."""
+        words = self.toy.sequences[:, : seen.shape[1]].T  # (n, N)
+        moments, which = time.unique(return_inverse=True)
+        tables = torch.stack([self._table(float(t)) for t in moments])  # (times, V, V)
+        noisy = tables[which[..., None], words, seen[..., None]]
+        exact = (clean[:, : seen.shape[1], None] == words).double()
+        out = noisy.new_zeros(*seen.shape, self.process.vocab.size)
+        for l in range(seen.shape[1]):
+            weight = self.toy.p * self._evidence(noisy, exact, l)  # (B, N)
+            out[:, l].index_add_(1, words[l], weight)
+        out = out / out.sum(-1, keepdim=True)
+        return (1 - self.blur) * out + self.blur / WORDS * (torch.arange(out.shape[-1]) < WORDS)
+
+    def _evidence(self, noisy: Tensor, exact: Tensor, l: int) -> Tensor:
+        """(B, N) what position l may see, but itself: earlier blocks clean, its own block noisy, later blocks not."""
+        evidence = torch.ones_like(noisy[:, 0])
+        for j in range(noisy.shape[1]):
+            mine, theirs = (0, 0) if self.block is None else (l // self.block, j // self.block)
+            if j != l and mine >= theirs:
+                evidence = evidence * (noisy[:, j] if mine == theirs else exact[:, j])
+        return evidence
+
+    def _table(self, t: float) -> Tensor:
+        return torch.eye(self.process.vocab.size, dtype=torch.float64) if t == 0 else self.process.marginal(t)
+
+
+def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
+    """A row index of each distinct row of (B, n) tensors, and which of them each row is."""
+    code = torch.zeros_like(columns[0][:, 0])
+    for column in (c for table in columns for c in table.unbind(1)):
+        values, digit = column.unique(return_inverse=True)
+        code = code * len(values) + digit
+    codes, which = code.unique(return_inverse=True)
+    first = torch.empty_like(codes).scatter_(0, which, torch.arange(len(code)))
+    return first, which
+
+
+# --- the laws ---
+
+
+def check(process: Process) -> Iterator[Row]:
+    """All laws on one process, on the toy language."""
+    toy = Toy.of()
+    yield from forward_laws(process)
+    yield from reverse_laws(process)
+    yield from bound_laws(process, toy)
+    yield from block_laws(process, toy)
+    yield from sampling_laws(process, toy)
+
+
+def forward_laws(process: Process) -> Iterator[Row]:
+    times = (0.15, 0.5, 0.9)
+    tables = [process.marginal(t) for t in times] + [process.transition(s, t) for s, t in ((0.15, 0.5), (0.5, 0.9))]
+    yield _equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
+    gap = max(
+        float((process.marginal(s) @ process.transition(s, t) - process.marginal(t)).abs().max())
+        for s, t in ((0.15, 0.5), (0.5, 0.9), (0.15, 0.9))
+    )
+    yield _equal(process, "marginals compose", gap, 0, 1e-9)
+    x = torch.arange(WORDS)[:, None].repeat(1, DRAWS)
+    clean = process.noise(x, torch.zeros(WORDS, 1), rng=rng(1, WORDS)).z
+    yield _equal(process, "time zero is clean", float((clean != x).double().mean()), 0, 0)
+    worst = min(
+        chi_square(process.noise(x, torch.full((WORDS, 1), t), rng=rng(2, WORDS)).z[w], process.marginal(t)[w])
+        for t in times
+        for w in range(WORDS)
+    )
+    yield _at_least(process, "draws match marginals", worst, P_MIN)
+    yield from _reach(process, x)
+
+
+def _reach(process: Process, x: Tensor) -> Iterator[Row]:
+    """KL(q_1(· | x) ‖ prior), with the prior's frequencies counted, is what `prior_kl` says; and finite."""
+    blank = Canvas(torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool))
+    prior = _frequencies(process.prior(blank, rng=rng(3, WORDS)).z, process.vocab.size)
+    counted = max(float(_kl(process.marginal(1.0)[w], prior)) for w in range(WORDS))
+    stated = float(process.prior_kl(x[:, :1]).max())
+    agree = math.isfinite(counted) and math.isfinite(stated) and abs(counted - stated) < 1e-2
+    yield Row("the prior is reached", _name(process), agree, counted, stated, "=", 1e-2)
+
+
+def reverse_laws(process: Process) -> Iterator[Row]:
+    """`step` against Bayes' rule from the tables."""
+    s, t, V = 0.4, 0.7, process.vocab.size
+    guess = rng(4).uniform(V)[0] * (torch.arange(V) < WORDS)
+    guess = guess / guess.sum()
+    worst = 1.0
+    for z in range(V):
+        p = process.transition(s, t)[:, z] * (guess @ process.marginal(s))
+        if p.sum() > 0:
+            worst = min(worst, chi_square(_stepped(process, torch.full((1, DRAWS), z), guess, s, t), p))
+    yield _at_least(process, "step is Bayes' rule", worst, P_MIN)
+    worst = 1.0
+    for w in range(WORDS):
+        noisy = process.noise(torch.full((1, DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
+        truth = torch.eye(V, dtype=torch.float64)[w]
+        worst = min(worst, chi_square(_stepped(process, noisy, truth, s, t), process.marginal(s)[w]))
+    yield _at_least(process, "stepping back keeps marginals", worst, P_MIN)
+
+
+def _stepped(process: Process, z: Tensor, guess: Tensor, s: float, t: float) -> Tensor:
+    canvas = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
+    pred = Known(guess.log().expand(*z.shape, -1))
+    at = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
+    return process.step(pred, canvas, *at, rng=rng(6)).z
+
+
+def bound_laws(process: Process, toy: Toy) -> Iterator[Row]:
+    H, oracle = toy.entropy, Oracle(toy, process)
+    yield _equal(process, "bound = entropy", bound(process, oracle), H, 2e-3)
+    worse = bound(process, replace(oracle, blur=0.3))
+    yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
+    chain = [bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
+    drops = [a - b for a, b in zip(chain, chain[1:], strict=False)]
+    yield _at_least(process, "T-step bound falls with T", min(drops), 0.0)
+    yield _equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
+    for other in _with_schedules(process):
+        again = bound(other, Oracle(toy, other, blur=0.3))
+        yield _equal(other, "bound does not depend on the schedule", again, worse, 2e-3)
+
+
+def bound(process: Process, oracle: Oracle, steps: int | None = None) -> float:
+    """Expected bound in nats per sequence, by enumeration of x and z and quadrature (or summation) over t."""
+    toy = oracle.toy
+    total = float((toy.p * process.prior_kl(toy.sequences).double().sum(-1)).sum())
+    if steps is not None:
+        return total + sum(_expected(process, oracle, (i + 1) / steps, i / steps) for i in range(steps))
+    # t = sin²(πu/2) smooths the square-root ends that hybrid noise has
+    node, weight = (torch.tensor(a, dtype=torch.float64) for a in _gauss_legendre(48))
+    time, density = (torch.pi / 2 * node).sin() ** 2, torch.pi / 2 * (torch.pi * node).sin()
+    total += sum(float(w) * _expected(process, oracle, float(t)) for t, w in zip(time, weight * density, strict=True))
+    return total + (_expected(process, oracle, 1e-12, 0.0) if process.jump else 0.0)
+
+
+def likelihoods(process: Process, oracle: Oracle, t: float, s: float | None = None) -> Tensor:
+    """(N,) the bound's term at time t for each sequence, averaged over z ~ q_t(z | x)."""
+    x, V = oracle.toy.sequences, process.vocab.size
+    z = torch.tensor(list(product(range(V), repeat=LENGTH)))
+    q = process.marginal(t)[x[:, None], z[None]].prod(-1)  # (N, V^L)
+    n, m = q.shape
+    each_x, each_z = x.repeat_interleave(m, 0), z.repeat(n, 1)
+    time = torch.full((n * m, 1), t, dtype=torch.float64)
+    possible = q.flatten() > 0
+    each_x, each_z, time = each_x[possible], each_z[possible], time[possible]
+    pred = oracle(each_z, time, Context(clean=None if oracle.block is None else each_x))
+    nats = process.nelbo(pred, Noised(each_z, time, each_x), None if s is None else torch.full_like(time, s))
+    out = torch.zeros_like(q).flatten()
+    out[possible] = nats.double().sum(-1)
+    return (q * out.view_as(q)).sum(-1)
+
+
+def _expected(process: Process, oracle: Oracle, t: float, s: float | None = None) -> float:
+    return float((oracle.toy.p * likelihoods(process, oracle, t, s)).sum())
+
+
+def block_laws(process: Process, toy: Toy) -> Iterator[Row]:
+    for size in (1, 2, LENGTH):
+        oracle = Oracle(toy, process, block=size)
+        yield _equal(process, f"blocks of {size}: bound = entropy", bound(process, oracle), toy.entropy, 2e-3)
+    if isinstance(process, Masked):
+        nll = likelihoods(process, Oracle(toy, process, block=1), 1.0, 0.0)
+        gap = float((nll + toy.p.log()).abs().max())
+        yield _equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
+
+
+def sampling_laws(process: Process, toy: Toy) -> Iterator[Row]:
+    samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=256), None)}
+    for size in (1, 2, LENGTH):
+        samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=128)), size)
+    if isinstance(process, Masked):
+        samplers["first hitting"] = (FirstHitting(), None)
+        samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
+    for law, (sampler, block) in samplers.items():
+        p = sampled(process, Oracle(toy, process, block), sampler, rng(7, DRAWS))
+        yield _at_least(process, f"{law} reproduces the joint", p, P_MIN)
+
+
+def sampled(process: Process, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
+    """The p-value of a χ² test of sampled sequences against the joint; zero if one is no sequence at all."""
+    blank = torch.zeros(len(keys.key), LENGTH, dtype=torch.int64)
+    z = last(sampler(oracle, process, Canvas(blank, torch.zeros_like(blank, dtype=torch.bool)), rng=keys)).z
+    if bool((z >= WORDS).any()):
+        return 0.0
+    number = (z * WORDS ** torch.arange(LENGTH - 1, -1, -1)).sum(-1)
+    return chi_square(number, oracle.toy.p)
+
+
+# --- statistics ---
+
+
+def chi_square(draws: Tensor, p: Tensor) -> float:
+    """p-value of draws (n,) of states against probabilities p (K,), rare states merged; 0 if an impossible one occurs."""
+    p = p / p.sum()
+    n = draws.numel()
+    seen, expected = torch.bincount(draws.flatten(), minlength=len(p)).double(), n * p
+    if bool(seen[p <= 1e-15].sum() > 0):
+        return 0.0
+    rare = expected < 5
+    cells = [(seen[~rare], expected[~rare])]
+    if bool(expected[rare].sum() >= 5):
+        cells.append((seen[rare].sum()[None], expected[rare].sum()[None]))
+    seen, expected = (torch.cat(part) for part in zip(*cells, strict=True))
+    if len(seen) < 2:
+        return 1.0
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    return float(torch.special.gammaincc(torch.tensor((len(seen) - 1) / 2).double(), statistic / 2))
+
+
+def _gauss_legendre(n: int) -> tuple[list[float], list[float]]:
+    """Nodes and weights on [0, 1] (Golub & Welsch 1969)."""
+    k = torch.arange(1, n, dtype=torch.float64)
+    off = k / (4 * k**2 - 1).sqrt()
+    values, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
+    return ((values + 1) / 2).tolist(), (vectors[0] ** 2).tolist()
+
+
+def _frequencies(z: Tensor, states: int) -> Tensor:
+    return torch.bincount(z.flatten(), minlength=states).double() / z.numel()
+
+
+def _kl(p: Tensor, q: Tensor) -> Tensor:
+    return torch.where(p > 0, p * (p.log() - q.log()), 0.0).sum()
+
+
+def _improper(table: Tensor) -> float:
+    """How far a table is from rows of probabilities."""
+    return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))
+
+
+def _equal(process: Process, law: str, value: float, expected: float, tolerance: float) -> Row:
+    return Row(law, _name(process), abs(value - expected) <= tolerance, value, expected, "=", tolerance)
+
+
+def _at_least(process: Process, law: str, value: float, expected: float) -> Row:
+    return Row(law, _name(process), value >= expected, value, expected, ">=")
+
+
+def _name(process: Process) -> str:
+    schedule = getattr(process, "schedule", None)
+    return type(process).__name__ + ("" if schedule is None else f"({type(schedule).__name__})")
+
+
+def _with_schedules(process: Process) -> Iterator[Process]:
+    """The same process with the other exact schedules, if it has a `schedule` to change."""
+    if is_dataclass(process) and any(f.name == "schedule" for f in fields(process)):
+        others: list[Schedule] = [Linear(), Cosine(), CosineSquared(), Polynomial(2.0)]
+        for schedule in others:
+            if schedule != getattr(process, "schedule"):  # noqa: B009
+                yield replace(process, schedule=schedule)
+
+
+# --- what to check ---
+
+
+def built_in() -> list[Process]:
+    return [Masked(VOCAB), Masked(VOCAB, Cosine())]
+
+
+def processes_of(module: ModuleType) -> list[Process]:
+    """Each process class that a user's module defines, on the toy vocabulary."""
+    classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, Process)]
+    own = [c for c in classes if c.__module__ == module.__name__]
+    if not own:
+        raise ValueError(f"{module.__file__} defines no subclass of redraft.Process; nothing to check")
+    return [_on_toy(c) for c in own]
+
+
+def _on_toy(cls: type[Process]) -> Process:
+    missing = [m for m in getattr(cls, "__abstractmethods__", ())]
+    if missing:
+        raise ValueError(f"{cls.__name__} lacks {', '.join(sorted(missing))}; see redraft.Process for what they do")
+    try:
+        return cls(vocab=VOCAB)  # type: ignore[call-arg]
+    except TypeError as error:
+        raise ValueError(f"cannot make {cls.__name__}(vocab=…): {error}; give its other fields defaults") from error
+
+
+def check_all(processes: Iterable[Process]) -> Iterator[Row]:
+    for process in processes:
+        yield from check(process)

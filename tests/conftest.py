@@ -1,0 +1,135 @@
+"""What the tests share: one thread, the same examples at every run, tiny models, the chi-square test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+from redraft.heads import Head, Subs
+from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
+from redraft.networks.attention import Full, Pattern
+from redraft.networks.transformer import TransformerConfig
+from redraft.ops import Rng, rng
+from redraft.processes.base import Process
+from redraft.processes.masked import Masked
+from redraft.samplers.base import Sampler, last
+from redraft.text import Tokenizer
+from redraft.types import Canvas, Context, Vocab
+
+torch.set_num_threads(1)
+settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)
+settings.load_profile("redraft")
+
+
+@pytest.fixture(scope="session")
+def vocab() -> Vocab:
+    """Six tokens and the mask."""
+    return Vocab(7, mask=6)
+
+
+@pytest.fixture(scope="session")
+def tiny(vocab: Vocab) -> TransformerConfig:
+    """A network of two layers; variants are `replace(tiny, ...)`."""
+    return TransformerConfig(vocab.size, width=16, layers=2, heads=2, hidden=32)
+
+
+Build = Callable[..., DiffusionLM]
+
+
+@pytest.fixture(scope="session")
+def build(vocab: Vocab, tiny: TransformerConfig) -> Build:
+    """A model whose weights are all random: nothing is hidden by a zero."""
+
+    def model(
+        pattern: Pattern = Full(),
+        network: TransformerConfig = tiny,
+        *,
+        process: Process = Masked(vocab),
+        head: Head = Subs(),
+        level: Level = ByTime(),
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+    ) -> DiffusionLM:
+        config = DiffusionLMConfig(process, replace(network, pattern=pattern), head, level)
+        return randomise(DiffusionLM(config, tokenizer), seed)
+
+    return model
+
+
+@torch.no_grad()
+def randomise(model: DiffusionLM, seed: int) -> DiffusionLM:
+    """Norms around one, matrices so that every layer matters."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if p.dim() == 1:
+            p.copy_((1.0 if "norm" in name and name.endswith("weight") else 0.0) + 0.1 * noise)
+        else:
+            p.copy_(noise * (1.0 if "embedding" in name else p.shape[1] ** -0.5))
+    return model
+
+
+@pytest.fixture(scope="session")
+def p_value() -> Callable[[Tensor, Tensor], float]:
+    """Pearson's chi-square test of observed counts against expected ones."""
+
+    def test(observed: Tensor, expected: Tensor) -> float:
+        observed, expected = observed.double().flatten(), expected.double().flatten()
+        assert observed.shape == expected.shape
+        assert expected.min() >= 5, "the test needs five expected draws in each cell"
+        statistic = ((observed - expected) ** 2 / expected).sum()
+        freedom = torch.tensor(len(expected) - 1.0, dtype=torch.float64)
+        return float(torch.special.gammaincc(freedom / 2, statistic / 2))
+
+    return test
+
+
+@pytest.fixture(scope="session")
+def ragged(vocab: Vocab) -> Callable[[int, int, int], Canvas]:
+    """Rows of all lengths: a prompt, holes, given tokens between them, padding at the end."""
+
+    def canvas(rows: int, length: int, seed: int) -> Canvas:
+        g = torch.Generator().manual_seed(seed)
+        z = torch.randint(0, vocab.masked, (rows, length), generator=g)
+        place, size = torch.arange(length), torch.randint(1, length + 1, (rows, 1), generator=g)
+        prompt = place < torch.randint(0, length // 2, (rows, 1), generator=g)
+        pad = place >= size
+        return Canvas(z, prompt | pad | (torch.rand(rows, length, generator=g) < 0.15), Context(pad=pad))
+
+    return canvas
+
+
+@pytest.fixture(scope="session")
+def assert_promises() -> Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]:
+    """What every sampler promises at each canvas and at the last one, which is returned."""
+
+    def run(sampler: Sampler, model: DiffusionLM, canvas: Canvas, keys: Rng) -> Canvas:
+        given = canvas.z[canvas.fixed].clone()
+        for written in sampler(model, model.process, canvas, rng=keys):
+            assert torch.equal(written.z[canvas.fixed], given), "given tokens and padding never change"
+            assert torch.is_grad_enabled(), "the caller's grad mode is its own"
+        assert model.config.vocab.mask not in written.z[~canvas.fixed].tolist(), "no mask is left"
+        return written
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def assert_rows_alone(ragged: Callable[[int, int, int], Canvas]) -> Callable[[Sampler, DiffusionLM], None]:
+    """A row of a batch of 100 is written as it would be alone, without its padding."""
+
+    def compare(sampler: Sampler, model: DiffusionLM) -> None:
+        canvas, keys = ragged(100, 9, 1), rng(7, 100)
+        together = last(sampler(model, model.process, canvas, rng=keys)).z
+        assert canvas.context.pad is not None
+        for i, size in enumerate((~canvas.context.pad).sum(-1).tolist()):
+            alone = Canvas(canvas.z[i : i + 1, :size], canvas.fixed[i : i + 1, :size])
+            single = last(sampler(model, model.process, alone, rng=Rng(keys.key[i : i + 1]))).z
+            assert single[0].tolist() == together[i, :size].tolist(), f"row {i}"
+
+    return compare

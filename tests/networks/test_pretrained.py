@@ -1,0 +1,429 @@
+"""Foreign weights give foreign numbers: logits and losses of the original implementations (see tests/golden)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from redraft.heads import Head, Shift, Subs
+from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig, Level
+from redraft.networks.attention import BlockCausal, Causal
+from redraft.networks.pretrained import LayoutError, dit, gpt2, llada, llama, qwen2
+from redraft.networks.transformer import Transformer, TransformerConfig
+from redraft.objectives import Bound, Recover
+from redraft.processes.masked import Masked
+from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
+from redraft.types import Context, Noised, Times, Vocab
+
+Loaded = tuple[TransformerConfig, dict[str, Tensor]]
+LEARNT_MASK = Subs(zero_mask=False)  # LLaDA and its kin leave the mask in the softmax
+
+
+@dataclass(frozen=True)
+class Golden:
+    weights: dict[str, Tensor]
+    config: dict[str, Any]
+    io: dict[str, Tensor]
+    expected: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.io[name]
+
+    def time(self, name: str = "t") -> Tensor:
+        """(B, 1)"""
+        return self.io[name][:, None]
+
+    def loss(self, name: str) -> Tensor:
+        return torch.tensor(self.expected["scalars"][name])
+
+
+@cache
+def load(name: str) -> Golden:
+    path = Path(__file__).parents[1] / "golden" / name
+    config, expected = (json.loads((path / f"{stem}.json").read_text()) for stem in ("config", "expected"))
+    weights = load_file(path / "model.safetensors")
+    if (recovered := path / "recovered.safetensors").exists():
+        weights |= load_file(recovered)
+    return Golden(weights, config, load_file(path / "io.safetensors"), expected)
+
+
+@pytest.fixture(autouse=True)
+def _no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def network(loaded: Loaded) -> Transformer:
+    config, state = loaded
+    made = Transformer(config)
+    made.load_state_dict(state)
+    return made.eval()
+
+
+def model(
+    loaded: Loaded, mask: int, head: Head, schedule: Schedule = Linear(), level: Level = ByTime(0.0)
+) -> DiffusionLM:
+    config, state = loaded
+    made = DiffusionLM(DiffusionLMConfig(Masked(Vocab(config.vocab, mask=mask), schedule), config, head, level))
+    made.network.load_state_dict(state)
+    return made.eval()
+
+
+def logits(net: Transformer, tokens: Tensor, level: Tensor | None = None, context: Context = Context()) -> Tensor:
+    return net.logits(net(tokens, level, context))
+
+
+def same(actual: Tensor, expected: Tensor, atol: float = 2e-5, rtol: float = 1e-4) -> None:
+    torch.testing.assert_close(actual, expected, atol=atol, rtol=rtol)
+
+
+def impossible_as_inf(log_p: Tensor) -> Tensor:
+    """The originals write −10⁶ for the logarithm of zero."""
+    return log_p.masked_fill(log_p < -1e5, -torch.inf)
+
+
+# MDLM
+
+
+@pytest.mark.parametrize(("name", "sees"), [("logits", 1.0), ("logits_sigma0", 0.0)])
+def test_mdlm_logits(name: str, sees: float) -> None:
+    golden = load("mdlm")
+    net = network(dit(golden.weights, golden.config))
+    same(logits(net, golden["xt"], sees * golden.time("sigma")), golden[name])
+
+
+@pytest.mark.parametrize(
+    ("level", "log_p", "nll", "loss"),
+    [
+        (ByTime(0.0), "log_p_x0_sigma0", "nll_subs", "loss_subs_continuous"),
+        (BySigma(), "log_p_x0", "nll_subs_timecond", "loss_subs_continuous_timecond"),
+    ],
+)
+def test_mdlm_prediction_and_bound(level: Level, log_p: str, nll: str, loss: str) -> None:
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), level)
+    pred = lm(golden["xt"], golden.time())
+    nats = lm.process.nelbo(pred, Noised(golden["xt"], golden.time(), golden["x0"]))
+    same(pred.x, impossible_as_inf(golden[log_p]))
+    same(nats, golden[nll])
+    same(nats.mean(), golden.loss(loss))
+
+
+def test_mdlm_bound_without_padding() -> None:
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), BySigma())
+    pred = lm(golden["xt"], golden.time())  # the original attends to padding and only drops it from the loss
+    padded = Noised(golden["xt"], golden.time(), golden["x0"], pad=golden["attention_mask_2"] == 0)
+    nats = lm.process.nelbo(pred, padded)
+    same(nats.sum() / golden["attention_mask_2"].sum(), golden.loss("loss_subs_continuous_timecond_mask2"))
+
+
+def test_mdlm_bound_of_a_thousand_steps() -> None:
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    t = golden.time("t_T1000").double()
+    pred, noised, times = lm(golden["xt"], t), Noised(golden["xt"], t, golden["x0"]), Times(t, t - 1 / 1000, 1000.0)
+    nats = Bound(steps=1000)(lm.process, pred, noised, times)
+    same(nats, golden["nll_subs_T1000"])
+    same(nats.mean(), golden.loss("loss_subs_T1000"))
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("loglinear", Linear(eps=1e-3)),
+        ("cosine", Cosine(eps=1e-3)),
+        ("cosinesqr", CosineSquared(eps=1e-3)),
+        ("linear", Exponential(1e-3, 10.0)),
+        ("geometric", Geometric(1e-3, 1.0)),
+    ],
+)
+def test_mdlm_schedules(name: str, schedule: Schedule) -> None:
+    golden = load("mdlm")
+    t = golden["sched_t"].double()
+    keep = schedule.keep(t)
+    same(-keep.log(), golden[f"sched_{name}_total"].double(), atol=1e-7)
+    same(-schedule.slope(t) / keep, golden[f"sched_{name}_rate"].double(), atol=1e-7)
+
+
+def test_mdlm_is_told_sigma() -> None:
+    golden = load("mdlm")
+    process = Masked(Vocab(41, mask=40), Linear(eps=1e-3))
+    same(BySigma()(golden.time(), process), golden.time("sigma"))
+
+
+# BD3-LM
+
+
+def test_bd3lm_exported_settings_say_the_same() -> None:
+    golden = load("bd3lm")
+    trained, _ = dit(golden.weights, golden.config)
+    exported, _ = dit(golden.weights, golden.expected["hf_config"])
+    assert trained == exported
+    assert trained.pattern == BlockCausal(4)
+
+
+def test_bd3lm_mask_of_two_streams() -> None:
+    golden = load("bd3lm")
+    assert torch.equal(BlockCausal(4).streams(torch.arange(16)), golden["block_diff_mask_2L"].bool())
+
+
+def test_bd3lm_logits_of_two_streams() -> None:
+    golden = load("bd3lm")
+    net = network(dit(golden.weights, golden.config))
+    found = logits(net, golden["xt"], torch.zeros(3, 1), Context(clean=golden["x0"]))
+    same(found, golden["logits_train"])
+
+
+def test_bd3lm_logits_of_one_stream() -> None:
+    golden = load("bd3lm")
+    net = network(dit(golden.weights, golden.config))
+    same(logits(net, golden["sample_mode_input"], torch.zeros(3, 1)), golden["sample_mode_logits"])
+
+
+def test_bd3lm_logits_after_a_cached_block() -> None:
+    golden = load("bd3lm")
+    net = network(dit(golden.weights, golden.config))
+    done, block = golden["sample_mode_input"].split(4, 1)
+    found = logits(net, block, torch.zeros(3, 1), Context(cache=net.absorb(done)))
+    same(found, golden["sample_mode_logits"][:, 4:])
+
+
+def test_bd3lm_prediction_and_bound() -> None:
+    golden = load("bd3lm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    pred = lm(golden["xt"], golden["t"], Context(clean=golden["x0"]))
+    nats = lm.process.nelbo(pred, Noised(golden["xt"], golden["t"], golden["x0"]))
+    same(pred.x, impossible_as_inf(golden["log_p_x0"]))
+    same(nats, golden["nll"])
+    same(nats.mean(), golden.loss("loss_with_bos"))
+    same(nats[:, 1:].mean(), golden.loss("loss_ignore_bos"))
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"), [("loglinear", Linear()), ("square", Polynomial(2.0)), ("square_root", Polynomial(0.5))]
+)
+def test_bd3lm_schedules(name: str, schedule: Schedule) -> None:
+    golden = load("bd3lm")
+    t = golden["sched_t"].double()
+    lost = 1 - schedule.keep(t)
+    same(lost, golden[f"sched_{name}_move_chance"].double(), atol=1e-7)
+    same(schedule.slope(t) / lost, golden[f"sched_{name}_loss_scale"].double(), atol=1e-7)
+
+
+def test_bd3lm_cosine_is_ours_shrunk_by_epsilon() -> None:
+    golden = load("bd3lm")
+    t, eps, cosine = golden["sched_t"].double(), 1e-3, Cosine()
+    lost = 1 - (1 - eps) * cosine.keep(t)
+    same(lost, golden["sched_cosine_move_chance"].double(), atol=1e-7)
+    # the ε in its denominator makes the original's weight a little less than that of the bound
+    same((1 - eps) * cosine.slope(t) / (lost + eps), golden["sched_cosine_loss_scale"].double(), atol=1e-7)
+
+
+# LLaDA and Llama
+
+LLAMA_NAMES = {
+    "model.transformer.wte": "model.embed_tokens",
+    "model.transformer.ln_f": "model.norm",
+    "model.transformer.ff_out": "lm_head",
+    "model.transformer.blocks": "model.layers",
+    "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    "attn_out": "self_attn.o_proj",
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",
+}
+LLAMA_SETTINGS = {
+    "hidden_act": "silu",
+    "hidden_size": 48,
+    "intermediate_size": 144,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500000},
+    "vocab_size": 40,
+}
+
+
+def as_llama(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    renamed = {}
+    for name, tensor in weights.items():
+        for old, new in LLAMA_NAMES.items():
+            name = name.replace(old, new)
+        renamed[name] = tensor
+    return renamed
+
+
+def test_llada_logits() -> None:
+    golden = load("llada")
+    same(logits(network(llada(golden.weights, golden.config)), golden["xt"]), golden["logits"])
+
+
+def test_llada_logits_of_padded_rows() -> None:
+    golden = load("llada")
+    real = golden["attention_mask_rightpad"].bool()
+    found = logits(network(llada(golden.weights, golden.config)), golden["xt"], context=Context(pad=~real))
+    assert 0 < int(real.sum()) < real.numel()
+    same(found[real], golden["logits_with_attention_mask"][real])
+
+
+def test_llada_pretraining_loss() -> None:
+    golden = load("llada")
+    lm = model(llada(golden.weights, golden.config), 37, LEARNT_MASK)
+    pred, noised = lm(golden["xt"], golden["p_mask"]), Noised(golden["xt"], golden["p_mask"], golden["x0"])
+    assert torch.equal(lm.process.unsure(noised), golden["masked_indices"].bool())
+    for term in (Recover(power=1.0), Bound()):  # the same for the linear schedule
+        same(term(lm.process, pred, noised, Times(golden["p_mask"])).mean(), golden.loss("pretrain_loss"))
+
+
+def test_llama_is_llada_by_other_names() -> None:
+    golden = load("llada")
+    same(logits(network(llama(as_llama(golden.weights), LLAMA_SETTINGS)), golden["xt"]), golden["logits"])
+
+
+def test_llama_with_tied_output_stores_it_or_not() -> None:
+    weights = as_llama(load("llada").weights)
+    once = {name: tensor for name, tensor in weights.items() if name != "lm_head.weight"}
+    twice = once | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}
+    settings = LLAMA_SETTINGS | {"tie_word_embeddings": True}
+    assert llama(once, settings)[1].keys() == llama(twice, settings)[1].keys()
+    with pytest.raises(LayoutError, match=r"tie lm_head\.weight to embed_tokens\.weight, yet the two differ"):
+        llama(weights, settings)
+
+
+# Dream (Qwen2)
+
+
+def test_dream_logits() -> None:
+    golden = load("dream")
+    same(logits(network(qwen2(golden.weights, golden.config)), golden["xt"]), golden["logits"])
+
+
+def test_dream_logits_of_padded_rows() -> None:
+    golden = load("dream")
+    real = golden["attention_mask_leftpad"].bool()
+    found = logits(network(qwen2(golden.weights, golden.config)), golden["xt"], context=Context(pad=~real))
+    # the original counts positions from the first real token; rotary attention sees only their differences
+    assert not torch.equal(golden["position_ids_attention_mask"][:, -1], torch.full((3,), 15))
+    same(found[real], golden["logits_attention_mask"][real])
+
+
+def test_dream_prediction_is_shifted() -> None:
+    golden = load("dream")
+    lm = model(qwen2(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
+    masked = golden["masked_indices"].bool()
+    same(lm(golden["xt"], golden.time()).at(masked), golden["logits_shifted"].log_softmax(-1)[masked])
+
+
+def test_dream_loss() -> None:
+    golden = load("dream")
+    lm = model(qwen2(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
+    pred, noised = lm(golden["xt"], golden.time()), Noised(golden["xt"], golden.time(), golden["x0"])
+    nats = Recover(power=1.0)(lm.process, pred, noised, Times(golden.time()))
+    same(nats.mean(), golden.loss("loss_shifted_over_t"))
+
+
+# DiffuGPT (GPT-2)
+
+
+def test_diffugpt_logits() -> None:
+    golden = load("diffugpt")
+    same(logits(network(gpt2(golden.weights, golden.config)), golden["xt"]), golden["logits"])
+
+
+def test_diffugpt_causal_logits() -> None:
+    golden = load("diffugpt")
+    config, state = gpt2(golden.weights, golden.config)
+    net = network((replace(config, pattern=BlockCausal(1)), state))  # a block of one token is the causal mask
+    same(logits(net, golden["xt"]), golden["logits_causal_ratio0"])
+
+
+def test_diffugpt_as_an_autoregressive_network() -> None:
+    golden = load("diffugpt")
+    config, state = gpt2(golden.weights, golden.config)
+    for row, expected in zip(golden["xt"], golden["logits_causal_ratio0"], strict=True):
+        net = network((replace(config, pattern=Causal(start=int(row[0]))), state))
+        # slot i reads token i − 1 and slot 0 the start sign: the token at the end is asked about, not read
+        same(logits(net, row.roll(-1)[None]), expected[None])
+
+
+def test_diffugpt_losses() -> None:
+    golden = load("diffugpt")
+    lm = model(gpt2(golden.weights, golden.config), 39, Shift(LEARNT_MASK))
+    pred, noised = lm(golden["xt"], golden.time()), Noised(golden["xt"], golden.time(), golden["x0"])
+    masked = golden["masked_indices"].bool()
+    nll, weighted = (Recover(power)(lm.process, pred, noised, Times(golden.time())) for power in (0.0, 1.0))
+    assert not masked[:, 0].any()  # nothing before it could predict it
+    same(nll[:, 1:], golden["nll_shifted"])
+    same(nll.sum() / masked.sum(), golden.loss("nll_masked_mean"))
+    same(weighted.sum() / masked.sum(), golden.loss("loss_shift_dsigma_mean_over_masked"))
+
+
+# What does not fit
+
+
+def test_buffers_are_ignored() -> None:
+    golden = load("diffugpt")
+    buffers = {f"denoise_model.h.{i}.attn.{name}": torch.ones(()) for i in range(2) for name in ("bias", "masked_bias")}
+    assert gpt2(golden.weights | buffers, golden.config)[1].keys() == gpt2(golden.weights, golden.config)[1].keys()
+
+
+def test_missing_and_unexpected_tensors_are_named() -> None:
+    golden = load("mdlm")
+    weights = {name.replace("norm2", "norm3"): tensor for name, tensor in golden.weights.items()}
+    weights |= {f"extra.{i}": torch.ones(1) for i in range(6)}
+    with pytest.raises(LayoutError) as caught:
+        dit(weights, golden.config)
+    assert str(caught.value) == (
+        "the weights are of another layout or size: missing blocks.0.norm2.weight, blocks.1.norm2.weight; "
+        "unexpected blocks.0.norm3.weight, blocks.1.norm3.weight, extra.0, extra.1 and 4 more"
+    )
+
+
+def test_a_layer_too_few_is_noticed() -> None:
+    golden = load("dream")
+    weights = {name: tensor for name, tensor in golden.weights.items() if ".1." not in name}
+    with pytest.raises(LayoutError, match=r"missing layers\.1\.input_layernorm\.weight, .* and 8 more"):
+        qwen2(weights, golden.config)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"intermediate_size": 96}, r"gate_proj\.weight \[104, 48\] \+ .* \[104, 48\] should make \[192, 48\]"),
+        ({"num_key_value_heads": 4}, r"k_proj\.weight \[24, 48\] .* should make \[144, 48\]"),
+        ({"hidden_act": "gelu"}, r"hidden_act='gelu' is not supported; only hidden_act='silu'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "type='yarn' is not supported"),
+        ({"use_sliding_window": True}, "use_sliding_window=True is not supported"),
+        ({"rope_theta": None}, "the settings lack rope_theta"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(changed: dict[str, object], message: str) -> None:
+    golden = load("dream")
+    with pytest.raises(LayoutError, match=message):
+        qwen2(golden.weights, golden.config | changed)
+
+
+def test_another_layout_is_noticed() -> None:
+    with pytest.raises(LayoutError, match=r"lack vocab_embed\.embedding; they are of another layout"):
+        dit(load("llada").weights, load("mdlm").config)
+
+
+def test_a_tensor_under_two_names_is_noticed() -> None:
+    golden = load("diffugpt")
+    weights = golden.weights | {"transformer.wte.weight": golden.weights["embed_tokens.weight"]}
+    with pytest.raises(LayoutError, match=r"hold wte\.weight twice"):
+        gpt2(weights, golden.config)

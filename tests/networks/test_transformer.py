@@ -1,0 +1,422 @@
+"""The transformer: nothing leaks, rows and padding do not matter, the cache is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from redraft.model import DiffusionLM
+from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
+from redraft.networks.transformer import Norm, Transformer, TransformerConfig
+from redraft.types import Context
+
+Build = Callable[..., DiffusionLM]
+Net = Callable[..., Transformer]
+MASK = 6
+LAYOUTS: dict[str, Callable[[TransformerConfig], TransformerConfig]] = {
+    "plain": lambda c: c,
+    "grouped queries": lambda c: replace(c, heads=4, kv_heads=2),
+    "normed queries": lambda c: replace(c, qk_norm=True),
+    "learned positions": lambda c: replace(c, rotary=None, positions=16),
+    "tied": lambda c: replace(c, tied=True),
+    "layer norm and biases": lambda c: replace(
+        c, norm="layer", norm_bias=True, gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, head_bias=True
+    ),
+    "wide heads": lambda c: replace(c, head_dim=6),
+    "time": lambda c: replace(c, time=8),
+}
+BLOCKS = [BlockCausal(1), BlockCausal(2), BlockCausal(3), BlockCausal(4)]
+every_layout = pytest.mark.parametrize("layout", list(LAYOUTS))
+every_block = pytest.mark.parametrize("pattern", BLOCKS, ids=repr)
+
+
+@pytest.fixture(scope="module")
+def net(build: Build, tiny: TransformerConfig) -> Net:
+    def network(pattern: Pattern = Full(), layout: str = "plain") -> Transformer:
+        return build(pattern, LAYOUTS[layout](tiny)).network
+
+    return network
+
+
+def tokens(rows: int, length: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, 7, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def other(z: Tensor, where: Tensor) -> Tensor:
+    """z with another token at each marked position."""
+    return torch.where(where, (z + 1) % 7, z)
+
+
+def levels(rows: int, length: int = 1) -> Tensor:
+    return 1000 * torch.rand(rows, length, generator=torch.Generator().manual_seed(5))
+
+
+def close(a: Tensor, b: Tensor, atol: float = 1e-5) -> bool:
+    return torch.allclose(a, b, atol=atol, rtol=1e-4)
+
+
+def differ(a: Tensor, b: Tensor) -> bool:
+    return bool(((a - b).abs().amax(-1) > 1e-3).all())
+
+
+# --- masks never leak ---
+
+
+@every_layout
+def test_padding_is_never_seen(net: Net, layout: str) -> None:
+    network, z, t = net(Full(), layout), tokens(3, 8), levels(3)
+    pad = torch.arange(8) >= torch.tensor([[8], [5], [2]])
+    states, edited = (network(a, t, Context(pad=pad)) for a in (z, other(z, pad)))
+    assert close(states[~pad], edited[~pad], 1e-6)
+    first = torch.arange(8).expand(3, -1) == 0
+    assert differ(states[:2, 1:5], network(other(z, first), t, Context(pad=pad))[:2, 1:5]), "real tokens are seen"
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), BlockCausal(3), Causal(MASK)], ids=repr)
+def test_padding_is_never_seen_wherever_it_stands(net: Net, pattern: Pattern, streams: int) -> None:
+    network, z, x = net(pattern), tokens(1, 8), tokens(1, 8, seed=1)
+    pad = torch.tensor([[True, False, False, True, False, False, False, True]])
+
+    def read(hidden: Tensor) -> Tensor:
+        clean = other(x, hidden) if streams == 2 else None
+        return network(other(z, hidden), None, Context(pad=pad, clean=clean))
+
+    reader = ~pad & ~pad.roll(1, 1) if isinstance(pattern, Causal) else ~pad  # a slot reads the token before its own
+    states = read(torch.zeros_like(pad))
+    assert close(states[reader], read(pad)[reader], 1e-6)
+    before = torch.arange(8).expand(1, -1) == 2
+    assert differ(states[:, 4:7], read(before)[:, 4:7]), "the token before the padding is seen"
+
+
+@every_layout
+@every_block
+def test_one_stream_never_sees_later_blocks(net: Net, pattern: BlockCausal, layout: str) -> None:
+    network, z, t = net(pattern, layout), tokens(2, 8), levels(2, 8)
+    block = torch.arange(8).expand(2, -1) // pattern.block
+    states = network(z, t)
+    for b in range(int(block.max())):
+        edited = network(other(z, block > b), t)
+        assert close(states[block <= b], edited[block <= b], 1e-6)
+        assert differ(states[block > b], network(other(z, block == b), t)[block > b]), "earlier blocks are seen"
+
+
+@every_layout
+@every_block
+def test_two_streams_never_see_their_own_answer(net: Net, pattern: BlockCausal, layout: str) -> None:
+    """States of noisy block b: blind to clean blocks b and later and to other noisy blocks."""
+    network, z, x, t = net(pattern, layout), tokens(2, 8), tokens(2, 8, seed=1), levels(2, 8)
+    block = torch.arange(8).expand(2, -1) // pattern.block
+    states = network(z, t, Context(clean=x))
+    for b in range(int(block.max()) + 1):
+        mine = block == b
+        edited = network(other(z, ~mine), t, Context(clean=other(x, block >= b)))
+        assert close(states[mine], edited[mine], 1e-6)
+        assert differ(states[mine], network(other(z, mine), t, Context(clean=x))[mine]), "its own block is seen"
+        later = block > b
+        if bool(later.any()):
+            moved = network(z, t, Context(clean=other(x, mine)))
+            assert differ(states[later], moved[later]), "clean earlier blocks are seen"
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "time"])
+@pytest.mark.parametrize("clean", [False, True])
+def test_causal_never_sees_the_token_it_predicts(net: Net, layout: str, clean: bool) -> None:
+    network, x = net(Causal(MASK), layout), tokens(2, 6)
+
+    def read(a: Tensor) -> Tensor:
+        return network(tokens(2, 6, 9), None, Context(clean=a)) if clean else network(a)
+
+    states = read(x)
+    for i in range(6):
+        place = torch.arange(6).expand(2, -1)
+        assert close(states[:, : i + 1], read(other(x, place >= i))[:, : i + 1], 1e-6)
+        if i:
+            assert differ(states[:, i:], read(other(x, place == i - 1))[:, i:]), "earlier tokens are seen"
+
+
+@every_block
+def test_two_streams_equal_one_stream_read_block_by_block(net: Net, pattern: BlockCausal) -> None:
+    """Training in one pass says of block b what sampling says: clean blocks before, the noisy block, nothing after."""
+    z, x, t = tokens(2, 8), tokens(2, 8, seed=1), levels(2, 8)
+    for layout in ("plain", "time"):
+        network = net(pattern, layout)
+        together = network(z, t, Context(clean=x))
+        for lo in range(0, 8, pattern.block):
+            hi = min(lo + pattern.block, 8)
+            seen = torch.cat([x[:, :lo], z[:, lo:hi]], 1)
+            level = torch.cat([torch.zeros(2, lo), t[:, lo:hi]], 1)
+            assert close(together[:, lo:hi], network(seen, level)[:, lo:])
+
+
+# --- rows and padding ---
+
+
+@every_layout
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(3)], ids=repr)
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_row_does_not_depend_on_its_batch(net: Net, pattern: Pattern, layout: str, streams: int) -> None:
+    network, z, x, t = net(pattern, layout), tokens(5, 8), tokens(5, 8, seed=1), levels(5, 8)
+    pad = torch.arange(8) >= torch.tensor([[8], [8], [5], [3], [1]])
+    states = network(z, t, Context(pad=pad, clean=x if streams == 2 else None))
+    for row, length in enumerate((8, 8, 5, 3, 1)):
+        alone = slice(row, row + 1)
+        context = Context(clean=x[alone, :length] if streams == 2 else None)
+        single = network(z[alone, :length], t[alone, :length], context)
+        assert close(states[alone, :length], single), f"row {row} of {length} tokens"
+
+
+def test_a_causal_row_does_not_depend_on_its_batch(net: Net) -> None:
+    network, x = net(Causal(MASK)), tokens(3, 8)
+    pad = torch.arange(8) >= torch.tensor([[8], [5], [1]])
+    for context in (Context(pad=pad), Context(pad=pad, clean=x)):
+        states = network(x, None, context)
+        for row, length in enumerate((8, 5, 1)):
+            alone = slice(row, row + 1)
+            assert close(states[alone, :length], network(x[alone, :length]))
+
+
+# --- the cache ---
+
+
+def absorb(network: Transformer, z: Tensor, pad: Tensor | None, cuts: list[int]) -> Context:
+    """Finished tokens, absorbed in pieces that end at the cuts."""
+    context = Context()
+    for lo, hi in zip([0, *cuts[:-1]], cuts, strict=True):
+        part = None if pad is None else pad[:, lo:hi]
+        context = Context(cache=network.absorb(z[:, lo:hi], replace(context, pad=part)))
+    return context
+
+
+def cuts_of(done: int, size: int) -> list[list[int]]:
+    """All at once, an early and a late part, block by block."""
+    each = list(range(size, done + 1, size))
+    return [[done], sorted({size, done}), each]
+
+
+@every_block
+@pytest.mark.parametrize("layout", ["plain", "grouped queries", "learned positions", "normed queries", "time"])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_cached_block_equals_an_uncached_one(net: Net, pattern: BlockCausal, layout: str, ragged: bool) -> None:
+    network, z, size = net(pattern, layout), tokens(3, 12), pattern.block
+    pad = torch.arange(12) >= torch.tensor([[12], [9], [5]]) if ragged else None
+    for done in {size, 8 // size * size}:
+        t = torch.where(torch.arange(12) < done, 0.0, levels(3, 12))  # finished blocks are clean
+        window = slice(done, done + size)
+        seen = Context(pad=None if pad is None else pad[:, : window.stop])
+        whole = network(z[:, : window.stop], t[:, : window.stop], seen)
+        for cuts in cuts_of(done, size):
+            context = absorb(network, z, pad, cuts)
+            assert context.cache is not None
+            assert context.cache.length == done
+            context = replace(context, pad=None if pad is None else pad[:, window])
+            assert close(network(z[:, window], t[:, window], context), whole[:, window])
+
+
+@pytest.mark.parametrize("layout", ["plain", "grouped queries", "learned positions"])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_cached_causal_network_equals_an_uncached_one(net: Net, layout: str, ragged: bool) -> None:
+    network, z = net(Causal(MASK), layout), tokens(3, 9)
+    pad = torch.arange(9) >= torch.tensor([[9], [7], [4]]) if ragged else None
+    real = torch.ones(3, 9, dtype=torch.bool) if pad is None else ~pad
+    whole = network(z, None, Context(pad=pad))
+    for done in range(9):
+        for cuts in cuts_of(done, 1) if done else [[0]]:
+            context = absorb(network, z, pad, cuts)
+            for end in (done + 1, 9):  # one token, and all that are left
+                window = slice(done, end)
+                states = network(z[:, window], None, replace(context, pad=None if pad is None else pad[:, window]))
+                seen = real[:, window]
+                assert close(states[seen], whole[:, window][seen])
+
+
+@pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
+def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: Pattern) -> None:
+    network, stem, left, right, end = net(pattern), *(tokens(2, n, seed) for seed, n in enumerate((4, 2, 2, 2)))
+    root = Context(cache=network.absorb(stem))
+    before = network(end, None, root)
+    twigs = [Context(cache=network.absorb(part, root)) for part in (left, right)]
+    grown = [network(end, None, twig) for twig in twigs]
+    for part, states in zip((left, right), grown, strict=True):
+        fresh = Context(cache=network.absorb(torch.cat([stem, part], 1)))
+        assert close(states, network(end, None, fresh))
+    assert torch.equal(network(end, None, root), before)
+    assert differ(grown[0], grown[1])
+
+
+@pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
+def test_a_cache_of_some_rows(net: Net, pattern: Pattern) -> None:
+    network, z, index = net(pattern), tokens(4, 6), torch.tensor([3, 1])
+    context = Context(cache=network.absorb(z[:, :4]))
+    assert close(network(z[:, 4:], None, context)[index], network(z[index, 4:], None, context.rows(index)))
+
+
+def test_nothing_absorbed_is_nothing_seen(net: Net) -> None:
+    network, z = net(BlockCausal(2)), tokens(2, 4)
+    cache = network.absorb(z[:, :0])
+    assert cache.length == 0
+    assert torch.equal(network(z, None, Context(cache=cache)), network(z))
+
+
+def test_absorbing_keeps_no_graph(net: Net) -> None:
+    cache = net(BlockCausal(2)).absorb(tokens(2, 4))
+    assert not any(a.requires_grad for pair in cache.buffers for a in pair)
+
+
+# --- layouts ---
+
+
+def test_grouped_queries_are_shared_keys_and_values(net: Net, tiny: TransformerConfig) -> None:
+    """Two groups for four heads: the same as four groups, of which neighbours are equal."""
+    grouped = net(Full(), "grouped queries")
+    full = Transformer(replace(grouped.config, kv_heads=None))
+    weights, d = dict(grouped.state_dict()), grouped.config.head_width
+    for name in [n for n in weights if n.endswith("qkv.weight")]:
+        q, k, v = weights[name].split([4 * d, 2 * d, 2 * d])
+        k, v = (a.view(2, d, -1).repeat_interleave(2, 0).flatten(0, 1) for a in (k, v))
+        weights[name] = torch.cat([q, k, v])
+    full.load_state_dict(weights)
+    z = tokens(2, 6)
+    assert close(grouped(z), full(z))
+
+
+def test_normed_queries_forget_their_scale(net: Net) -> None:
+    for layout, forgets in (("normed queries", True), ("plain", False)):
+        network, z = net(Full(), layout), tokens(2, 6)
+        before = network(z)
+        with torch.no_grad():
+            for name, weight in network.named_parameters():
+                if name.endswith("qkv.weight"):
+                    weight[: 2 * network.config.width] *= 3.0  # queries and keys, not values
+        assert close(network(z), before, 1e-3) == forgets
+
+
+@pytest.mark.parametrize("layout", ["plain", "learned positions"])
+def test_positions_are_all_that_orders_tokens(net: Net, layout: str) -> None:
+    network, z, order = net(Full(), layout), tokens(2, 6), torch.tensor([3, 1, 0, 5, 4, 2])
+    assert not close(network(z[:, order]), network(z)[:, order])
+    if network.position is not None:
+        torch.nn.init.zeros_(network.position.weight)
+        assert close(network(z[:, order]), network(z)[:, order])
+
+
+def test_a_tied_output_is_the_embedding(net: Net) -> None:
+    network = net(Full(), "tied")
+    h = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+    assert close(network.logits(h), h @ network.embedding.weight.T)
+    assert network.output is None
+    assert not any(name.startswith("output") for name in network.state_dict())
+
+
+def test_norms(tiny: TransformerConfig) -> None:
+    h = 5 + 3 * torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
+    layer = Norm(replace(tiny, norm="layer"), 16)(h)
+    assert torch.allclose(layer.mean(-1), torch.zeros(4), atol=1e-5)
+    assert torch.allclose(layer.var(-1, unbiased=False), torch.ones(4), atol=1e-3)
+    rms = Norm(tiny, 16)(h.bfloat16())
+    assert rms.dtype == torch.float32
+    assert torch.allclose(rms.square().mean(-1), torch.ones(4), atol=1e-3)
+    assert torch.allclose(rms / h, (rms / h)[:, :1].expand_as(h), rtol=0.02), "RMS only scales"
+    assert torch.allclose(Norm(tiny, 16)(h, (torch.tensor(2.0), torch.tensor(1.0))), Norm(tiny, 16)(h) * 2 + 2)
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(3)], ids=repr)
+def test_a_time_per_row_and_per_token_agree(net: Net, pattern: Pattern) -> None:
+    network, z, x, t = net(pattern, "time"), tokens(3, 6), tokens(3, 6, 1), levels(3)
+    for context in (Context(), Context(clean=x)):
+        row, token = network(z, t, context), network(z, t.expand(3, 6).contiguous(), context)
+        assert close(row, token, 1e-6)
+        assert differ(row, network(z, t + 100, context)), "time is seen"
+
+
+def test_a_token_s_time_is_its_own(net: Net) -> None:
+    """Another time of one token reaches the others only through attention: not at all where they cannot see it."""
+    network, z, t = net(BlockCausal(2), "time"), tokens(2, 6), levels(2, 6)
+    later = t.clone()
+    later[:, 4:] += 300
+    states, moved = network(z, t), network(z, later)
+    assert close(states[:, :4], moved[:, :4], 1e-6)
+    assert differ(states[:, 4:], moved[:, 4:])
+
+
+def test_a_network_without_time_ignores_it_and_one_with_time_asks_for_it(net: Net) -> None:
+    z = tokens(2, 4)
+    assert torch.equal(net()(z, levels(2)), net()(z))
+    with pytest.raises(ValueError, match="this network sees time"):
+        net(Full(), "time")(z)
+
+
+# --- training ---
+
+
+def gradients(network: Transformer, pattern: Pattern) -> list[Tensor]:
+    network.zero_grad()
+    context = Context() if isinstance(pattern, Full) else Context(clean=tokens(2, 6, 1))
+    t = levels(2, 6) if network.time is not None else None
+    network.logits(network(tokens(2, 6), t, context)).square().sum().backward()
+    return [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("layout", ["plain", "time", "tied"])
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(2)], ids=repr)
+def test_recomputed_gradients_are_equal(net: Net, pattern: Pattern, layout: str) -> None:
+    network = net(pattern, layout)
+    runs: list[int] = []
+    network.get_submodule("blocks.0.attention").register_forward_pre_hook(lambda *_: runs.append(1))
+    plain = gradients(network, pattern)
+    assert (len(plain), len(runs)) == (len(list(network.parameters())), 1), "every weight learns"
+    network.recompute = True
+    again = gradients(network, pattern)
+    assert len(runs) == 3, "forward, and forward again on the way back"
+    assert all(close(a, b) for a, b in zip(plain, again, strict=True))
+
+
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), Causal(MASK)], ids=repr)
+def test_bfloat16_is_near_float32(net: Net, pattern: Pattern) -> None:
+    network, z = net(pattern), tokens(3, 8)
+    context = Context(pad=torch.arange(8) >= torch.tensor([[8], [5], [3]]))
+    exact = network(z, None, context)
+    with torch.autocast("cpu", torch.bfloat16):
+        coarse = network(z, None, context)
+    assert coarse.dtype == torch.float32, "states are normed in float32"
+    assert not torch.equal(coarse, exact)
+    assert float((coarse - exact).detach().norm() / exact.detach().norm()) < 0.03
+
+
+def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
+    """Zero output and zero modulation: all tokens equally likely, whatever the time; nothing else is degenerate."""
+    torch.manual_seed(0)
+    network, z = Transformer(replace(tiny, time=8)), tokens(2, 4)
+    states = network(z, levels(2))
+    assert torch.equal(network.logits(states), torch.zeros(2, 4, 7))
+    assert torch.equal(states, network(z, levels(2) + 50))
+    assert states.isfinite().all()
+    for name, p in network.named_parameters():
+        zero = name.endswith("bias") or "modulation" in name or name.startswith("output")
+        assert bool((p == 0).all()) == zero, name
+
+
+def test_dropout_acts_in_training_only(tiny: TransformerConfig, build: Build) -> None:
+    network, z = build(Full(), replace(tiny, dropout=0.5)).network, tokens(2, 4)
+    assert not torch.equal(network.train()(z), network(z))
+    assert torch.equal(network.eval()(z), network(z))
+
+
+# --- settings ---
+
+
+def test_settings_that_do_not_fit_are_refused(tiny: TransformerConfig) -> None:
+    with pytest.raises(ValueError, match="width=16 does not split into 3 heads"):
+        replace(tiny, heads=3)
+    with pytest.raises(ValueError, match="heads=2 is no multiple of kv_heads=4"):
+        replace(tiny, kv_heads=4)
+    for positions, rotary in ((None, None), (8, 10_000.0)):
+        with pytest.raises(ValueError, match="give either rotary=base or positions=how many"):
+            replace(tiny, positions=positions, rotary=rotary)

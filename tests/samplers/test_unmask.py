@@ -1,0 +1,191 @@
+"""Unmasking: promises, an even number of tokens per step, the surest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from unittest.mock import Mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from redraft.model import DiffusionLM
+from redraft.networks.attention import Full
+from redraft.networks.transformer import TransformerConfig
+from redraft.ops import Rng, rng
+from redraft.processes.base import Process
+from redraft.processes.masked import Chance, Masked, Pick
+from redraft.samplers.base import Sampler, last
+from redraft.samplers.unmask import Confidence, Entropy, Margin, Ranked, Unmask
+from redraft.types import Canvas, Context, Known, Prediction, Vocab
+
+Build = Callable[..., DiffusionLM]
+Ragged = Callable[[int, int, int], Canvas]
+Promises = Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]
+RowsAlone = Callable[[Sampler, DiffusionLM], None]
+PValue = Callable[[Tensor, Tensor], float]
+MASK = 6
+CHANCE = 1e-4
+PICKS = [Confidence(), Confidence(1.0), Margin(), Margin(0.7), Entropy(), Entropy(1.0), Chance()]
+every_pick = pytest.mark.parametrize("pick", PICKS, ids=repr)
+
+
+@pytest.fixture(scope="module")
+def placed(build: Build, tiny: TransformerConfig) -> DiffusionLM:
+    """With learned positions no two masks look the same; with rotary ones all masks of an empty row do."""
+    return build(Full(), replace(tiny, rotary=None, positions=16))
+
+
+@given(seed=st.integers(0, 10**6), steps=st.integers(1, 12), pick=st.sampled_from(PICKS))
+def test_promises(build: Build, ragged: Ragged, assert_promises: Promises, seed: int, steps: int, pick: Pick) -> None:
+    assert_promises(Unmask(steps, pick), build(), ragged(4, 8, seed), rng(seed, 4))
+
+
+@pytest.mark.parametrize("pick", [Confidence(), Margin(1.0), Entropy(0.5)], ids=repr)
+def test_a_row_is_written_as_if_alone(placed: DiffusionLM, assert_rows_alone: RowsAlone, pick: Pick) -> None:
+    assert_rows_alone(Unmask(4, pick), placed)
+
+
+def test_threads_do_not_change_the_text(placed: DiffusionLM, ragged: Ragged) -> None:
+    model, canvas, before = placed, ragged(20, 9, 0), torch.get_num_threads()
+    written = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            written.append(last(Unmask(4, Confidence(1.0))(model, model.process, canvas, rng=rng(0, 20))).z)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*written)
+
+
+def llada(tokens: int, steps: int) -> list[int]:
+    """How many tokens LLaDA reveals at each step: equal numbers, the remainder one by one to the first steps."""
+    base, remainder = divmod(tokens, steps)
+    return [base + (i < remainder) for i in range(steps)]
+
+
+@given(rows=st.lists(st.integers(0, 40), min_size=1, max_size=4), steps=st.integers(1, 45), seed=st.integers(0, 99))
+def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed: int) -> None:
+    """Also if rows have different numbers of holes."""
+    length = max(rows) + 1
+    log_p = torch.randn(len(rows), length, 7, generator=torch.Generator().manual_seed(seed))
+    denoise = Constant(log_p.index_fill(-1, torch.tensor([MASK]), -torch.inf).log_softmax(-1))
+    canvas = Canvas(
+        torch.zeros(len(rows), length, dtype=torch.int64), torch.arange(length) >= torch.tensor(rows)[:, None]
+    )
+    canvases = Unmask(steps)(denoise, Masked(Vocab(7, mask=MASK)), canvas, rng=rng(seed, len(rows)))
+    left = torch.stack([((c.z == MASK) & ~canvas.fixed).sum(-1) for c in canvases])
+    for row, tokens in enumerate(rows):
+        assert (-left[:, row].diff()).tolist() == llada(tokens, steps)
+
+
+# --- picks ---
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A denoiser that always says the same."""
+
+    log_p: Tensor
+    block: int | None = None
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        return Known(self.log_p)
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        raise NotImplementedError
+
+
+PROCESS = Masked(Vocab(4, mask=3))
+# the likeliest token, the margin and the entropy put these four positions in different orders
+POSITIONS = torch.tensor(
+    [[0.50, 0.50, 0.00, 0.0], [0.45, 0.30, 0.25, 0.0], [0.60, 0.20, 0.20, 0.0], [0.52, 0.46, 0.02, 0.0]]
+)
+ORDERS = {
+    Confidence(): sorted(range(4), key=lambda i: -float(POSITIONS[i].max())),
+    Margin(): sorted(range(4), key=lambda i: -float(POSITIONS[i].topk(2).values.diff().abs())),
+    Entropy(): sorted(range(4), key=lambda i: float(torch.special.entr(POSITIONS[i]).sum())),
+}
+
+
+def order(pick: Pick, keys: Rng) -> list[int]:
+    """The positions in the order of their reveal."""
+    blank = Canvas(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, dtype=torch.bool))
+    canvases = list(Unmask(4, pick)(Constant(POSITIONS.log()[None]), PROCESS, blank, rng=keys))
+    return [int((a.z != b.z).nonzero()[0, 1]) for a, b in pairwise(canvases)]
+
+
+@pytest.mark.parametrize("pick", list(ORDERS), ids=repr)
+def test_the_surest_position_comes_first(pick: Ranked) -> None:
+    assert order(pick, rng(0)) == ORDERS[pick]
+    assert len({tuple(o) for o in ORDERS.values()}) == 3, "the three orders differ"
+
+
+@pytest.mark.xfail(strict=True, reason="rounding errors decide between equal positions; round the scores, say to 2^-16")
+def test_equal_positions_are_revealed_from_the_left(build: Build) -> None:
+    """All masks of an empty row look the same to a rotary network: only then is a row's text its own."""
+    model = build()
+    for pick in ORDERS:
+        for length in range(2, 10):
+            blank = Canvas(torch.zeros(3, length, dtype=torch.int64), torch.zeros(3, length, dtype=torch.bool))
+            _, first, *_ = Unmask(length, pick)(model, model.process, blank, rng=rng(0, 3))
+            assert (first.z != MASK).nonzero()[:, 1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("pick", list(ORDERS), ids=repr)
+def test_without_temperature_the_likeliest_token_is_written_whatever_the_key(build: Build, pick: Ranked) -> None:
+    blank = Canvas(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, dtype=torch.bool))
+    denoise = Constant(POSITIONS.log()[None])
+    for seed in range(5):
+        assert last(Unmask(2, pick)(denoise, PROCESS, blank, rng=rng(seed))).z.tolist() == [[0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_temperature_sharpens_or_flattens_the_draw(temperature: float, p_value: PValue) -> None:
+    rows, p = 5_000, torch.tensor([0.5, 0.3, 0.2, 0.0])
+    blank = Canvas(torch.zeros(rows, 1, dtype=torch.int64), torch.zeros(rows, 1, dtype=torch.bool))
+    sampler = Unmask(1, Confidence(temperature))
+    z = last(sampler(Constant(p.log().expand(rows, 1, 4)), PROCESS, blank, rng=rng(0, rows))).z
+    expected = (p.log() / temperature).softmax(-1)[:3]
+    assert p_value(z.flatten().bincount(minlength=3), expected * rows) > CHANCE
+
+
+@given(seed=st.integers(0, 10**6), share=st.floats(0, 1), pick=st.sampled_from(PICKS[:-1]))
+def test_a_pick_takes_the_share_rounded_up_and_its_best(seed: int, share: float, pick: Ranked) -> None:
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.rand(3, 8, generator=g) < 0.6
+    pred = Known(torch.randn(3, 8, 5, generator=g).log_softmax(-1))
+    where, tokens = pick(pred, hidden, torch.full((3, 1), share, dtype=torch.float64), rng=rng(seed, 3))
+    assert not (where & ~hidden).any()
+    assert where.sum(-1).tolist() == (hidden.sum(-1) * share - 1e-6).ceil().clamp(min=0).tolist()
+    assert len(tokens) == where.sum()
+    if pick.temperature == 0:
+        assert torch.equal(tokens, pred.x[where].argmax(-1))
+        score = pick.score(pred.x.flatten(0, 1), pred.x.flatten(0, 1).argmax(-1)).view(3, 8)
+        for row in range(3):
+            taken, kept = score[row][where[row]], score[row][hidden[row] & ~where[row]]
+            assert not len(taken) or not len(kept) or taken.min() >= kept.max()
+
+
+@every_pick
+def test_nothing_hidden_asks_nothing(pick: Pick) -> None:
+    pred = Mock(spec=Prediction)
+    where, tokens = pick(pred, torch.zeros(2, 3, dtype=torch.bool), torch.ones(2, 1), rng=rng(0, 2))
+    assert not where.any()
+    assert (len(tokens), tokens.dtype) == (0, torch.int64)
+    assert not pred.mock_calls
+
+
+# --- errors ---
+
+
+def test_errors(build: Build) -> None:
+    with pytest.raises(ValueError, match="steps=0; a sampler needs at least one step"):
+        Unmask(0)
+    canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"knows mask noise only.*use Ancestral"):
+        next(Unmask()(build(), Mock(spec=Process), canvas, rng=rng(0)))

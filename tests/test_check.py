@@ -1,0 +1,204 @@
+"""The laws hold for what we ship, and catch what is broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from redraft import check
+from redraft.ops import Rng
+from redraft.processes.base import Process
+from redraft.processes.masked import Masked
+from redraft.samplers.ancestral import Ancestral
+from redraft.samplers.unmask import Unmask
+from redraft.schedules import Exponential, Linear
+from redraft.types import Canvas, Known, Noised, Prediction
+
+BROKEN = '''
+from dataclasses import dataclass
+import redraft
+from redraft.processes.masked import Masked
+
+@dataclass(frozen=True)
+class Wrong(redraft.Process):
+    """Mask noise that delegates everything, but {what}."""
+    vocab: redraft.Vocab
+    def _inner(self): return Masked(self.vocab{schedule})
+    def prior(self, canvas, *, rng): return self._inner().prior(canvas, rng=rng)
+    def prior_kl(self, x): return 0.0 * x
+    def noise(self, x, t, *, pad=None, rng): return self._inner().noise(x, t, pad=pad, rng=rng)
+    def step(self, pred, canvas, s, t, *, rng): return self._inner().step(pred, canvas, {step}, t, rng=rng)
+    def nelbo(self, pred, noised, s=None): return {weight} * self._inner().nelbo(pred, noised, s)
+    def unsure(self, noised): return self._inner().unsure(noised)
+    def marginal(self, t): return self._inner().marginal(t)
+    def transition(self, s, t): return self._inner().transition(s, t)
+    jump = False
+'''
+
+
+def broken(**changes: str) -> str:
+    return BROKEN.format(**{"what": "", "schedule": "", "step": "s", "weight": "1.0"} | changes)
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "redraft.cli", "check", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[check.Row]:
+    return list(check.check(Masked(check.VOCAB)))
+
+
+def test_every_law_holds_for_mask_noise(rows: list[check.Row]) -> None:
+    assert [r for r in rows if not r.ok] == []
+    assert len({r.law for r in rows}) >= 18
+
+
+def test_values_are_the_theory_s(rows: list[check.Row]) -> None:
+    by_law = {r.law: r for r in rows}
+    entropy = check.Toy.of().entropy
+    assert by_law["bound = entropy"].value == pytest.approx(entropy, abs=1e-6)
+    assert by_law["bound = entropy"].expected == entropy
+    # one step draws all positions at once: the sum of the marginal entropies
+    toy = check.Toy.of()
+    marginals = torch.stack([torch.bincount(toy.sequences[:, l], toy.p) for l in range(check.LENGTH)])
+    independent = float(-(marginals * marginals.log()).sum())
+    process = Masked(check.VOCAB)
+    assert check.bound(process, check.Oracle(toy, process), steps=1) == pytest.approx(independent, abs=1e-6)
+
+
+def test_a_schedule_that_leaves_a_jump_meets_the_entropy_by_its_reconstruction() -> None:
+    toy = check.Toy.of()
+    process = Masked(check.VOCAB, Exponential(0.2, 12.0))  # a fifth of the tokens is masked at the "clean" end
+    assert process.jump
+    assert check.bound(process, check.Oracle(toy, process)) == float("inf")  # e^-12 is not zero: the prior is not reached
+    assert check.bound(_Forgetful(process), check.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)
+
+
+class _Forgetful(Process):
+    """A process whose prior term is left out."""
+
+    def __init__(self, inner: Masked) -> None:
+        self.inner, self.vocab = inner, inner.vocab
+
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        return self.inner.prior(canvas, rng=rng)
+
+    def prior_kl(self, x: Tensor) -> Tensor:
+        return 0.0 * x
+
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        return self.inner.noise(x, t, pad=pad, rng=rng)
+
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        return self.inner.step(pred, canvas, s, t, rng=rng)
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        return self.inner.nelbo(pred, noised, s)
+
+    def unsure(self, noised: Noised) -> Tensor:
+        return self.inner.unsure(noised)
+
+    def marginal(self, t: float) -> Tensor:
+        return self.inner.marginal(t)
+
+    def transition(self, s: float, t: float) -> Tensor:
+        return self.inner.transition(s, t)
+
+    @property
+    def jump(self) -> bool:
+        return self.inner.jump
+
+
+@pytest.mark.parametrize(
+    ("changes", "law"),
+    [
+        ({"what": "a wrong posterior", "step": "0.8 * s"}, "step is Bayes' rule"),
+        ({"what": "a wrong bound weight", "weight": "0.95"}, "bound = entropy"),
+        ({"what": "a prior that is not reached", "schedule": ", redraft.Linear(0.05)"}, "the prior is reached"),
+    ],
+)
+def test_broken_processes_are_caught(tmp_path: Path, changes: dict[str, str], law: str) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(broken(**changes))
+    result = run(file, "--json")
+    assert result.returncode == 1, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {"law", "process", "ok", "value", "expected"} <= set(rows[0])
+    assert law in {r["law"] for r in rows if not r["ok"]}
+    assert {r["process"] for r in rows} == {"Wrong"}
+
+
+def test_the_same_delegate_unbroken_passes(tmp_path: Path) -> None:
+    file = tmp_path / "right.py"
+    file.write_text(broken(what="nothing"))
+    result = run(file)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert all(line.startswith("ok") for line in result.stdout.splitlines())
+
+
+def test_a_biased_sampler_is_caught() -> None:
+    """Picking by confidence sharpens the joint; so does a chain of too few steps."""
+    toy, process, keys = check.Toy.of(), Masked(check.VOCAB), check.rng(1, check.DRAWS)
+    oracle = check.Oracle(toy, process)
+    assert check.sampled(process, oracle, Unmask(steps=3), keys) == 0
+    assert check.sampled(process, oracle, Ancestral(steps=1), keys) < check.P_MIN
+
+
+def test_the_oracle_is_bayes_rule_by_hand() -> None:
+    toy, process = check.Toy.of(), Masked(check.VOCAB, Linear())
+    m = check.VOCAB.masked
+    x = check.Oracle(toy, process)(torch.tensor([[1, m, m]]), torch.tensor([[0.5]]), check.Context()).x.exp()[0]
+    fits = toy.sequences[:, 0] == 1
+    second = torch.bincount(toy.sequences[fits, 1], toy.p[fits], minlength=4)
+    assert torch.allclose(x[1], second / second.sum())
+
+
+def test_chi_square_knows_right_from_wrong() -> None:
+    p = torch.tensor([0.5, 0.3, 0.2, 0.0]).double()
+    draws = check.draw(p.log().expand(5000, -1), check.rng(0, 5000).uniform(1)[:, 0])
+    assert check.chi_square(draws, p) > 0.01
+    assert check.chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
+    assert check.chi_square(torch.tensor([3]), p) == 0  # an impossible state
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "defines no subclass of redraft.Process"),
+        ("import redraft\nclass P(redraft.Process):\n    pass\n", "lacks jump, marginal"),
+        ("x = (\n", "line 1"),
+        (broken(what="a field too many").replace("    def _inner", "    size: int\n    def _inner"), "cannot make Wrong"),
+    ],
+)
+def test_wrong_files_get_one_clear_line(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(text)
+    result = run(file)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_missing_file_gets_one_clear_line(tmp_path: Path) -> None:
+    result = run(tmp_path / "nowhere.py")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "nowhere.py" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_known_predictions_answer_everywhere() -> None:
+    log_p = torch.log_softmax(torch.randn(2, 3, 4), -1)
+    where = torch.tensor([[True, False, True], [False, False, True]])
+    target = torch.ones(2, 3, dtype=torch.int64)
+    pred = Known(log_p)
+    assert torch.equal(pred.at(where), log_p[where])
+    assert torch.equal(pred.nll(where, target)[where], -log_p[..., 1][where])
+    assert float(pred.nll(where, target)[~where].abs().sum()) == 0

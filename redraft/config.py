@@ -2,7 +2,7 @@
 
 The object is its configuration: a frozen dataclass is written as `{"class": "redraft.schedules.Linear", "eps": 0.0}`,
 nested to any depth. Tuples and lists become arrays, dictionaries with string keys stay themselves. Two kinds of value
-that JSON lacks borrow the key "class", which no field and therefore no other dictionary may have:
+that JSON lacks borrow the key "class", which no field can be called and no dictionary may contain:
 
     inf, -inf, nan   {"class": "float", "value": "inf"}
     paths            {"class": "pathlib.Path", "value": "runs/tiny"}
@@ -39,7 +39,7 @@ def to_json(value: object) -> JSON:
 
 
 def from_json(data: JSON, trust: Sequence[str] = ()) -> Any:
-    """The value that `to_json` wrote.
+    """The value that `to_json` wrote. An array becomes a list where the annotation says so, otherwise a tuple.
 
     `trust` names further modules (with their submodules) whose frozen dataclasses may be built. Every field must fit
     its annotation. A field that is absent takes its default, so that configs written before it existed still load.

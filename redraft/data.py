@@ -345,12 +345,18 @@ Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
 class Documents:
     """One document per row: [bos] document [eos] padding, with bos and eos where the vocabulary has them.
 
-    A document that does not fit is cut (its eos too: it has not ended), or left out; both are counted.
+    A document that does not fit is cut (its eos too: it has not ended), or left out; both are counted. With `tail` the
+    rest of a row is eos after eos instead of padding, learnt like any token: a canvas of fixed length then teaches
+    where texts end (LLaDA), and since the tail follows from the text, a row has no more bits than its document.
     """
 
     length: int
     cut: bool = True
-    padded: ClassVar[bool] = True
+    tail: bool = False
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
 
     def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
         """All rows without their padding in one array."""
@@ -365,7 +371,7 @@ class Documents:
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
         row = [*bos, *ids, *eos]
         if len(row) <= self.length:
-            return row
+            return row + eos * (self.length - len(row)) if self.tail else row
         tally.cut += self.cut
         return row[: self.length] if self.cut else []
 
@@ -413,16 +419,17 @@ class Rows:
     def take(self, indices: Iterable[int]) -> Batch:
         """Some rows side by side; all is to be learnt but bos and padding."""
         rows, length = [self.row(index) for index in indices], self.framing.length
-        if not self.framing.padded:
-            return Batch.of(torch.from_numpy(np.array(rows, np.int64)))
         fill = self.vocab.eos if self.vocab.pad is None else self.vocab.pad
-        tokens = np.full((len(rows), length), fill, np.int64)
+        tokens = np.full((len(rows), length), fill or 0, np.int64)
         for line, row in zip(tokens, rows, strict=True):
             line[: len(row)] = row
         pad = np.arange(length) >= np.array([len(row) for row in rows])[:, None]
         learn = ~pad
-        learn[:, 0] &= self.vocab.bos is None  # by place: in some tokenizers bos and eos are the same id
-        return Batch(torch.from_numpy(tokens), torch.from_numpy(learn), torch.from_numpy(pad))
+        if isinstance(self.framing, Documents) and self.vocab.bos is not None:
+            learn[:, 0] = False  # by place: in some tokenizers bos and eos are the same id
+        return Batch(
+            torch.from_numpy(tokens), torch.from_numpy(learn), torch.from_numpy(pad) if self.framing.padded else None
+        )
 
 
 def tokenise(source: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Documents | Packed) -> Rows:

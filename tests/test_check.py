@@ -78,7 +78,8 @@ def test_a_schedule_that_leaves_a_jump_meets_the_entropy_by_its_reconstruction()
     toy = check.Toy.of()
     process = Masked(check.VOCAB, Exponential(0.2, 12.0))  # a fifth of the tokens is masked at the "clean" end
     assert process.jump
-    assert check.bound(process, check.Oracle(toy, process)) == float("inf")  # e^-12 is not zero: the prior is not reached
+    # e^-12 is not zero: the prior is not reached
+    assert check.bound(process, check.Oracle(toy, process)) == float("inf")
     assert check.bound(_Forgetful(process), check.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)
 
 
@@ -175,7 +176,7 @@ def test_chi_square_knows_right_from_wrong() -> None:
         ("x = 1\n", "defines no subclass of redraft.Process"),
         ("import redraft\nclass P(redraft.Process):\n    pass\n", "lacks jump, marginal"),
         ("x = (\n", "line 1"),
-        (broken(what="a field too many").replace("    def _inner", "    size: int\n    def _inner"), "cannot make Wrong"),
+        (broken().replace("    def _inner", "    size: int\n    def _inner"), "cannot make Wrong"),
     ],
 )
 def test_wrong_files_get_one_clear_line(tmp_path: Path, text: str, says: str) -> None:

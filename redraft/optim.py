@@ -1,0 +1,80 @@
+"""Optimisers: AdamW from torch, and Muon for hidden matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from redraft import ops
+from redraft.run import Optimiser
+
+
+class Muon(Optimizer):
+    """Momentum, made orthogonal (Jordan et al. 2024): every direction of a matrix learns at the same rate.
+
+    `torch.optim.Muon` iterates in bf16 only, which CPUs without such instructions emulate a hundred times slower; this
+    one takes bf16 where it is fast, and handles all matrices of one shape together.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.0):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    by_shape.setdefault(p.shape, []).append(p)
+            for alike in by_shape.values():
+                self._update(alike, [p.grad for p in alike if p.grad is not None], group)
+
+    def _update(self, params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> None:
+        moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
+        torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
+        nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
+        updates = orthogonal(torch.stack(nesterov))
+        scale = max(1, params[0].shape[0] / params[0].shape[1]) ** 0.5
+        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(params, list(updates.to(params[0].dtype)), alpha=-group["lr"] * scale)
+
+
+def orthogonal(m: Tensor, steps: int = 5) -> Tensor:
+    """(…, a, b) → nearly U Vᵀ of its singular value decomposition, by Newton–Schulz iteration (quintic)."""
+    x = m.to(torch.bfloat16 if ops.fast_bf16(m.device) else torch.float32)
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.flatten(-2).norm(dim=-1)[..., None, None] + 1e-7)
+    for _ in range(steps):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.mT if tall else x
+
+
+def optimisers(model: nn.Module, settings: Optimiser) -> list[Optimizer]:
+    """AdamW for all, or for all but the matrices of the blocks, which go to Muon."""
+    hidden = [p for n, p in model.named_parameters() if _is_hidden_matrix(n, p)] if settings.muon else []
+    ids = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in ids]
+    fused = all(p.device.type in ("cpu", "cuda") for p in rest)
+    adamw = AdamW(
+        rest, settings.lr, betas=settings.betas, eps=settings.eps, weight_decay=settings.weight_decay, fused=fused
+    )
+    return [adamw, Muon(hidden, settings.muon)] if settings.muon else [adamw]
+
+
+def _is_hidden_matrix(name: str, p: nn.Parameter) -> bool:
+    return ".blocks." in name and p.dim() == 2 and "modulation" not in name
+
+
+def rate(settings: Optimiser, step: int, steps: int) -> float:
+    """The share of the full learning rate at a step, counted from 0."""
+    if step < settings.warmup:
+        return (step + 1) / settings.warmup
+    progress = (step - settings.warmup) / max(1, steps - settings.warmup)
+    return settings.floor + (1 - settings.floor) * 0.5 * (1 + math.cos(math.pi * progress))

@@ -1,0 +1,110 @@
+"""Run: a whole experiment as one value, and the models that runs leave behind.
+
+Presets are functions that return a Run; variants are `replace(run, …)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from redraft import checkpoint, config
+from redraft.checkpoint import CheckpointError
+from redraft.data import Corpus, Documents, Endless, Packed
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.objectives import Objective
+from redraft.samplers.ancestral import Ancestral
+from redraft.samplers.base import Sampler
+from redraft.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """AdamW, for the hidden matrices also Muon; warm-up, then a cosine down to `floor` of the rate (1: constant)."""
+
+    lr: float = 3e-4
+    muon: float | None = None  # rate of Muon on the hidden matrices; None: AdamW for all
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    warmup: int = 0
+    floor: float = 1.0
+    clip: float = 1.0  # largest norm of the gradient
+    ema: float = 0.9999  # decay of the averaged weights, which are the ones to use
+
+
+@dataclass(frozen=True)
+class Run:
+    """Model, data, objective and how long: everything that decides the weights, so that its hash names the run."""
+
+    model: DiffusionLMConfig
+    data: Corpus | Endless
+    tokenizer: Tokenizer
+    framing: Documents | Packed
+    objective: Objective = field(default_factory=Objective)
+    sampler: Sampler = field(default_factory=Ancestral)
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    steps: int = 1000
+    batch: int = 64  # rows of a step, over all workers
+    micro: int = 1  # parts of a worker's rows: gradient accumulation
+    seed: int = 0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the hardware is fast at it
+    compile: bool = False
+    recompute: bool = False  # gradient checkpointing: less memory, more time
+    shard: bool = False  # FSDP2: weights and optimiser spread over the workers
+    log_every: int = 10
+    save_every: int = 200  # a multiple of log_every
+    eval_every: int = 500
+    eval_rows: int = 128
+    samples: int = 4  # texts written at each evaluation
+    keep: int = 2  # checkpoints
+
+    def __post_init__(self) -> None:
+        if self.model.vocab.size != self.tokenizer.vocab.size:
+            raise ValueError(
+                f"the model knows {self.model.vocab.size} states, the tokenizer {self.tokenizer.vocab.size}; "
+                "build the process with tokenizer.vocab"
+            )
+        if self.steps < 1 or self.log_every < 1 or self.save_every % self.log_every:
+            raise ValueError(
+                f"steps={self.steps}, log_every={self.log_every}, save_every={self.save_every}: "
+                "all at least 1, and save_every a multiple of log_every"
+            )
+
+
+def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str, ...] = ()) -> DiffusionLM:
+    """The model of a run's directory (its newest sound checkpoint), of one checkpoint, or of an exported directory.
+
+    The weights are the averaged ones. Nothing but our own classes is built, unless `trust` names further modules.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is no directory; give the directory of a run, say runs/demo")
+    if (path / "config.json").exists() and (path / "model.safetensors").exists():
+        exported = checkpoint.import_model(path, device)
+        return _build(config.from_json(exported.config, trust), exported.tensors, device)
+    if (found := checkpoint.latest(path)) is None:
+        raise CheckpointError(f"{path} is no checkpoint: it holds neither step-… directories nor model.safetensors")
+    saved = checkpoint.read(found, device)
+    return _build(config.from_json(saved.documents["config"], trust), saved.tensors["model"], device)
+
+
+def export(path: str | Path, model: DiffusionLM, run: Run, card: str = "") -> Path:
+    """A directory to give away: config.json, model.safetensors, README.md."""
+    weights = {n: p.detach() for n, p in model.named_parameters()}
+    return checkpoint.export(Path(path), weights, config.to_json(run), None, card)
+
+
+def _build(run: Run, weights: Mapping[str, Tensor], device: torch.device | str) -> DiffusionLM:
+    model = DiffusionLM(run.model, run.tokenizer).to(device)
+    names = set(dict(model.named_parameters()))
+    if names != set(weights):
+        odd = sorted(names ^ set(weights))[:4]
+        raise CheckpointError(f"weights and config do not belong together; they differ in {', '.join(odd)}")
+    model.load_state_dict(dict(weights))
+    return model.eval()

@@ -26,7 +26,7 @@ _HOMES = {
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

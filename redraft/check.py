@@ -11,13 +11,13 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from redraft.ops import Rng, draw, rng
+from redraft.ops import Rng, rng
 from redraft.processes.base import Process
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral, FirstHitting
@@ -218,7 +218,7 @@ def bound_laws(process: Process, toy: Toy) -> Iterator[Row]:
     worse = bound(process, replace(oracle, blur=0.3))
     yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
     chain = [bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
-    drops = [a - b for a, b in zip(chain, chain[1:], strict=False)]
+    drops = [a - b for a, b in pairwise(chain)]
     yield _at_least(process, "T-step bound falls with T", min(drops), 0.0)
     yield _equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
     for other in _with_schedules(process):
@@ -296,7 +296,7 @@ def sampled(process: Process, oracle: Oracle, sampler: Sampler, keys: Rng) -> fl
 
 
 def chi_square(draws: Tensor, p: Tensor) -> float:
-    """p-value of draws (n,) of states against probabilities p (K,), rare states merged; 0 if an impossible one occurs."""
+    """p-value of drawn states (n,) against probabilities p (K,), rare ones merged; 0 if an impossible one occurs."""
     p = p / p.sum()
     n = draws.numel()
     seen, expected = torch.bincount(draws.flatten(), minlength=len(p)).double(), n * p

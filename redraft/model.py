@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from redraft import ops
-from redraft.heads import Head, Subs
-from redraft.networks.attention import BlockCausal, Causal
+from redraft.heads import Head, Shift, Subs
+from redraft.networks.attention import BlockCausal, Causal, Full
 from redraft.networks.transformer import Transformer, TransformerConfig
 from redraft.processes.base import Process, require_times
 from redraft.processes.masked import Masked
@@ -40,12 +40,12 @@ class ByTime(Level):
 
 @dataclass(frozen=True)
 class BySigma(Level):
-    """σ = −log α_t (MDLM, SEDD, UDLM)."""
+    """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2: schedules that reach α = 0 have no finite σ there."""
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
         if not isinstance(process, Masked):
             raise ValueError(f"{type(process).__name__} has no α_t to take σ from; use ByTime()")
-        return -process.schedule.keep(t).log()
+        return -process.schedule.keep(t).clamp(min=1e-4).log()
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class DiffusionLMConfig:
     def __post_init__(self) -> None:
         if self.network.vocab < self.vocab.size:
             raise ValueError(f"the network has {self.network.vocab} outputs for {self.vocab.size} states; raise vocab")
+        if isinstance(self.head, Shift) and not isinstance(self.network.pattern, Full):
+            raise ValueError(f"the head Shift needs full attention; with {self.network.pattern} use the inner head")
 
     @property
     def vocab(self) -> Vocab:
@@ -121,12 +123,16 @@ class DiffusionLM(nn.Module):
         """Each row a list of texts (given) and numbers (so many tokens to be written); shorter rows are padded."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
+        if not rows or any(isinstance(p, int) and p < 0 for row in rows for p in row):
+            raise ValueError("a canvas needs at least one row, and no hole shorter than nothing")
         vocab, blank, empty, device = self.config.vocab, -1, -2, self.network.embedding.weight.device
         ids: list[list[int]] = [[] if vocab.bos is None else [vocab.bos] for _ in rows]
         for row, pieces in zip(ids, rows, strict=True):
             for piece in pieces:
                 row += [blank] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
-        z = torch.tensor([row + [empty] * (max(map(len, ids)) - len(row)) for row in ids], device=device)
+        z = torch.tensor(
+            [row + [empty] * (max(map(len, ids)) - len(row)) for row in ids], dtype=torch.int64, device=device
+        )
         pad, hole = z == empty, z == blank
         z = z.masked_fill(pad, vocab.pad or 0).masked_fill(hole, vocab.mask or 0)
         return Canvas(z, ~hole, Context(pad=pad if bool(pad.any()) else None))
@@ -193,7 +199,8 @@ class Lazy(Prediction):
             whole = some.new_zeros(self._z.shape[0], *some.shape[1:]) if self._hidden is None else self._hidden
             self._hidden = whole.index_copy(0, index, some)
         self._known = self._known | rows
-        assert self._hidden is not None
+        if self._hidden is None:  # nobody asked about anything yet
+            return torch.zeros(*self._z.shape, self._model.config.network.width, device=self._z.device)
         return self._hidden
 
     def _run(self, z: Tensor, t: Tensor, context: Context) -> Tensor:

@@ -107,7 +107,8 @@ class Objective:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
         early, late, last = rng.split(3)
         process, learn = model.process, batch.learn
-        times = self.loss.grid(_given_at_zero(self.times(batch, rng=early), batch))
+        times = self.loss.grid(self.times(batch, rng=early))
+        times = times._replace(t=_given_at_zero(times.t, batch))
         noised = process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
         pred = model(noised.z, noised.t, model.context(batch))
         parts = {
@@ -116,7 +117,7 @@ class Objective:
         }
         if process.jump and times.s is None:
             parts["reconstruction"] = _reconstruction(model, batch, rng=last)
-        return Loss.of(learn.sum(-1), total, **{n: (p * learn).sum(-1) for n, p in parts.items()})
+        return Loss.of(learn.sum(-1), total, **{n: torch.where(learn, p, 0.0).sum(-1) for n, p in parts.items()})
 
 
 def _given_at_zero(t: Tensor, batch: Batch) -> Tensor:

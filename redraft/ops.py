@@ -60,11 +60,11 @@ class Rng:
         return replace(self, skipped=self.skipped + n)
 
     def uniform(self, *shape: int) -> Tensor:
-        """(B, *shape) in the open interval (0, 1), float64 with 53 bits."""
+        """(B, *shape) in the open interval (0, 1), float64 with 52 bits."""
         count, first = torch.Size(shape).numel(), self.skipped + 1
         counter = torch.arange(first, first + count, device=self.key.device) * _GAMMA
-        bits = _shift(_hash(self.key[:, None] + counter), 11)  # (B, count), 53 bits
-        return ((bits.to(wide(bits.device)) + 0.5) * 2.0**-53).view(-1, *shape)
+        bits = _shift(_hash(self.key[:, None] + counter), 12)  # (B, count)
+        return ((bits.to(wide(bits.device)) + 0.5) * 2.0**-52).view(len(self.key), *shape)
 
     def once(self) -> Tensor:
         """(B, 1) one number per row, wherever its window is."""
@@ -94,10 +94,9 @@ def draw(log_weights: Tensor, u: Tensor) -> Tensor:
 
 def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
     """(B, L) bool: per row the `count` (B,) highest scores among the marked positions; ties go to the lowest index."""
-    order = score.masked_fill(~among, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    rank = torch.empty_like(order).scatter_(
-        -1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order)
-    )
+    order = score.argsort(dim=-1, descending=True, stable=True)
+    marked = among.gather(-1, order).byte().argsort(dim=-1, descending=True, stable=True)
+    rank = order.gather(-1, marked).argsort(dim=-1)  # the inverse permutation
     return among & (rank < count[:, None])
 
 
@@ -117,7 +116,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def fast_bf16(device: torch.device) -> bool:
-    """Whether bf16 is faster than fp32: GPUs, and CPUs with instructions for it (others emulate it, 100 times slower)."""
+    """Whether bf16 is faster than fp32: on GPUs, and on CPUs with instructions for it (others crawl, emulating it)."""
     if device.type == "cpu":
         return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     return device.type == "cuda" and torch.cuda.is_bf16_supported()

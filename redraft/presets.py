@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redraft.data import Corpus, Documents, Endless, HubDataset, Packed, StoriesData, Text8
-from redraft.model import BySigma, ByTime, DiffusionLMConfig
+from redraft.model import ByTime, DiffusionLMConfig
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Bound, Objective, Recover, Stratified

@@ -49,6 +49,9 @@ class Linear(Schedule):
 
     eps: float = 0.0
 
+    def __post_init__(self) -> None:
+        _require(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
+
     def keep(self, t: Tensor) -> Tensor:
         return 1 - (1 - self.eps) * t
 
@@ -62,6 +65,9 @@ class Cosine(Schedule):
 
     eps: float = 0.0
 
+    def __post_init__(self) -> None:
+        _require(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
+
     def keep(self, t: Tensor) -> Tensor:
         return self.eps + (1 - self.eps) * _quarter(t)
 
@@ -74,6 +80,9 @@ class CosineSquared(Schedule):
     """α = ε + (1 − ε) cos²(πt/2) (MDLM's "cosinesqr"; Nichol & Dhariwal without their offset)."""
 
     eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
 
     def keep(self, t: Tensor) -> Tensor:
         return self.eps + (1 - self.eps) * _quarter(t) ** 2
@@ -89,8 +98,7 @@ class Polynomial(Schedule):
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.power <= 0:
-            raise ValueError(f"power={self.power} does not decrease from 1 to 0; use a power above 0")
+        _require(self.power > 0, f"power={self.power} does not decrease from 1 to 0; use a power above 0")
 
     def keep(self, t: Tensor) -> Tensor:
         return 1 - t**self.power
@@ -106,6 +114,9 @@ class Exponential(Schedule):
     low: float = 1e-3
     high: float = 10.0
 
+    def __post_init__(self) -> None:
+        _require(0 < self.low < self.high, f"low={self.low}, high={self.high}; use 0 < low < high")
+
     def keep(self, t: Tensor) -> Tensor:
         return (-(self.low + t * (self.high - self.low))).exp()
 
@@ -120,11 +131,19 @@ class Geometric(Schedule):
     low: float = 1e-3
     high: float = 1.0
 
+    def __post_init__(self) -> None:
+        _require(0 < self.low < self.high, f"low={self.low}, high={self.high}; use 0 < low < high")
+
     def keep(self, t: Tensor) -> Tensor:
         return (-(self.low * (self.high / self.low) ** t)).exp()
 
     def inverse(self, keep: Tensor) -> Tensor:
         return (-keep.log() / self.low).log() / math.log(self.high / self.low)
+
+
+def _require(fine: bool, problem: str) -> None:
+    if not fine:
+        raise ValueError(problem)
 
 
 def _quarter(t: Tensor) -> Tensor:

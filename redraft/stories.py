@@ -816,7 +816,7 @@ _STORY_RULES = Rules(
             "There, {spot}, lay a {colour} {thing}. {owner}",
             "Something {colour} lay {spot}. It was the {thing} of {friend} the {trade}.",
         ),
-        "owner": {"It belonged to {friend} the {trade}.": 2, "{friend} the {trade} had lost it {ago}.": 1},
+        "owner": {"It belonged to {friend} the {trade}.": 2, "It was lost {ago} by {friend} the {trade}.": 1},
         "ago": ("the day before", "a week ago", "in the rain"),
         "help": {
             "{hero.They} met a {lack} {fur} {animal} {spot} and {relief}. {pet}": 3,
@@ -826,13 +826,13 @@ _STORY_RULES = Rules(
         "relief": phrasings("need", "help", 3),
         "pet": (
             "It was {name}, the {thing.name} of {friend} the {trade}.",
-            "{friend} the {trade} had called for {name} all day.",
+            "It was called {name} and belonged to {friend} the {trade}.",
         ),
         "make": (
-            "{hero.They} began to make a {colour} {thing} for {friend} the {trade}. {trouble}",
-            "{friend} the {trade} {cause}, so {hero.they} made a {colour} {thing} {spot}. {trouble}",
+            "{hero.They} sat down {spot} to make a {colour} {thing} for {friend} the {trade}. {trouble}",
+            "{hero.They} heard that {friend} the {trade} {cause}, so {hero.they} made a {colour} {thing}. {trouble}",
         ),
-        "cause": ("was ill", "was leaving", "was kind", "felt low"),
+        "cause": ("was ill", "was leaving", "felt low", "had moved"),
         "trouble": "The first one {failed}, but {hero.they} {persisted}.",
         "failed": ("was too small", "was too big", "was quite crooked", "fell apart quickly"),
         "persisted": ("tried once more", "started once more", "laughed and continued"),
@@ -845,7 +845,7 @@ _STORY_RULES = Rules(
         "friend": Draw("friend", FRIENDS),
         "trade": Draw("trade", TRADES),
         # It goes where it belongs, and somebody is glad
-        "giving": "{hero.name} {brought} {it} to {friend.name} {thanks} {close}",
+        "giving": "{hero.They} {brought} {it} to {friend.name} {thanks} {close}",
         "brought": ("brought", "took"),
         "it": Case(
             ("plot", "name"), {"find": "the {thing.name}", "help": "little {pet.name}", "make": "the {thing.name}"}

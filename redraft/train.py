@@ -125,9 +125,7 @@ def begin(run: Run, out: Path, team: Workers) -> State:
     return State(model, _copies(model), optimisers(model, run.optimiser))
 
 
-def update(
-    run: Run, state: State, step: torch.nn.Module, batches: list[Batch], team: Workers
-) -> tuple[Tensor, float]:
+def update(run: Run, state: State, step: torch.nn.Module, batches: list[Batch], team: Workers) -> tuple[Tensor, float]:
     """One step of the optimiser. Gives (nats, tokens) over all workers, and the norm of the gradient."""
     torch.manual_seed(hash((run.seed, state.step, team.rank)))  # dropout; a hash of integers is the same everywhere
     state.model.train()

@@ -158,6 +158,7 @@ class Canvas:
     z: Tensor  # (B, L)
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
+    waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
 
     def __post_init__(self) -> None:
         if self.z.shape != self.fixed.shape or self.fixed.dtype != torch.bool:
@@ -171,8 +172,9 @@ class Canvas:
         return replace(self, z=torch.where(self.fixed, self.z, z))
 
     def time(self, t: Tensor) -> Tensor:
-        """(B, 1) time of the row → the time of each token: given tokens sit at zero."""
-        return torch.where(self.fixed, torch.zeros_like(t), t)
+        """(B, 1) time of the row → the time of each token: given tokens sit at zero, waiting ones at one."""
+        t = torch.where(self.fixed, torch.zeros_like(t), t)
+        return t if self.waiting is None else t.masked_fill(self.waiting, 1)
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi, to be read after what `context.cache` holds."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from redraft import check
-from redraft.ops import Rng
+from redraft.ops import Rng, draw
 from redraft.processes.base import Process
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral
@@ -164,7 +164,7 @@ def test_the_oracle_is_bayes_rule_by_hand() -> None:
 
 def test_chi_square_knows_right_from_wrong() -> None:
     p = torch.tensor([0.5, 0.3, 0.2, 0.0]).double()
-    draws = check.draw(p.log().expand(5000, -1), check.rng(0, 5000).uniform(1)[:, 0])
+    draws = draw(p.log().expand(5000, -1), check.rng(0, 5000).uniform(1)[:, 0])
     assert check.chi_square(draws, p) > 0.01
     assert check.chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
     assert check.chi_square(torch.tensor([3]), p) == 0  # an impossible state

@@ -31,7 +31,9 @@ def test_all_draws_are_in_ops(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_no_unsafe_loading(file: Path) -> None:
-    assert not re.search(r"\bimport pickle|torch\.load\(|trust_remote_code\s*=\s*True|(?<!\.)\b(eval|exec)\(", file.read_text())
+    assert not re.search(
+        r"\bimport pickle|torch\.load\(|trust_remote_code\s*=\s*True|(?<!\.)\b(eval|exec)\(", file.read_text()
+    )
 
 
 @pytest.mark.parametrize("name", redraft.__all__)
@@ -49,7 +51,9 @@ def test_modules_say_what_they_are(file: Path) -> None:
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys, redraft.cli\ntry:\n redraft.cli.main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    code = (
+        "import sys, redraft.cli\ntry:\n redraft.cli.main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    )
     result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "check" in result.stdout

@@ -154,15 +154,11 @@ def test_levels() -> None:
     assert BySigma()(t, process).exp().reciprocal().tolist()[0] == pytest.approx(process.schedule.keep(t).tolist()[0])
 
 
-@pytest.mark.xfail(strict=True, reason="σ(1) = -log 0 = ∞, its sinusoids are nan: refuse BySigma if schedule.end is 0")
 def test_a_model_that_sees_sigma_has_an_answer_at_time_one(build: Build, tiny: TransformerConfig) -> None:
     model = build(Full(), replace(tiny, time=8), process=Masked(Vocab(7, mask=6), Linear()), level=BySigma())
     assert not model(torch.full((1, 3), MASK), torch.ones(1, 1)).x.isnan().any()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the first token of a window predicts itself: refuse Shift unless attention is full"
-)
 def test_shift_is_refused_where_windows_would_break_it(tiny: TransformerConfig) -> None:
     with pytest.raises(ValueError):
         DiffusionLMConfig(Masked(Vocab(7, mask=6)), replace(tiny, pattern=BlockCausal(2)), Shift())
@@ -273,9 +269,6 @@ def test_a_prediction_remembers_the_precision_it_was_born_in(build: Build) -> No
         assert coarse.x.dtype == torch.float32
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="Lazy.hidden has no states if no row was ever asked for; return zeros"
-)
 @pytest.mark.parametrize("question", ["at", "nll"])
 def test_asking_nowhere_is_an_answer(build: Build, question: str) -> None:
     """A batch in which no token happens to be masked: likelihood at small times."""

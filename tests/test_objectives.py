@@ -141,9 +141,6 @@ def test_prompts_and_padding_are_neither_noised_nor_counted(build: Build, loss: 
     assert float(result.mean.detach()) == pytest.approx(float(result.nats.sum()) / 18, rel=1e-5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Bound.grid lifts t = 0 to 1/T: set prompts to zero after the grid, in t and in s"
-)
 @pytest.mark.parametrize("steps", [1, 4])
 def test_prompts_are_not_noised_by_a_chain_either(build: Build, steps: int) -> None:
     model, batch = build(), prompted(20, 8, prompt=4)
@@ -212,9 +209,6 @@ def test_a_jump_is_paid_for_as_reconstruction(build: Build, schedule: Schedule, 
     assert float(loss.parts["prior"]) == (torch.inf if schedule.end > 0 else 0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="inf · 0 = nan where nothing is learnt: torch.where(learn, p, 0) instead of p * learn"
-)
 def test_an_infinite_prior_is_infinite_and_not_nan(build: Build) -> None:
     model = build(process=Masked(Vocab(7, mask=MASK), Linear(1e-3)))
     loss = Objective()(model, prompted(4, 6, prompt=2), rng=rng(0, 4))

@@ -61,6 +61,10 @@ class TransformerConfig:
             raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
         if (self.rotary is None) == (self.positions is None):
             raise ValueError("give either rotary=base or positions=how many, not both and not neither")
+        if isinstance(self.pattern, Causal) and self.time is not None:
+            raise ValueError("a causal network reads clean tokens and sees no time; use time=None")
+        if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
+            raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
 
     @property
     def groups(self) -> int:
@@ -72,7 +76,7 @@ class TransformerConfig:
 
     @property
     def hidden_width(self) -> int:
-        return self.hidden or (round(self.width * 8 / 3 / 32) * 32 if self.gated else 4 * self.width)
+        return self.hidden or (-(-self.width * 8 // 96) * 32 if self.gated else 4 * self.width)
 
 
 class Norm(nn.Module):

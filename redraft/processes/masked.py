@@ -125,7 +125,7 @@ class Masked(Process):
     def _share(self, s: Tensor, t: Tensor) -> Tensor:
         """(α_s − α_t)/(1 − α_t), the probability that a masked token is revealed between t and s."""
         kept = self._keep(t)
-        return (self._keep(s) - kept) / (1 - kept)
+        return (self._keep(s) - kept) / (1 - kept).clamp(min=1e-300)  # t = 0: a prompt, nothing to reveal
 
     def _rate(self, t: Tensor) -> Tensor:
         """−α'_t/(1 − α_t); 1/t for the linear schedule."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.masked import Choice, Masked, draw_at
-from redraft.samplers.base import instant
+from redraft.samplers.base import instant, start
 from redraft.types import Canvas, Denoiser, Prediction
 
 
@@ -30,7 +30,7 @@ class Ancestral:
         require_steps(self.steps)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        canvas = process.prior(canvas, rng=rng.fold(self.steps))
+        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
             with torch.no_grad():
@@ -49,7 +49,7 @@ class FirstHitting:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
             raise ValueError(f"first hitting knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
-        canvas, t = process.prior(canvas, rng=rng), instant(canvas, 1.0)
+        canvas, t = start(denoise, process, canvas, rng=rng), instant(canvas, 1.0)
         yield canvas
         hidden = (canvas.z == process.vocab.masked) & ~canvas.fixed
         for i in range(int(hidden.sum(-1).max())):

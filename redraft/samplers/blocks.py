@@ -31,6 +31,10 @@ class Blocks:
     cache: bool = True
     stop: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.decode_block is not None and self.decode_block < 1:
+            raise ValueError(f"decode_block={self.decode_block}; a block has at least one token")
+
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         canvas = process.prior(canvas, rng=rng)
         yield canvas
@@ -51,6 +55,7 @@ class Blocks:
                 canvas = canvas.paste(inner, lo)
                 yield canvas
             canvas = self._stopped(canvas)
+            yield canvas
             if bool(canvas.fixed[:, hi:].all()):
                 return
             context = denoise.absorb(canvas.z[:, lo:hi], window.context)
@@ -59,20 +64,22 @@ class Blocks:
         self, denoise: Denoiser, process: Process, canvas: Canvas, block_of: Tensor, rng: Rng
     ) -> Iterator[Canvas]:
         for i in range(int(block_of.max()) + 1):
-            active = Canvas(canvas.z, canvas.fixed | (block_of != i), canvas.context)
+            active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
             if bool(active.fixed.all()):
                 continue
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z)
                 yield canvas
             canvas = self._stopped(canvas)
+            yield canvas
 
     def _block_of(self, denoise: Denoiser, canvas: Canvas) -> Tensor:
         """(B, L) the number of the block that each position is written in."""
-        size, pos = self.decode_block or denoise.block, torch.arange(canvas.z.shape[1], device=canvas.z.device)
+        pos = torch.arange(canvas.z.shape[1], device=canvas.z.device)
+        size = denoise.block if self.decode_block is None else self.decode_block
         if size is None:
             raise ValueError("a network with full attention has no blocks of its own; say Blocks(…, decode_block=32)")
-        if size < 1 or denoise.block not in (None, size):
+        if denoise.block not in (None, size):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
         if denoise.block is not None:
             return (pos // size).expand_as(canvas.z)

@@ -18,13 +18,19 @@ from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.masked import Choice, Masked, Pick
 from redraft.samplers.ancestral import grid, require_steps
+from redraft.samplers.base import start
 from redraft.types import Canvas, Denoiser, Prediction
 
 
+@dataclass(frozen=True)
 class Ranked(ABC):
     """The `share` of the masked positions (rounded up) that scores highest; the rest stays masked."""
 
-    temperature: float
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature={self.temperature}; 0 takes the likeliest token, above 0 draws")
 
     @abstractmethod
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
@@ -35,7 +41,9 @@ class Ranked(ABC):
             return Choice(hidden, hidden.new_empty(0, dtype=torch.int64))
         log_p = pred.at(hidden)
         tokens = self._tokens(log_p, rng.uniform(hidden.shape[1])[hidden])
-        scores = torch.zeros(hidden.shape, device=hidden.device).masked_scatter(hidden, self.score(log_p, tokens))
+        # rounded, so that what is equal in mathematics is equal here, whatever the batch; the lowest index then wins
+        score = (self.score(log_p, tokens) * 2**16).round()
+        scores = score.new_zeros(hidden.shape).masked_scatter(hidden, score)
         # 1e-6: a share such as 1/3 of 6 is two positions, not three
         count = (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
         where = ops.top(scores, hidden, count)
@@ -49,8 +57,6 @@ class Ranked(ABC):
 class Confidence(Ranked):
     """By the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
 
-    temperature: float = 0.0
-
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
         return log_p.gather(-1, tokens[:, None]).squeeze(-1).exp()
 
@@ -58,8 +64,6 @@ class Confidence(Ranked):
 @dataclass(frozen=True)
 class Margin(Ranked):
     """By how far the likeliest token is ahead of the second."""
-
-    temperature: float = 0.0
 
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
         first, second = log_p.topk(2, -1).values.exp().unbind(-1)
@@ -69,8 +73,6 @@ class Margin(Ranked):
 @dataclass(frozen=True)
 class Entropy(Ranked):
     """By the entropy of x̂, lowest first."""
-
-    temperature: float = 0.0
 
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
         return -ops.entropy(log_p)
@@ -89,7 +91,7 @@ class Unmask:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
             raise ValueError(f"unmasking knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
-        canvas = process.prior(canvas, rng=rng)
+        canvas = start(denoise, process, canvas, rng=rng)
         yield canvas
         for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
             with torch.no_grad():

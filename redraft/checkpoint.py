@@ -8,7 +8,8 @@ process killed at any moment leaves the new checkpoint whole or not at all. Olde
 been read back and verified. Files that the manifest does not list are ignored; nothing is ever unpickled or executed.
 
 One process writes to a directory at a time, and one save at a time within it. Each file is put together in memory: a
-state too large for two more copies of itself belongs in several files.
+state too large for two more copies of itself belongs in several files. Workers that hold a part of every tensor each
+may save together: `model-1of2.safetensors` has the first rows of all tensors, and reading joins them again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from safetensors import SafetensorError
@@ -39,8 +40,10 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 
 _FILE = re.compile(r"\w[\w.-]*\.(safetensors|json|md)", re.ASCII)  # plain names: no path, no pickle
+_PART = re.compile(r"(.+)-(\d+)of(\d+)", re.ASCII)
 _STEP = re.compile(r"step-(\d{8,})(\.old)?", re.ASCII)
-_DRAFT = re.compile(r"\.tmp-redraft-(\d{1,9})-\w+", re.ASCII)  # with the id of the process that writes it
+_DRAFT_NAME = ".tmp-redraft-{}-{:08x}"  # the process that writes it, and a random number
+_DRAFT = re.compile(r"\.tmp-redraft-(\d{1,9})-\w+", re.ASCII)
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space or save elsewhere"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a directory that can be written"),
@@ -60,8 +63,57 @@ class Checkpoint:
     """What a checkpoint holds, by file name without its ending."""
 
     step: int
-    tensors: dict[str, dict[str, Tensor]]
+    tensors: dict[str, Mapping[str, Tensor]]
     documents: dict[str, JSON]
+
+
+class Team(Protocol):
+    """Workers that save together; every one of them calls `save`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world(self) -> int: ...
+
+    def agree(self, number: int) -> int:
+        """The number of the first worker, on all of them."""
+        ...
+
+    def wait(self) -> None:
+        """Until all are here."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A team of one."""
+
+    rank: int = 0
+    world: int = 1
+
+    def agree(self, number: int) -> int:
+        return number
+
+    def wait(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Joined(Mapping[str, Tensor]):
+    """Tensors of which each part holds some rows, put together when asked for; a scalar is the same in all parts."""
+
+    parts: Sequence[Mapping[str, Tensor]]
+
+    def __getitem__(self, name: str) -> Tensor:
+        rows = [part[name] for part in self.parts]
+        return torch.cat(rows) if rows[0].dim() else rows[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts[0])
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
 
 
 @dataclass(frozen=True)
@@ -74,22 +126,32 @@ class Exported:
 
 
 def save(
-    parent: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, JSON], keep: int = 2
+    parent: Path,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    documents: Mapping[str, JSON],
+    keep: int = 2,
+    team: Team = Alone(),
 ) -> Path:
     """Write `step-…` into `parent`, verify it, then remove all older ones but the newest that verify, `keep` in all.
 
     A step that is there already is replaced: it stays as `step-….old`, which `latest` sees too, until the new one is
-    verified. Later steps are never touched.
+    verified. Later steps are never touched. Of a team, every worker gives its own rows of all tensors; the documents
+    are those of the first worker, and `parent` is on a disk that all of them share.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step={step}, keep={keep}: step must be at least 0 and keep at least 1")
-    contents: dict[str, Content] = {f"{stem}.safetensors": named for stem, named in tensors.items()}
-    contents |= {f"{stem}.json": _text(stem, document) for stem, document in documents.items()}
+    part = f"-{team.rank + 1}of{team.world}" if team.world > 1 else ""
+    contents: dict[str, Content] = {f"{stem}{part}.safetensors": named for stem, named in tensors.items()}
+    if team.rank == 0:
+        contents |= {f"{stem}.json": _text(stem, document) for stem, document in documents.items()}
     target = parent / f"step-{step:08d}"
     with _explained(target):
-        _publish(target, contents, step)
-        _discard(_aside(target))
-        _prune([path for path in _found(parent) if _number(path) < step], keep - 1)
+        _publish(target, contents, step, team)
+        if team.rank == 0:
+            _discard(_aside(target))
+            _prune([path for path in _found(parent) if _number(path) < step], keep - 1)
+        team.wait()
     return target
 
 
@@ -99,7 +161,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     if manifest["step"] is None:
         raise CheckpointError(f"{path} is an exported model, not a checkpoint; read it with import_model")
     names = [Path(name) for name in manifest["files"]]
-    tensors = {name.stem: _tensors(path / name, device) for name in names if name.suffix == ".safetensors"}
+    tensors = _joined({name.stem: _tensors(path / name, device) for name in names if name.suffix == ".safetensors"})
     documents = {name.stem: _json(path / name) for name in names if name.suffix == ".json"}
     return Checkpoint(manifest["step"], tensors, documents)
 
@@ -149,25 +211,44 @@ def import_model(path: Path, device: torch.device | str = "cpu") -> Exported:
 # Writing
 
 
-def _publish(target: Path, contents: Mapping[str, Content], step: int | None) -> None:
-    """Write a directory under a hidden name, sync it, name it, verify it."""
+def _publish(target: Path, contents: Mapping[str, Content], step: int | None, team: Team = Alone()) -> None:
+    """Write a directory under a hidden name, sync it, name it, verify it. Each worker writes, the first one names."""
     if wrong := [name for name in contents if not _FILE.fullmatch(name) or name == MANIFEST]:
         raise ValueError(f"{wrong[0]!r} cannot be a file of a checkpoint; use letters, digits, '_', '.', '-'")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target.parent)
-    draft = _draft(target.parent)
-    draft.mkdir()
+    draft = target.parent / _DRAFT_NAME.format(team.agree(os.getpid()), team.agree(secrets.randbits(32)))
+    if team.rank == 0:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target.parent)
+        draft.mkdir()
+    team.wait()
     try:
         files = {name: _write(draft / name, content) for name, content in contents.items()}
-        manifest = {"format": FORMAT, "step": step, "files": files}
-        _write(draft / MANIFEST, _text("manifest", manifest | {"digest": _digest(manifest)}))
-        _sync(draft)
-        _make_room(target)
-        draft.rename(target)
-        _sync(target.parent)
+        if team.rank > 0:
+            _write(_notes(draft, team.rank), _text("notes", files))
+        team.wait()
+        if team.rank == 0:
+            for worker in range(1, team.world):
+                files |= _json(_notes(draft, worker))
+                _notes(draft, worker).unlink()
+            _name(draft, target, {"format": FORMAT, "step": step, "files": files})
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if team.rank == 0:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _name(draft: Path, target: Path, manifest: dict[str, JSON]) -> None:
+    """The moment of truth: manifest, sync, rename, verify."""
+    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": _digest(manifest)}))
+    _sync(draft)
+    _make_room(target)
+    draft.rename(target)
+    _sync(target.parent)
     verify(target)
+
+
+def _notes(draft: Path, worker: int) -> Path:
+    """What a worker tells the first one of the files it wrote."""
+    return draft / f"notes-{worker}.json"
 
 
 def _write(path: Path, content: Content) -> dict[str, JSON]:
@@ -241,7 +322,7 @@ def _discard(path: Path) -> None:
 
 
 def _draft(parent: Path) -> Path:
-    return parent / f".tmp-redraft-{os.getpid()}-{secrets.token_hex(4)}"
+    return parent / _DRAFT_NAME.format(os.getpid(), secrets.randbits(32))
 
 
 def _sweep(parent: Path) -> None:
@@ -329,6 +410,18 @@ def _reading(file: Path) -> Iterator[None]:
 def _tensors(file: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     with _reading(file):
         return load_file(file, device=str(device))
+
+
+def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Tensor]]:
+    """Files by stem, those that a team wrote by the stem of the whole."""
+    parts: dict[str, list[tuple[int, dict[str, Tensor]]]] = {}
+    for stem, tensors in files.items():
+        match = _PART.fullmatch(stem)
+        parts.setdefault(match[1] if match else stem, []).append((int(match[2]) if match else 0, tensors))
+    together = {
+        stem: [tensors for _, tensors in sorted(found, key=lambda each: each[0])] for stem, found in parts.items()
+    }
+    return {stem: found[0] if len(found) == 1 else Joined(found) for stem, found in together.items()}
 
 
 def _json(file: Path) -> JSON:

@@ -42,7 +42,7 @@ Phrases = Mapping[Topic, frozenset[Words]]  # everything that may be remembered 
 Kept = frozenset[tuple[Topic, Words]]  # what an account remembers
 Cloud = dict[Kept, tuple[float, float]]  # → (mass, mass × mean cost) of all derivations that led there
 
-MARKS = frozenset(".,!?")
+MARKS = ".", ",", "!", "?"
 LENGTHS = ("short", "medium", "long")
 SPLITS = ("train", "valid", "test")
 _MASK = 2**64 - 1
@@ -58,7 +58,10 @@ def split_words(text: str) -> Words:
 
 def spell(words: Iterable[str]) -> str:
     """The text of some words: a space before each word, none before a punctuation mark."""
-    return re.sub(r" ([.,!?])", r"\1", " ".join(words))
+    text = " ".join(words)
+    for mark in MARKS:
+        text = text.replace(f" {mark}", mark)
+    return text
 
 
 def _chars(words: Words) -> int:

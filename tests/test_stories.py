@@ -1,0 +1,392 @@
+"""The embedded stories: exact probabilities, one derivation per text, and dependence across sentences."""
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice, pairwise
+
+import pytest
+
+from redraft import stories as module
+from redraft.stories import (
+    SMALL,
+    SPLITS,
+    STORIES,
+    Choice,
+    Corpus,
+    Draw,
+    Entry,
+    Given,
+    Let,
+    Node,
+    Rules,
+    Say,
+    Seq,
+    Story,
+    Text,
+    entry,
+    spell,
+    split_seed,
+    split_words,
+)
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Story]:
+    return list(islice(STORIES.stories(seed=1), 20_000))
+
+
+def sentences(text: str) -> list[str]:
+    return [sentence.strip() for sentence in re.findall(r"[^.]*\.", text)]
+
+
+def corpus(rules: Rules) -> Corpus:
+    return Corpus(rules.node("story"), rules.node("summary"), topics={}, lengths=(1, 2))
+
+
+def derivations(node: Node, words: tuple[str, ...], at: int, memory: Mapping[str, Entry]) -> Iterator[tuple]:
+    """All (end, memory, log-probability) of a node from a position on: a second parser, by exhaustive backtracking."""
+    match node:
+        case Text(said):
+            if words[at : at + len(said)] == said:
+                yield at + len(said), memory, 0.0
+        case Say((slot, form)):
+            yield from derivations(Text(memory[slot][form]), words, at, memory)
+        case Let(slot, remembered):
+            yield at, {**memory, slot: remembered}, 0.0
+        case Given((slot, form), cases):
+            yield from derivations(cases[memory[slot][form]], words, at, memory)
+        case Choice(options):
+            total = sum(option.weight for option in options)
+            for weight, option in options:
+                for end, after, log_prob in derivations(option, words, at, memory):
+                    yield end, after, log_prob + math.log(weight / total)
+        case Seq(()):
+            yield at, memory, 0.0
+        case Seq((first, *rest)):
+            for middle, between, p in derivations(first, words, at, memory):
+                for end, after, q in derivations(Seq(tuple(rest)), words, middle, between):
+                    yield end, after, p + q
+
+
+def log_probs(language: Corpus, text: str) -> list[float]:
+    """The log-probability of every derivation of a whole text, by the second parser."""
+    words = split_words(text)
+    return [log_prob for end, _, log_prob in derivations(language.tale, words, 0, {}) if end == len(words)]
+
+
+def mutants(text: str, vocabulary: tuple[str, ...], rng: random.Random) -> list[str]:
+    """A text with one word swapped, deleted or doubled, and with two neighbouring sentences exchanged."""
+    words, parts = split_words(text), sentences(text)
+    at = rng.randrange(len(words))
+    turn = rng.randrange(len(parts) - 1)
+    return [
+        spell((*words[:at], rng.choice(vocabulary), *words[at + 1 :])),
+        spell((*words[:at], *words[at + 1 :])),
+        spell((*words[:at], words[at], *words[at:])),
+        " ".join((*parts[:turn], parts[turn + 1], parts[turn], *parts[turn + 2 :])),
+    ]
+
+
+# The small language, against the list of all its stories
+
+
+def test_small_probabilities_sum_to_one_over_distinct_stories() -> None:
+    listed = list(SMALL.enumerate())
+    assert len({text for text, _ in listed}) == len(listed) == SMALL.support() == 216
+    assert math.fsum(math.exp(log_prob) for _, log_prob in listed) == pytest.approx(1, abs=1e-12)
+
+
+def test_small_sums_equal_those_over_the_list() -> None:
+    listed = [(text, math.exp(log_prob)) for text, log_prob in SMALL.enumerate()]
+    assert SMALL.entropy() == pytest.approx(math.fsum(-p * math.log(p) for _, p in listed), abs=1e-12)
+    assert SMALL.expected_chars() == pytest.approx(math.fsum(p * len(text) for text, p in listed), abs=1e-10)
+    assert SMALL.collision() == pytest.approx(math.fsum(p * p for _, p in listed), abs=1e-14)
+    assert SMALL.entropy_per_char() == pytest.approx(SMALL.entropy() / SMALL.expected_chars())
+
+
+def test_small_language_is_exactly_its_list() -> None:
+    listed, rng = dict(SMALL.enumerate()), random.Random(0)
+    texts = [mutant for text in listed for _ in range(4) for mutant in mutants(text, SMALL.words(), rng)]
+    inside = [text for text in texts if text in listed]
+    assert len(texts) == 3456
+    assert len(inside) > 20, "some mutants stay in the language, so both answers are tested"
+    for text in (*listed, *texts):
+        assert SMALL.log_prob(text) == pytest.approx(listed.get(text, -math.inf))
+
+
+def test_small_prefixes_are_those_of_the_list() -> None:
+    listed, rng = [text for text, _ in SMALL.enumerate()], random.Random(1)
+    prefixes = {" ".join(sentences(text)[:n]) for text in listed for n in range(len(sentences(text)) + 1)}
+    seen = Counter[int]()
+    for mutant in (mutant for text in listed for mutant in mutants(text, SMALL.words(), rng)[2:]):
+        parts = sentences(mutant)
+        expected = max(n for n in range(len(parts) + 1) if " ".join(parts[:n]) in prefixes)
+        assert SMALL.grammatical_prefix(mutant) == expected
+        seen[expected] += 1
+    assert set(seen) >= {0, 1, 2}
+
+
+def test_small_samples_follow_their_probabilities() -> None:
+    number = 10_000
+    counts = Counter(story.text for story in islice(SMALL.stories(seed=3), number))
+    expected = {text: number * math.exp(log_prob) for text, log_prob in SMALL.enumerate()}
+    chi2 = sum((counts[text] - mean) ** 2 / mean for text, mean in expected.items())
+    freedom = len(expected) - 1
+    assert abs(chi2 - freedom) < 5 * math.sqrt(2 * freedom)
+
+
+# The exact figures of the stories
+
+
+def test_entropy_and_length_agree_with_monte_carlo(many: list[Story]) -> None:
+    for exact, draws in (
+        (STORIES.entropy(), [-story.log_prob for story in many]),
+        (STORIES.expected_chars(), [float(len(story.text)) for story in many]),
+    ):
+        mean = math.fsum(draws) / len(draws)
+        variance = math.fsum((draw - mean) ** 2 for draw in draws) / len(draws)
+        assert abs(mean - exact) < 4 * math.sqrt(variance / len(draws))
+
+
+def test_the_language_is_large_and_its_stories_short() -> None:
+    assert STORIES.support() >= 10**9
+    assert 40 <= STORIES.entropy() / math.log(2) <= math.log2(STORIES.support())
+    assert 150 <= STORIES.expected_chars() <= 320
+
+
+def test_stories_do_not_repeat_within_or_across_splits(many: list[Story]) -> None:
+    assert len({story.text for story in many}) == len(many)
+    streams = [islice(STORIES.stories(split_seed(0, split)), 500) for split in SPLITS]
+    assert len({story.text for stream in streams for story in stream}) == 3 * 500
+    assert STORIES.collision() * 10**6 * 10**4 < 1e-5, "a million training stories, ten thousand test stories"
+
+
+# One text, one derivation
+
+
+def test_a_few_words_decide_every_choice() -> None:
+    assert SMALL.lookahead() <= 2
+    assert STORIES.lookahead() <= 6
+
+
+def test_a_second_parser_finds_one_derivation_of_equal_probability(many: list[Story]) -> None:
+    for story in many[:400]:
+        assert log_probs(STORIES, story.text) == [pytest.approx(story.log_prob)]
+
+
+def test_parsing_gives_back_the_story(many: list[Story]) -> None:
+    for story in many[:1000]:
+        assert STORIES.parse(story.text) == story
+        assert STORIES.log_prob(story.text) == story.log_prob
+
+
+def ambiguous(*templates: str) -> Corpus:
+    return corpus(Rules({"story": templates, "summary": "Rain."}))
+
+
+@pytest.mark.parametrize("templates", [("Rain.", "Rain."), ("Rain", "Rain fell."), ("{a=b} Rain.", "{a=c} Rain.")])
+def test_ambiguity_is_refused(templates: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="begins two alternatives"):
+        ambiguous(*templates).lookahead()
+
+
+def test_a_text_with_two_derivations_has_no_story() -> None:
+    with pytest.raises(ValueError, match="in 2 ways"):
+        ambiguous("Rain fell.", "Rain {slot=x} fell.").parse("Rain fell.")
+
+
+# What is outside the language
+
+
+def test_the_name_at_the_end_must_be_the_name_at_the_start(many: list[Story]) -> None:
+    for story, other in pairwise(many[:250]):
+        mine, theirs = story.attributes["who"], other.attributes["who"]
+        if mine != theirs:
+            start, end = story.text.rsplit(mine, 1)
+            assert STORIES.log_prob(start + theirs + end) == -math.inf
+            assert STORIES.grammatical_prefix(start + theirs + end) == len(sentences(story.text)) - 1
+
+
+def test_a_pronoun_must_agree_with_the_name(many: list[Story]) -> None:
+    swap = {"He": "She", "She": "He"}
+    for story in many[:250]:
+        wrong = spell(swap.get(word, word) for word in split_words(story.text))
+        assert wrong != story.text
+        assert STORIES.log_prob(wrong) == -math.inf
+
+
+def test_the_friend_of_the_plot_is_the_friend_who_is_visited(many: list[Story]) -> None:
+    for story, other in pairwise(many[:250]):
+        mine, theirs = story.attributes["friend"], other.attributes["friend"]
+        if mine != theirs:
+            start, end = story.text.rsplit(mine, 1)
+            assert mine in start
+            assert STORIES.log_prob(start + theirs + end) == -math.inf
+
+
+def test_the_thing_that_was_found_comes_back(many: list[Story]) -> None:
+    for story in [story for story in many if story.attributes["plot"] == "find"][:250]:
+        thing = split_words(story.summary)[7]
+        start, end = story.text.rsplit(f" {thing}", 1)
+        assert f" {thing}" in start
+        assert STORIES.log_prob(start + (" drum" if thing == "kite" else " kite") + end) == -math.inf
+
+
+def test_endings_belong_to_their_moods(many: list[Story]) -> None:
+    endings: dict[str, set[str]] = {}
+    for story in many:
+        endings.setdefault(story.attributes["mood"], set()).add(" ".join(story.text.split()[-2:]))
+    assert [len(endings[mood]) for mood in sorted(endings)] == [3] * 6
+    shared = Counter(ending for mood in endings for ending in endings[mood] if ending != "no more.")
+    assert set(shared.values()) == {1}
+
+
+def test_weather_belongs_to_its_season(many: list[Story]) -> None:
+    seasons: dict[str, set[str]] = {}
+    for story in many:
+        scene = sentences(story.text)[1]
+        if split_words(scene)[0] not in ("He", "She"):
+            seasons.setdefault(scene, set()).add(story.attributes["season"])
+    assert len(seasons) == 4 * 5
+    assert {len(found) for found in seasons.values()} == {1}
+
+
+def test_a_thousand_mutants_are_judged_as_by_the_second_parser(many: list[Story]) -> None:
+    rng = random.Random(4)
+    vocabulary = STORIES.words()
+    pairs = [(story.text, mutant) for story in many[:255] for mutant in mutants(story.text, vocabulary, rng)]
+    changed = [mutant for text, mutant in pairs if mutant != text]
+    assert len(changed) >= 1000
+    inside = [text for text in changed if STORIES.log_prob(text) > -math.inf]
+    assert len(inside) < 30, "now and then a word fits where another stood; nothing else does"
+    assert inside == [text for text in changed if log_probs(STORIES, text)]
+
+
+@pytest.mark.parametrize("break_", [str.upper, lambda text: text + " ", lambda text: text.replace(". ", ".  ")])
+def test_spelling_and_spaces_count(break_: object, many: list[Story]) -> None:
+    assert callable(break_)
+    assert STORIES.parse(break_(many[0].text)) is None
+
+
+def test_texts_that_are_no_story() -> None:
+    for text in ("", ".", "Once upon a time.", "One spring day, Anna went to the lake."):
+        assert STORIES.log_prob(text) == -math.inf
+
+
+# Sentences from the start
+
+
+def test_prefixes_of_a_story_are_grammatical(many: list[Story]) -> None:
+    for story in many[:100]:
+        parts = sentences(story.text)
+        for n in range(len(parts) + 1):
+            assert STORIES.grammatical_prefix(" ".join(parts[:n])) == n
+        assert STORIES.grammatical_prefix(story.text + " The end.") == len(parts)
+        assert STORIES.grammatical_prefix(" ".join(parts[1:])) == 0
+
+
+# Access
+
+
+def test_a_story_is_a_function_of_seed_and_index() -> None:
+    first = list(islice(STORIES.stories(seed=5), 20))
+    assert [STORIES.story(5, index) for index in reversed(range(20))] == first[::-1]
+    assert list(islice(STORIES.stories(seed=5, start=12), 8)) == first[12:]
+    assert not {story.text for story in first} & {story.text for story in islice(STORIES.stories(seed=6), 20)}
+
+
+def test_the_corpus_has_not_changed() -> None:
+    assert SMALL.story(0, 0).text == "Rosa went to the lake. Near the boat, she found a drum. Then she swam."
+
+
+def test_split_seeds_differ_and_unknown_splits_are_refused() -> None:
+    assert len({split_seed(seed, split) for seed in range(10) for split in SPLITS}) == 30
+    with pytest.raises(ValueError, match="use one of train, valid, test"):
+        split_seed(0, "dev")
+
+
+# Words
+
+
+def test_words_and_text_determine_each_other(many: list[Story]) -> None:
+    for story in many[:2000]:
+        assert spell(split_words(story.text)) == story.text
+        assert spell(split_words(story.summary)) == story.summary
+
+
+def test_the_vocabulary_is_closed_and_every_word_is_used(many: list[Story]) -> None:
+    used = {word for story in many for text in (story.text, story.summary) for word in split_words(text)}
+    used |= {word for story in many for pair in story.attributes.items() for word in pair}
+    assert tuple(sorted(used)) == STORIES.words()
+    assert 200 <= len(STORIES.words()) <= 600
+    assert all(word.isalpha() or word in ".," for word in STORIES.words())
+
+
+def test_phrases_that_stand_for_each_other_have_equal_lengths() -> None:
+    for table in (module.SEASONS, module.PLACES, module.MOODS, module.TRADES, module.NEEDS):
+        lengths: dict[str, set[int]] = {}
+        for row in table:
+            for form, words in row.items():
+                lengths.setdefault(form.rstrip("0123456789"), set()).add(len(words))
+        assert {len(found) for found in lengths.values()} == {1}, lengths
+
+
+# Attributes and summaries
+
+
+def test_attributes_are_true_of_the_text(many: list[Story]) -> None:
+    for story in many[:2000]:
+        facts, parts = story.attributes, sentences(story.text)
+        assert {facts["who"], facts["where"], facts["season"]} <= set(split_words(parts[0]))
+        assert facts["who"] in split_words(parts[-1])
+        assert facts["mood"] in split_words(" ".join(parts[1:3]))
+        assert f"{facts['friend']} the " in story.text
+        assert facts["length"] == {6: "short", 7: "medium"}.get(len(parts), "long")
+        assert all(value in STORIES.labels(name) for name, value in facts.items())
+
+
+def test_summaries_are_one_sentence_of_the_same_story(many: list[Story]) -> None:
+    verbs = {"find": "finds", "help": "helps", "make": "makes"}
+    for story in many[:2000]:
+        facts, words = story.attributes, split_words(story.summary)
+        assert len(sentences(story.summary)) == 1
+        assert words[:5] == ("In", facts["season"], ",", facts["who"], verbs[facts["plot"]])
+        assert {facts["where"], facts["friend"]} <= set(words)
+        trade = words[-2]
+        assert f"{facts['friend']} the {trade}" in story.text
+
+
+def test_every_label_occurs_and_no_length_is_rare(many: list[Story]) -> None:
+    for name in (*STORIES.topics, "length"):
+        counts = Counter(story.attributes[name] for story in many)
+        assert sorted(counts) == sorted(STORIES.labels(name))
+        assert min(counts.values()) > len(many) / (3 * len(counts))
+
+
+# Mistakes in a grammar
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"story": "{hero} slept."}, "no rule 'hero'"),
+        ({"story": "{story} slept."}, "contains itself"),
+        ({"story": "{hero.} slept."}, "is not a reference"),
+        ({"story": "{hero.name} slept."}, "nothing is ever remembered"),
+        ({"story": "{end}", "end": module.Case(("a", "name"), {"x": "Rain."})}, "nothing is ever remembered"),
+        ({"story": "{a=y} {end}", "end": module.Case(("a", "name"), {"x": "Rain."})}, r"lacks \['y'\]"),
+        ({"story": "Rain.", "summary": ("Rain.", "Snow.")}, "summary has a choice"),
+    ],
+)
+def test_mistakes_are_explained(rules: dict[str, module.Rule], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        corpus(Rules({"summary": "Rain.", **rules}))
+
+
+def test_a_slot_must_be_drawn_before_it_is_recalled() -> None:
+    rules = Rules({"story": "{hero.name} met {hero}.", "hero": Draw("hero", [entry(name="Anna")]), "summary": "Rain."})
+    with pytest.raises(ValueError, match="draw it earlier"):
+        corpus(rules).story(0, 0)

@@ -23,6 +23,9 @@ _HOMES = {
     "samplers.ancestral": "Ancestral FirstHitting",
     "samplers.unmask": "Confidence Entropy Margin Ranked Unmask",
     "samplers.blocks": "Blocks",
+    "run": "Optimiser Run export load",
+    "train": "fit",
+    "evaluate": "likelihood",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}
 

@@ -414,14 +414,14 @@ def _tensors(file: Path, device: torch.device | str = "cpu") -> dict[str, Tensor
 
 def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Tensor]]:
     """Files by stem, those that a team wrote by the stem of the whole."""
-    parts: dict[str, list[tuple[int, dict[str, Tensor]]]] = {}
+    parts: dict[str, dict[int, dict[str, Tensor]]] = {}
     for stem, tensors in files.items():
         match = _PART.fullmatch(stem)
-        parts.setdefault(match[1] if match else stem, []).append((int(match[2]) if match else 0, tensors))
-    together = {
-        stem: [tensors for _, tensors in sorted(found, key=lambda each: each[0])] for stem, found in parts.items()
+        whole, number = (match[1], int(match[2])) if match else (stem, 0)
+        parts.setdefault(whole, {})[number] = tensors
+    return {
+        stem: found[0] if 0 in found else Joined([found[n] for n in sorted(found)]) for stem, found in parts.items()
     }
-    return {stem: found[0] if len(found) == 1 else Joined(found) for stem, found in together.items()}
 
 
 def _json(file: Path) -> JSON:

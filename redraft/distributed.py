@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from redraft.objectives import Step
@@ -38,55 +41,128 @@ class Workers:
 
     def any(self, flag: bool) -> bool:
         """Whether it is so on any worker."""
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+        return flag if self.world == 1 else bool(self.sum(torch.tensor(int(flag), device=self.device)))
+
+    def agree(self, number: int) -> int:
+        """The number of the first worker, on all of them."""
+        return int(self.sum(torch.tensor(number if self.first else 0, device=self.device)))
 
     def wait(self) -> None:
+        """Until all are here."""
         if self.world > 1:
             dist.barrier()
 
     def wrap(self, step: Step, shard: bool) -> nn.Module:
         """DDP, or FSDP2 with every block a unit of its own."""
+        if self.world == 1:
+            return step
         if shard:
-            if self.world == 1:
-                raise ValueError("shard=True spreads weights over workers and there is one; start with torchrun")
             for block in step.model.network.blocks:
                 fully_shard(block)
             fully_shard(step)
-            return step
-        if self.world == 1:
             return step
         return DistributedDataParallel(step, device_ids=[self.device] if self.device.type == "cuda" else None)
 
 
 @contextmanager
 def workers() -> Iterator[Workers]:
-    """Joins the process group that torchrun announces, and leaves it at the end."""
+    """Joins the process group that torchrun announces, and leaves it at the end, unless somebody else joined it."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
-    device = best_device(local)
-    if world > 1:
+    device, joining = best_device(local), world > 1 and not dist.is_initialized()
+    if joining:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Workers(rank, world, device)
     finally:
-        if world > 1:
+        if joining:
             dist.destroy_process_group()
 
 
 def best_device(local: int = 0) -> torch.device:
+    """The fastest kind of device there is; of several of a kind, number `local`."""
     if torch.cuda.is_available():
         return torch.device("cuda", local)
     return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
 
 
+# --- tensors of which every worker holds some rows ---
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The rows that this worker holds: all of them, unless the tensor is sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor gathered; every worker must ask."""
+    """All rows; every worker must ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def spread(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor on the device, and in the shards, of another."""
+    """A whole tensor on the device, and in the shards, of another; every worker keeps its own rows."""
     tensor = tensor.to(like.device)
-    return distribute_tensor(tensor, like.device_mesh, like.placements) if isinstance(like, DTensor) else tensor
+    if not isinstance(like, DTensor):
+        return tensor
+    return DTensor.from_local(tensor, like.device_mesh).redistribute(placements=like.placements)
+
+
+@contextmanager
+def gathered(step: nn.Module) -> Iterator[None]:
+    """The model of a sharded step can be used on its own for a while; blocks still come and go one by one."""
+    if not isinstance(step, FSDPModule):
+        yield
+        return
+    step.unshard()
+    try:
+        yield
+    finally:
+        step.reshard()
+
+
+@contextmanager
+def accumulating(step: nn.Module, last: bool) -> Iterator[None]:
+    """Workers exchange gradients once per step, with its last part."""
+    if isinstance(step, FSDPModule):
+        step.set_requires_gradient_sync(last)
+    with step.no_sync() if isinstance(step, DistributedDataParallel) and not last else nullcontext():
+        yield
+
+
+# --- the process itself ---
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[list[int]]:
+    """The signals SIGINT and SIGTERM that have come; the second of a kind acts at once."""
+    asked: list[int] = []
+    main = threading.current_thread() is threading.main_thread()  # in other threads signals are somebody else's
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
+
+    def note(number: int, _: object) -> None:
+        asked.append(number)
+        signal.signal(number, usual[signal.Signals(number)])
+
+    for number in usual:
+        signal.signal(number, note)
+    try:
+        yield asked
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def same_bits() -> Iterator[None]:
+    """Kernels that give the same bits at every run, wherever torch has them."""
+    mode, memory = torch.get_deterministic_debug_mode(), cast(Any, torch.utils.deterministic)
+    filling = memory.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode("warn")
+    memory.fill_uninitialized_memory = False  # it would find bugs, and costs time
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        memory.fill_uninitialized_memory = filling

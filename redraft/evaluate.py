@@ -7,18 +7,17 @@ Every row draws from a key of its own, (seed, number of the row), so that no fig
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from redraft import ops
 from redraft.data import Documents, Tally
@@ -40,37 +39,14 @@ BIT = math.log(2)  # nats
 class Likelihood:
     """−log p of N rows: an upper bound, or the exact value of a causal model, with its Monte-Carlo error.
 
-    The error comes from the spread of the draws *within* rows, so how much rows differ does not enter; it is known
-    from two draws on. Characters and bytes are those of the learnt tokens' text, None if nobody can tell it.
+    The error comes from the spread of the draws *within* rows, so how much rows differ does not enter.
     """
 
     row_nats: Tensor  # (N,) float64
     row_variance: Tensor  # (N,) float64, Monte-Carlo variance of row_nats: zero if exact, nan after a single draw
     row_tokens: Tensor  # (N,) learnt tokens, end signs included
-    row_chars: Tensor | None = None  # (N,)
-    row_bytes: Tensor | None = None  # (N,) in UTF-8
-
-    @classmethod
-    def join(cls, parts: Sequence[Likelihood]) -> Likelihood:
-        """All rows of some parts in their order."""
-        chars, sizes = [p.row_chars for p in parts], [p.row_bytes for p in parts]
-        return cls(
-            torch.cat([p.row_nats for p in parts]),
-            torch.cat([p.row_variance for p in parts]),
-            torch.cat([p.row_tokens for p in parts]),
-            None if None in chars else torch.cat(chars),
-            None if None in sizes else torch.cat(sizes),
-        )
-
-    @property
-    def nats(self) -> float:
-        """The sum over all rows."""
-        return float(self.row_nats.sum())
-
-    @property
-    def relative_error(self) -> float:
-        """Standard error as a share of the value: the same for nats and for bits per token, character and byte."""
-        return float(self.row_variance.sum().sqrt()) / self.nats
+    row_chars: Tensor  # (N,) characters of the learnt tokens' text; zero if nobody can tell it
+    row_bytes: Tensor  # (N,) the same in bytes of UTF-8
 
     @property
     def bits_per_token(self) -> float:
@@ -85,21 +61,26 @@ class Likelihood:
         return self._bits_per("byte", self.row_bytes)
 
     @property
-    def stderr(self) -> float:
-        """Standard error of `bits_per_token`."""
-        return self.relative_error * self.bits_per_token
-
-    @property
     def perplexity(self) -> float:
         """exp(nats per token)"""
         return 2.0**self.bits_per_token
 
-    def _bits_per(self, unit: str, counts: Tensor | None) -> float:
-        if counts is None:
-            raise ValueError(f"bits per {unit} need the text of the rows: pass texts=, or give the model a tokenizer")
+    @property
+    def relative_error(self) -> float:
+        """Standard error as a share of the value: the same for bits per token, character and byte."""
+        return float(self.row_variance.sum().sqrt() / self.row_nats.sum())
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of `bits_per_token`."""
+        return self.relative_error * self.bits_per_token
+
+    def _bits_per(self, unit: str, counts: Tensor) -> float:
         if not int(counts.sum()):
-            raise ValueError(f"bits per {unit}: the rows have no {unit} to learn")
-        return self.nats / BIT / int(counts.sum())
+            raise ValueError(
+                f"the rows have no {unit} to learn; if they do, pass texts=, or give the model a tokenizer"
+            )
+        return float(self.row_nats.sum()) / BIT / int(counts.sum())
 
 
 def likelihood(
@@ -111,33 +92,340 @@ def likelihood(
     texts: Sequence[str] | None = None,
     bound: Bound | None = None,
 ) -> Likelihood:
-    """An upper bound of −log p for each row by Monte Carlo; exactly −log p, at one network call, if it is causal.
+    """An upper bound of −log p for each row by Monte Carlo; if the network is causal exactly −log p, at one call.
 
-    A draw is two network calls at mirrored noise levels. Mask noise uses the count form (`_by_count`); other processes,
-    or any `bound` that is asked for, stratified times (`_by_time`). `texts` say what the rows' learnt tokens stand for,
-    to count characters and bytes; by default these are decoded.
+    A draw is two network calls at mirrored noise levels; two draws or more tell the error. Mask noise is estimated in
+    count form, other processes, or whatever `bound` is asked for, at stratified times. `texts` say what the learnt
+    tokens of the rows stand for, to count characters and bytes; without them the tokens are decoded.
     """
     if draws < 1:
-        raise ValueError(f"draws={draws}; a bound takes one draw at least, and its error two")
-    parts: list[Likelihood] = []
-    rows = 0
+        raise ValueError(f"draws={draws}; a bound takes one draw at least, its error two")
+    parts, rows = [], 0
     with _evaluating(model) as device:
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
             sample = torch.arange(before, rows) if batch.sample is None else batch.sample
-            batch = replace(batch, sample=sample).to(device)
-            nats = _draws(model, batch, ops.rng(seed, sample.to(device)), draws, bound)
-            written = _decoded(model, batch) if texts is None else texts[before:rows]
-            parts.append(_summary(nats, batch, written))
+            batch, keys = batch.to(device), ops.rng(seed, sample.to(device))
+            said = _decoded(model, batch) if texts is None else texts[before:rows]
+            parts.append(
+                (*_moments(_draws(model, batch, keys, draws, bound)), batch.learn.sum(-1).cpu(), *_extent(said))
+            )
     if not rows or (texts is not None and len(texts) != rows):
-        raise ValueError(f"{rows} rows and {'no' if texts is None else len(texts)} texts; give each row its text")
-    return Likelihood.join(parts)
+        raise ValueError(
+            f"{rows} rows and {0 if texts is None else len(texts)} texts; give rows, and all texts or none"
+        )
+    return Likelihood(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _draws(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
-    """(draws, B) independent estimates in nats; a single exact one of a causal network."""
-    if bound is not None or not isinstance(model.process, Masked):
+    """(draws, B) independent estimates in nats; of a causal network the exact value, twice."""
+    process = model.process
+    if bound is not None or not isinstance(process, Masked):
         return torch.stack([_by_time(model, batch, bound or Bound(), keys.fold(i)) for i in range(draws)])
     if model.block == 1:
-        return _hidden_nats(model, model.process, batch, batch.learn, torch.ones_like(batch.learn.double()))[None]
-    return torch.stack([_by_count(model, model.process, batch, keys.fold(i)) for i in range(draws)])
+        return _hidden_nats(model, process, batch, batch.learn, torch.ones(())).expand(2, -1)
+    return torch.stack([_by_count(model, process, batch, keys.fold(i)) for i in range(draws)])
+
+
+def _by_count(model: DiffusionLM, process: Masked, batch: Batch, keys: Rng) -> Tensor:
+    """(B,) one draw of the bound of mask noise in count form, which has no singular weight (LLaDA's evaluation).
+
+    −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks the
+    sum of this over blocks. Two sets from one random order, the first n tokens and the last L + 1 − n, are each right
+    in law and make up for each other: one is large where the other is small, and together they hide every token.
+    """
+    which, how_many = keys.split(2)
+    length = batch.tokens.shape[1]
+    block = torch.arange(length, device=batch.tokens.device) // (model.block or length)
+    place, size = _shuffled(batch.learn, block, rng=which)
+    n = (how_many.uniform(length)[:, block] * size).floor() + 1
+    head = _hidden_nats(model, process, batch, batch.learn & (place < n), n / size)
+    tail = _hidden_nats(model, process, batch, batch.learn & (place >= n - 1), (size + 1 - n) / size)
+    return (head + tail) / 2
+
+
+def _shuffled(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
+    """(B, L) the place of each learnt token in a random order of its block, and how many its block has (1 if none)."""
+    score = (block + rng.uniform(len(block))).masked_fill(~learn, torch.inf)
+    place = score.argsort(-1).argsort(-1)  # block after block
+    size = torch.zeros_like(place).index_add(1, block, learn.long())
+    before = size.cumsum(-1) - size
+    return place - before[:, block], size[:, block].clamp(min=1)
+
+
+def _hidden_nats(model: DiffusionLM, process: Masked, batch: Batch, where: Tensor, share: Tensor) -> Tensor:
+    """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
+    z = batch.tokens.masked_fill(where, process.vocab.masked)
+    t = process.schedule.inverse(1 - share).clamp(0, 1)  # when so many are hidden; prompts sit at time zero
+    pred = model(z, torch.where(batch.learn, t, 0.0), model.context(batch))
+    return (pred.nll(where, batch.tokens) / share).sum(-1)
+
+
+def _by_time(model: DiffusionLM, batch: Batch, bound: Bound, keys: Rng) -> Tensor:
+    """(B,) one draw of the bound of any process: the mean of two times, one in each half of [0, 1].
+
+    `Stratified` puts row i of half h into stratum (h + i) mod 2, which depends on the batch; so the key goes with the
+    stratum, and both together do not.
+    """
+    objective, row = Objective(bound, Stratified(block=model.block)), torch.arange(len(batch.tokens))
+    turns = [(replace(batch, first=h, total=2), (h + row).to(batch.tokens.device) % 2) for h in (0, 1)]
+    return torch.stack([objective(model, half, rng=keys.fold(stratum)).nats for half, stratum in turns]).mean(0)
+
+
+def _moments(nats: Tensor) -> tuple[Tensor, Tensor]:
+    """(draws, B) → (B,) their mean and the variance of that mean."""
+    nats = nats.cpu().double()
+    single = torch.full_like(nats[0], torch.nan)
+    return nats.mean(0), nats.var(0) / len(nats) if len(nats) > 1 else single
+
+
+def _extent(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Characters and bytes of some texts."""
+    sizes = [len(text.encode("utf-8", "surrogateescape")) for text in texts]
+    return torch.tensor([len(text) for text in texts]), torch.tensor(sizes)
+
+
+def _decoded(model: DiffusionLM, batch: Batch) -> list[str]:
+    """What the learnt tokens of each row say; nothing if there is no tokenizer to tell."""
+    rows = [x[learn].tolist() for x, learn in zip(batch.tokens, batch.learn, strict=True)]
+    return ["" if model.tokenizer is None else model.tokenizer.decode(row) for row in rows]
+
+
+@contextmanager
+def _evaluating(model: DiffusionLM) -> Iterator[torch.device]:
+    """The model's device, without gradients and dropout for a while; every module is then as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield next(model.parameters()).device
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]:
+    """Bits per character above the truth, and their standard error, for rows whose true log p (nats) is known.
+
+    Paired: R = Σ d_i / Σ c_i with d_i = nats_i + log p_i and c_i characters, so it does not matter that some rows are
+    likelier than others. The error is that of a ratio, from the spread of d_i − R·c_i: how R would change with other
+    rows and other draws.
+    """
+    truth, chars, rows = torch.tensor(log_probs, dtype=torch.float64), found.row_chars, len(found.row_nats)
+    if len(truth) != rows or not bool(truth.isfinite().all() & (chars > 0).all()):
+        raise ValueError(f"got {len(truth)} log-probabilities for {rows} rows; each row needs a finite one and a text")
+    over = found.row_nats + truth
+    ratio = over.sum() / chars.sum()
+    error = ((over - ratio * chars).var() * rows).sqrt() / chars.sum()
+    return float(ratio) / BIT, float(error) / BIT
+
+
+# Generation ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Calls:
+    """How often a network was called, each row by itself: divided by the rows written, the NFE of a sampler."""
+
+    rows: int = 0
+
+
+@contextmanager
+def calls(model: DiffusionLM) -> Iterator[Calls]:
+    """Counts the network's calls while it lasts, those that only fill a cache included."""
+    counted = Calls()
+
+    def count(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        counted.rows += len(inputs[0])
+
+    handle = model.network.blocks[0].register_forward_pre_hook(count)
+    try:
+        yield counted
+    finally:
+        handle.remove()
+
+
+def written(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
+    """(B,) how many tokens were generated: none that is given, no padding, nothing from the first new end sign on."""
+    new = ~start.fixed if start.context.pad is None else ~start.fixed & ~start.context.pad
+    ended = (new & (end.z == vocab.eos)).cumsum(-1) > 0 if vocab.eos is not None else torch.zeros_like(new)
+    return (new & ~ended).sum(-1)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Texts and what they cost."""
+
+    texts: list[str]
+    nfe: float  # network calls per row
+    seconds: float  # of sampling
+    tokens: int  # generated ones, as `written` counts
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+
+def generate(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int = 0, batch: int = 64) -> Generated:
+    """Fills all rows of a canvas, `batch` at a time; row i draws from the key (seed, i), whatever its batch."""
+    texts: list[str] = []
+    seconds, tokens = 0.0, 0
+    with _evaluating(model), calls(model) as counted:
+        for rows in torch.arange(len(canvas.z), device=canvas.z.device).split(batch):
+            clock = time.perf_counter()
+            start = Canvas(canvas.z[rows], canvas.fixed[rows], canvas.context.rows(rows))
+            end = last(sampler(model, model.process, start, rng=ops.rng(seed, rows)))
+            tokens += int(written(start, end, model.config.vocab).sum())  # also waits for the device
+            seconds += time.perf_counter() - clock
+            texts += model.text(end)
+    return Generated(texts, counted.rows / len(texts), seconds, tokens)
+
+
+# Judgements of texts ------------------------------------------------------------------------------------------------
+
+Cut = Callable[[str], Sequence[Hashable]]  # text → words; a tokenizer's `encode` is one too
+
+
+class Grammar(NamedTuple):
+    """How far texts belong to a language whose true probabilities are known; nan where there is nothing to count."""
+
+    share: float  # of texts in the language
+    bits: float  # mean true log2-probability of these
+    by_sentence: tuple[float, ...]  # k-th: share of texts that are right up to sentence k, among those that have k
+
+
+def grammatical(texts: Sequence[str], corpus: Corpus = STORIES) -> Grammar:
+    """Texts against the truth of the embedded corpus; a sentence ends at a full stop."""
+    true = [corpus.log_prob(text) for text in texts]
+    inside = [log_p for log_p in true if log_p > -math.inf]
+    right = [(split_words(text).count("."), corpus.grammatical_prefix(text)) for text in texts]
+    longest = max((sentences for sentences, _ in right), default=0)
+    by_sentence = (_mean([good >= k for sentences, good in right if sentences >= k]) for k in range(1, longest + 1))
+    return Grammar(_mean([log_p in inside for log_p in true]), _mean(inside) / BIT, tuple(by_sentence))
+
+
+def unigram_entropy(texts: Sequence[str], cut: Cut = split_words) -> tuple[float, float]:
+    """Nats: the entropy of the words within a text (mean over texts), and of the words of all texts together."""
+    counts = [Counter(cut(text)) for text in texts]
+    return _mean([_entropy(count) for count in counts]), _entropy(sum(counts, Counter()))
+
+
+def distinct(texts: Sequence[str], n: int, cut: Cut = split_words) -> float:
+    """Different n-grams as a share of all n-grams: low where texts repeat themselves or each other."""
+    grams = [gram for text in texts for gram in _grams(cut(text), n)]
+    return len(set(grams)) / len(grams) if grams else math.nan
+
+
+def seen(texts: Sequence[str], training: Iterable[str]) -> float:
+    """The share of texts that are training texts, word for word."""
+    known = set(texts).intersection(training)
+    return _mean([text in known for text in texts])
+
+
+def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = split_words) -> float:
+    """The share of texts whose n-grams all stand in training texts: copied as a whole or in pieces."""
+    wanted = [set(_grams(cut(text), n)) for text in texts]
+    known = set().union(*wanted).intersection(gram for text in training for gram in _grams(cut(text), n))
+    return _mean([bool(grams) and grams <= known for grams in wanted])
+
+
+def _grams(words: Sequence[Hashable], n: int) -> list[tuple[Hashable, ...]]:
+    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+def _entropy(counts: Counter[Hashable]) -> float:
+    total = counts.total()
+    return sum(count / total * math.log(total / count) for count in counts.values())
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+# Judges -------------------------------------------------------------------------------------------------------------
+
+
+class Judge(Protocol):
+    """A language model that says how likely it finds a text."""
+
+    def nats(self, text: str) -> tuple[float, int]:
+        """−log p of the text, and how many of the judge's own tokens it covers."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelJudge:
+    """One of our causal models: exact, for the text cut by its own tokenizer and the end sign, if it has one."""
+
+    model: DiffusionLM
+
+    def __post_init__(self) -> None:
+        if self.model.block != 1 or self.model.tokenizer is None:
+            raise ValueError("a judge must tell exact likelihoods of text: take a causal model that has a tokenizer")
+
+    def nats(self, text: str) -> tuple[float, int]:
+        assert self.model.tokenizer is not None
+        vocab, ids = self.model.config.vocab, self.model.tokenizer.encode(text)
+        tokens = torch.tensor([Documents(len(ids) + 2).frame(ids, vocab, Tally())], dtype=torch.int64)
+        learn = torch.arange(tokens.shape[1])[None] >= (vocab.bos is not None)
+        found = likelihood(self.model, [Batch(tokens, learn)], texts=[text])
+        return float(found.row_nats.sum()), int(found.row_tokens.sum())
+
+
+@dataclass(frozen=True)
+class TransformersJudge:
+    """A causal LM of the transformers library, from a folder or by its name on the hub; needs `redraft[judge]`."""
+
+    path: str
+    window: int = 1024  # tokens read at once; each window begins with the last token of the one before
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """Tokenizer and model: weights from safetensors, and no code that comes with them."""
+        try:
+            library = importlib.import_module("transformers")
+        except ImportError:
+            raise ValueError("this judge needs transformers: pip install 'redraft[judge]'") from None
+        tokenizer = library.AutoTokenizer.from_pretrained(self.path, trust_remote_code=False)
+        model = library.AutoModelForCausalLM.from_pretrained(self.path, trust_remote_code=False, use_safetensors=True)
+        return tokenizer, model.eval()
+
+    @torch.no_grad()
+    def nats(self, text: str) -> tuple[float, int]:
+        """Of all tokens if the tokenizer has a bos to begin with, otherwise of all but the first."""
+        tokenizer, model = self._loaded
+        bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+        ids, total = torch.tensor([*bos, *tokenizer.encode(text, add_special_tokens=False)]), 0.0
+        for lo in range(0, len(ids) - 1, self.window - 1):
+            part = ids[lo : lo + self.window]
+            total += float(ops.nll(model(part[None]).logits[0, :-1], part[1:]).double().sum())
+        return total, max(len(ids) - 1, 0)
+
+
+class Judged(NamedTuple):
+    """A generative perplexity, never without the entropy: a text of one likely word has a low perplexity too."""
+
+    perplexity: float
+    unigram_entropy: float  # nats, mean over texts
+    tokens: int  # of the judge
+
+
+def generative_perplexity(texts: Sequence[str], judge: Judge) -> Judged:
+    """exp(nats per token) of all texts under the judge."""
+    scores = [judge.nats(text) for text in texts]
+    nats, tokens = sum(nats for nats, _ in scores), sum(count for _, count in scores)
+    return Judged(math.exp(nats / tokens) if tokens else math.nan, unigram_entropy(texts)[0], tokens)
+
+
+# Records ------------------------------------------------------------------------------------------------------------
+
+
+def record(
+    name: str, value: float, *, run: str, seed: int, **more: float | str | None
+) -> dict[str, float | str | None]:
+    """One figure as one JSON object: of which run (its digest) and seed, and what else is worth knowing.
+
+    Keys always come in the same order; what JSON lacks (nan, inf) is None.
+    """
+    entries = {"name": name, "value": value, "run": run, "seed": seed, **dict(sorted(more.items()))}
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in entries.items()}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from redraft import checkpoint, config
-from redraft.checkpoint import CheckpointError
+from redraft.checkpoint import Checkpoint, CheckpointError
 from redraft.data import Corpus, Documents, Endless, Packed
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.objectives import Objective
@@ -58,11 +58,12 @@ class Run:
     recompute: bool = False  # gradient checkpointing: less memory, more time
     shard: bool = False  # FSDP2: weights and optimiser spread over the workers
     log_every: int = 10
-    save_every: int = 200  # a multiple of log_every
+    save_every: int = 200
     eval_every: int = 500
     eval_rows: int = 128
     samples: int = 4  # texts written at each evaluation
     keep: int = 2  # checkpoints
+    tensorboard: bool = False  # beside metrics.jsonl, which is always written
 
     def __post_init__(self) -> None:
         if self.model.vocab.size != self.tokenizer.vocab.size:
@@ -70,11 +71,9 @@ class Run:
                 f"the model knows {self.model.vocab.size} states, the tokenizer {self.tokenizer.vocab.size}; "
                 "build the process with tokenizer.vocab"
             )
-        if self.steps < 1 or self.log_every < 1 or self.save_every % self.log_every:
-            raise ValueError(
-                f"steps={self.steps}, log_every={self.log_every}, save_every={self.save_every}: "
-                "all at least 1, and save_every a multiple of log_every"
-            )
+        counts = ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep")
+        if wrong := [name for name in counts if getattr(self, name) < 1]:
+            raise ValueError(f"{wrong[0]}={getattr(self, wrong[0])}; it must be at least 1")
 
 
 def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str, ...] = ()) -> DiffusionLM:
@@ -85,13 +84,19 @@ def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str,
     path = Path(path)
     if not path.is_dir():
         raise CheckpointError(f"{path} is no directory; give the directory of a run, say runs/demo")
-    if (path / "config.json").exists() and (path / "model.safetensors").exists():
-        exported = checkpoint.import_model(path, device)
-        return _build(config.from_json(exported.config, trust), exported.tensors, device)
+    if (path / checkpoint.MANIFEST).exists() and (path / "state.json").exists():
+        return _from_checkpoint(checkpoint.read(path), device, trust)
+    if (path / "config.json").exists():
+        exported = checkpoint.import_model(path)
+        return assemble(_run(exported.config, trust), exported.tensors, device)
+    return _from_checkpoint(newest(path), device, trust)
+
+
+def newest(path: Path) -> Checkpoint:
+    """The newest sound checkpoint of a run's directory."""
     if (found := checkpoint.latest(path)) is None:
-        raise CheckpointError(f"{path} is no checkpoint: it holds neither step-… directories nor model.safetensors")
-    saved = checkpoint.read(found, device)
-    return _build(config.from_json(saved.documents["config"], trust), saved.tensors["model"], device)
+        raise CheckpointError(f"{path} is no model: it holds neither step-… directories nor config.json")
+    return checkpoint.read(found)
 
 
 def export(path: str | Path, model: DiffusionLM, run: Run, card: str = "") -> Path:
@@ -100,11 +105,30 @@ def export(path: str | Path, model: DiffusionLM, run: Run, card: str = "") -> Pa
     return checkpoint.export(Path(path), weights, config.to_json(run), None, card)
 
 
-def _build(run: Run, weights: Mapping[str, Tensor], device: torch.device | str) -> DiffusionLM:
-    model = DiffusionLM(run.model, run.tokenizer).to(device)
-    names = set(dict(model.named_parameters()))
-    if names != set(weights):
-        odd = sorted(names ^ set(weights))[:4]
-        raise CheckpointError(f"weights and config do not belong together; they differ in {', '.join(odd)}")
+def assemble(run: Run, weights: Mapping[str, Tensor], device: torch.device | str) -> DiffusionLM:
+    """The model of a run with given weights, ready to be used."""
+    with torch.device("meta"):  # no time is spent on weights that are overwritten
+        model = DiffusionLM(run.model, run.tokenizer)
+    needed, given = ({n: tuple(w.shape) for n, w in named.items()} for named in (model.state_dict(), weights))
+    if needed != given:
+        name = min(dict(needed.items() ^ given.items()))
+        raise CheckpointError(
+            f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
+            f"the config needs {needed.get(name, 'no such thing')}"
+        )
+    model.to_empty(device=device)
     model.load_state_dict(dict(weights))
     return model.eval()
+
+
+def _from_checkpoint(saved: Checkpoint, device: torch.device | str, trust: tuple[str, ...]) -> DiffusionLM:
+    return assemble(_run(saved.documents["config"], trust), saved.tensors["model"], device)
+
+
+def _run(data: config.JSON, trust: tuple[str, ...]) -> Run:
+    run = config.from_json(data, trust)
+    if not isinstance(run, Run):
+        raise CheckpointError(
+            "config.json describes no Run of this library; foreign weights go through networks.pretrained"
+        )
+    return run

@@ -261,7 +261,7 @@ def test_a_thousand_mutants_are_judged_as_by_the_second_parser(many: list[Story]
     changed = [mutant for text, mutant in pairs if mutant != text]
     assert len(changed) >= 1000
     inside = [text for text in changed if STORIES.log_prob(text) > -math.inf]
-    assert len(inside) < 30, "now and then a word fits where another stood; nothing else does"
+    assert len(inside) < 10, "now and then a word may fit where another stood"
     assert inside == [text for text in changed if log_probs(STORIES, text)]
 
 

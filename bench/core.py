@@ -124,7 +124,7 @@ class Clock:
                 begin = time.perf_counter()
                 out = function(*args)
                 self.seconds += time.perf_counter() - begin
-                self.rows += args[0].shape[0] if function is trunk else 0  # type: ignore[attr-defined]
+                self.rows += args[0].shape[0] if function == trunk else 0  # type: ignore[attr-defined]
                 return out
 
             return run

@@ -18,9 +18,9 @@ class Head(ABC):
     def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         """(N, V) raw, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalised."""
 
-    def hidden(self, h: Tensor) -> Tensor:
-        """(B, L, D) hidden states → those that predict each position."""
-        return h
+    def source(self, position: Tensor) -> Tensor:
+        """Where the hidden state stands that predicts a position."""
+        return position
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,5 @@ class Shift(Head):
     def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         return self.head.weights(raw, z, t, process)
 
-    def hidden(self, h: Tensor) -> Tensor:
-        return torch.cat([h[:, :1], h[:, :-1]], 1)
+    def source(self, position: Tensor) -> Tensor:
+        return (position - 1).clamp(min=0)

@@ -71,8 +71,8 @@ class DiffusionLMConfig:
 class DiffusionLM(nn.Module):
     """A denoiser: says what the clean sequence behind a noisy one was.
 
-    In training (gradients on) the trunk runs at once, so that wrappers of the module see it; in sampling it runs when
-    somebody asks, and only for the rows asked about.
+    The network runs when the prediction is asked, for the rows and positions asked about. Hence DDP, FSDP2 and their
+    like must wrap `Step`, inside which the asking happens, never the model alone.
     """
 
     def __init__(self, config: DiffusionLMConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -93,10 +93,7 @@ class DiffusionLM(nn.Module):
 
     def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
         require_times(z, t)
-        pred = Lazy(self, z, t, context)
-        if torch.is_grad_enabled():
-            pred.hidden(torch.ones(z.shape[0], dtype=torch.bool, device=z.device))
-        return pred
+        return Lazy(self, z, t, context)
 
     def absorb(self, z: Tensor, context: Context = Context()) -> Context:
         if self.block is None:
@@ -163,12 +160,10 @@ def _pieces(template: str) -> list[str | int]:
 
 
 class Lazy(Prediction):
-    """The network's prediction, computed where it is asked for and remembered per row."""
+    """The network's prediction, computed at each question for what is asked about: ask once, for all you need."""
 
     def __init__(self, model: DiffusionLM, z: Tensor, t: Tensor, context: Context) -> None:
         self._model, self._z, self._t, self._context = model, z, t, context
-        self._known = torch.zeros(z.shape[0], dtype=torch.bool, device=z.device)
-        self._hidden: Tensor | None = None
         # asked later, answered under the conditions of its birth
         self._grad = torch.is_grad_enabled()
         kind = z.device.type
@@ -180,41 +175,38 @@ class Lazy(Prediction):
 
     def at(self, where: Tensor) -> Tensor:
         with self._birth():
-            return self._weights(where)[0].log_softmax(-1)
+            return self._weights(where).log_softmax(-1)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         with self._birth():
-            weights, index = self._weights(where)
-            loss = ops.nll(weights, target.flatten()[index])
+            index = where.flatten().nonzero().squeeze(-1)
+            loss = ops.nll(self._weights(where), target.flatten()[index])
             return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
 
-    def hidden(self, rows: Tensor) -> Tensor:
-        """(B, L, D) states, valid in the marked rows (B,) and in those asked for before."""
-        missing = rows & ~self._known
-        if bool(missing.all()):
-            self._hidden = self._run(self._z, self._t, self._context)
-        elif bool(missing.any()):
-            index = missing.nonzero().squeeze(-1)
-            some = self._run(self._z[index], self._t[index], self._context.rows(index))
-            whole = some.new_zeros(self._z.shape[0], *some.shape[1:]) if self._hidden is None else self._hidden
-            self._hidden = whole.index_copy(0, index, some)
-        self._known = self._known | rows
-        if self._hidden is None:  # nobody asked about anything yet
-            return torch.zeros(*self._z.shape, self._model.config.network.width, device=self._z.device)
-        return self._hidden
-
-    def _run(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
+    def _weights(self, where: Tensor) -> Tensor:
+        """(N, V) unnormalised fp32 log-weights."""
         config = self._model.config
-        level = config.level(t, config.process).float() if config.network.time else None
-        return config.head.hidden(self._model.network(z, level, context))
+        raw = self._model.network.logits(self._states(where))[:, : config.vocab.size]
+        return config.head.weights(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
 
-    def _weights(self, where: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, V) unnormalised fp32 log-weights, and the flat positions (N,) that they belong to."""
-        config, index = self._model.config, where.flatten().nonzero().squeeze(-1)
-        h = self.hidden(where.any(-1)).flatten(0, 1).index_select(0, index)
-        raw = self._model.network.logits(h)[:, : config.vocab.size]
-        t = self._t.expand_as(self._z).flatten()[index]
-        return config.head.weights(raw, self._z.flatten()[index], t, config.process), index
+    def _states(self, where: Tensor) -> Tensor:
+        """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""
+        config, z, t, context = self._model.config, self._z, self._t, self._context
+        rows = where.any(-1)
+        if self._grad and not bool(rows.any()):  # a graph that reaches every weight all the same: DDP counts on it
+            rows[0] = True
+        if not bool(rows.all()):
+            index = rows.nonzero().squeeze(-1)
+            z, t, context, where = z[index], t[index], context.rows(index), where[index]
+        if not len(z):
+            return torch.zeros(0, config.network.width, device=z.device)
+        level = config.level(t, config.process).float() if config.network.time else None
+        count = where.sum(-1, keepdim=True)
+        most = max(1, int(count.max()))
+        at = where.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]  # the marked columns of each row first
+        h = self._model.network(z, level, context, config.head.source(at))
+        real = torch.arange(most, device=z.device) < count
+        return h.flatten(0, 1).index_select(0, real.flatten().nonzero().squeeze(-1))
 
     @contextmanager
     def _birth(self) -> Iterator[None]:

@@ -17,8 +17,8 @@ exactly. A third, `Node.openings`, proves the grammar unambiguous: the next few 
 (`Corpus.lookahead`), so a text has one derivation at most, and the probability of the text is that derivation's.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
-deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 2.5e-16 for
-`STORIES`, so one in 400,000 pairs of a training set of a million and a test set of ten thousand share a story at all.
+deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 2e-16 for
+`STORIES`, so a million training stories and ten thousand test stories have one in common with probability 2e-6.
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ class Story:
     log_prob: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
     """A language of stories: `tale` tells them, `summary` retells in one sentence what a tale has left in memory.
 

@@ -62,7 +62,8 @@ def fit(run: Run, out: str | Path, *, quiet: bool = False) -> DiffusionLM:
         if (found := checkpoint.latest(out)) is not None:
             state.restore(checkpoint.read(found))
         if run.compile:
-            step.compile()
+            for block in model.network.blocks:
+                block.compile()
         train = tokenise(run.data, "train", run.tokenizer, run.framing)
         valid = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
@@ -159,7 +160,8 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
 
 def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Workers) -> dict[str, Any]:
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
-    with _averaged(state), gathered(step), _precision(run, team.device):
+    eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
+    with _averaged(state), gathered(step), _precision(run, team.device), eager:
         result = evaluate.likelihood(state.model, valid, draws=2, seed=run.seed)
         found: dict[str, Any] = {
             "step": state.step,

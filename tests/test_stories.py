@@ -107,6 +107,17 @@ def test_small_sums_equal_those_over_the_list() -> None:
     assert SMALL.entropy_per_char() == pytest.approx(SMALL.entropy() / SMALL.expected_chars())
 
 
+def test_a_slot_may_be_drawn_anew() -> None:
+    names = [entry(name="Anna"), entry(name="Ben")]
+    case = module.Case(("hero", "name"), {"Anna": "She and {hero.name} slept.", "Ben": "{sang}"})
+    rules: dict[str, module.Rule] = {"story": "{hero} met {hero}. {end}", "hero": Draw("hero", names), "end": case}
+    twice = corpus(Rules({**rules, "sang": ("He sang.", "Rain."), "summary": "Rain."}))
+    listed = [(text, math.exp(log_prob)) for text, log_prob in twice.enumerate()]
+    assert len(listed) == twice.support() == 2 * (1 + 2)
+    assert twice.entropy() == pytest.approx(math.fsum(-p * math.log(p) for _, p in listed))
+    assert twice.expected_chars() == pytest.approx(math.fsum(p * len(text) for text, p in listed))
+
+
 def test_small_language_is_exactly_its_list() -> None:
     listed, rng = dict(SMALL.enumerate()), random.Random(0)
     texts = [mutant for text in listed for _ in range(4) for mutant in mutants(text, SMALL.words(), rng)]
@@ -155,6 +166,10 @@ def test_the_language_is_large_and_its_stories_short() -> None:
     assert STORIES.support() >= 10**9
     assert 40 <= STORIES.entropy() / math.log(2) <= math.log2(STORIES.support())
     assert 150 <= STORIES.expected_chars() <= 320
+
+
+def test_a_story_has_at_most_103_words_and_marks(many: list[Story]) -> None:
+    assert max(len(split_words(story.text)) for story in many) == 103
 
 
 def test_stories_do_not_repeat_within_or_across_splits(many: list[Story]) -> None:
@@ -300,6 +315,10 @@ def test_a_story_is_a_function_of_seed_and_index() -> None:
 
 def test_the_corpus_has_not_changed() -> None:
     assert SMALL.story(0, 0).text == "Rosa went to the lake. Near the boat, she found a drum. Then she swam."
+    assert (
+        STORIES.story(0, 0).summary
+        == "In spring, Hugo makes a red basket in the forest and brings it to Carl the farmer."
+    )
 
 
 def test_split_seeds_differ_and_unknown_splits_are_refused() -> None:

@@ -97,7 +97,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotary positions, half-split ("rotate half"), as cos and sin of (L, d/2)."""
+    """Rotary positions, half-split ("rotate half"), as cos and sin of (L, d/2), or (B, 1, L, d/2) if rows differ."""
 
     cos: Tensor
     sin: Tensor
@@ -107,6 +107,10 @@ class Rotary:
         frequency = base ** (-torch.arange(0, head_dim, 2, device=pos.device, dtype=torch.float32) / head_dim)
         angle = pos[:, None].float() * frequency
         return cls(angle.cos(), angle.sin())
+
+    def at(self, index: Tensor) -> Rotary:
+        """The same for (B, M) of the positions."""
+        return Rotary(self.cos[index][:, None], self.sin[index][:, None])
 
     def __call__(self, a: Tensor) -> Tensor:
         """(B, H, L, d) rotated, in its own dtype."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -80,7 +80,7 @@ class TransformerConfig:
 
 
 class Norm(nn.Module):
-    """RMSNorm or LayerNorm in fp32; `modulate` = (shift, scale) from the time."""
+    """RMSNorm or LayerNorm in fp32, then scaled and shifted by the time."""
 
     def __init__(self, config: TransformerConfig, width: int) -> None:
         super().__init__()
@@ -88,13 +88,13 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width)) if config.norm_bias else None
 
-    def forward(self, h: Tensor, modulate: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    def forward(self, h: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
         h = h.float()
         if self.center:
             h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
         else:
             h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
-        return h if modulate is None else h * (1 + modulate[1]) + modulate[0]
+        return h if shift is None or scale is None else h * (1 + scale) + shift
 
 
 class Attention(nn.Module):
@@ -107,21 +107,26 @@ class Attention(nn.Module):
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
     def forward(
-        self, h: Tensor, rotary: Rotary | None, mask: Tensor | None, past: KeyValue | None
+        self, query: Tensor, h: Tensor, queries: View, view: View, past: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, and this layer's keys and values of h, each (B, Hkv, L, d)."""
-        c, (B, L, _) = self.config, h.shape
-        heads = self.qkv(h).view(B, L, c.heads + 2 * c.groups, c.head_width).transpose(1, 2)
-        q, k, v = heads.split([c.heads, c.groups, c.groups], dim=1)
+        """(B, M, D) queries among the tokens h (B, L, D), or h itself → (B, M, D), and the keys and values of h."""
+        c = self.config
+        own, shared = c.heads * c.head_width, c.groups * c.head_width
+        if query is h:
+            q, k, v = self.qkv(h).split([own, shared, shared], -1)
+        else:
+            bias = [None, None] if self.qkv.bias is None else self.qkv.bias.split([own, 2 * shared])
+            q = F.linear(query, self.qkv.weight[:own], bias[0])
+            k, v = F.linear(h, self.qkv.weight[own:], bias[1]).split(shared, -1)
+        q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in (q, k, v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
-        if rotary is not None:
-            q, k = rotary(q), rotary(k)
+        if view.rotary is not None and queries.rotary is not None:
+            q, k = queries.rotary(q), view.rotary(k)
         new = (k, v)
         if past is not None:
             k, v = (torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
-        mixed = attend(q, k, v, mask).transpose(1, 2).reshape(B, L, -1)
-        return self.out(mixed), new
+        return self.out(attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)), new
 
 
 class MLP(nn.Module):
@@ -150,16 +155,24 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(
-        self, h: Tensor, time: TimeOf | None, rotary: Rotary | None, mask: Tensor | None, past: KeyValue | None
+        self, h: Tensor, view: View, past: KeyValue | None, at: Tensor | None = None
     ) -> tuple[Tensor, KeyValue]:
-        if self.modulation is None or time is None:
-            mixed, new = self.attention(self.norm1(h), rotary, mask, past)
-            h = h + dropout(mixed, self.dropout, self.training)
-            return h + dropout(self.mlp(self.norm2(h)), self.dropout, self.training), new
-        shift1, scale1, gate1, shift2, scale2, gate2 = time(self.modulation).chunk(6, -1)
-        mixed, new = self.attention(self.norm1(h, (shift1, scale1)), rotary, mask, past)
-        h = h + gate1 * dropout(mixed, self.dropout, self.training)
-        return h + gate2 * dropout(self.mlp(self.norm2(h, (shift2, scale2))), self.dropout, self.training), new
+        """(B, L, D) → the same, or at (B, M) positions only (B, M, D); and the keys and values of all tokens."""
+        shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
+        known = self.norm1(h, shift1, scale1)
+        if at is None:
+            query, queries = known, view
+        else:
+            query, queries, h = take(known, at), view.at(at), take(h, at)
+            rest = [part if part is None or part.shape[1] == 1 else take(part, at) for part in rest]
+        gate1, shift2, scale2, gate2 = rest
+        mixed, new = self.attention(query, known, queries, view, past)
+        h = self._add(h, mixed, gate1)
+        return self._add(h, self.mlp(self.norm2(h, shift2, scale2)), gate2), new
+
+    def _add(self, h: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:
+        change = dropout(change, self.dropout, self.training)
+        return h + (change if gate is None else gate * change)
 
 
 @dataclass(frozen=True)
@@ -175,6 +188,38 @@ class TimeOf:
     def __call__(self, layer: nn.Linear) -> Tensor:
         """(B, 1 or L, features of the layer)"""
         return layer(self.embedded)[self.which]
+
+    def at(self, index: Tensor) -> TimeOf:
+        return self if self.which.shape[1] == 1 else replace(self, which=self.which.gather(1, index))
+
+
+def modulated(layer: nn.Linear | None, time: TimeOf | None, parts: int) -> list[Tensor | None]:
+    """Shifts, scales and gates from the time, each (B, 1 or L, D); None for a network that does not see it."""
+    return [None] * parts if layer is None or time is None else list(time(layer).chunk(parts, -1))
+
+
+@dataclass(frozen=True)
+class View:
+    """What a pass knows of its tokens besides their states: time, position, and whom they see."""
+
+    time: TimeOf | None
+    rotary: Rotary | None
+    mask: Tensor | None  # (L, keys) or (B, 1, L, keys)
+
+    def at(self, index: Tensor) -> View:
+        """The same for (B, M) of the positions."""
+        rotary = None if self.rotary is None else self.rotary.at(index)
+        time = None if self.time is None else self.time.at(index)
+        if self.mask is None or self.mask.dim() == 2:
+            return View(time, rotary, None if self.mask is None else self.mask[index][:, None])
+        return View(time, rotary, self.mask.take_along_dim(index[:, None, :, None], 2))
+
+
+def take(h: Tensor, index: Tensor) -> Tensor:
+    """(B, L, D), (B, M) positions → (B, M, D)"""
+    B, L, D = h.shape
+    flat = (index + torch.arange(B, device=h.device)[:, None] * L).flatten()
+    return h.flatten(0, 1).index_select(0, flat).view(B, -1, D)
 
 
 class TimeEmbedding(nn.Module):
@@ -209,17 +254,24 @@ class Transformer(nn.Module):
         self.output = None if config.tied else nn.Linear(config.width, config.vocab, bias=config.head_bias)
         self.initialise()
 
-    def forward(self, tokens: Tensor, level: Tensor | None = None, context: Context = Context()) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        level: Tensor | None = None,
+        context: Context = Context(),
+        at: Tensor | None = None,
+    ) -> Tensor:
         """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
 
-        With a cache the tokens stand right after those it holds.
+        With a cache the tokens stand right after those it holds. With `at` (B, M) only the states of these positions are
+        computed: the last block then asks only their questions.
         """
-        pattern, past = self.config.pattern, _past(context)
+        pattern = self.config.pattern
         if isinstance(pattern, Causal):
-            return self._causal(tokens, context, pattern)
+            return self._causal(tokens, context, pattern, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
-            return self._two_streams(tokens, level, context, pattern)
-        return self._run(tokens, level, context.pad, past)[0]
+            return self._two_streams(tokens, level, context, pattern, at)
+        return self._run(tokens, level, context.pad, _past(context), at)[0]
 
     @torch.no_grad()
     def absorb(self, tokens: Tensor, context: Context = Context()) -> KeyValues:
@@ -239,58 +291,64 @@ class Transformer(nn.Module):
         """(…, D) → (…, V)"""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
-    def _causal(self, tokens: Tensor, context: Context, pattern: Causal) -> Tensor:
+    def _causal(self, tokens: Tensor, context: Context, pattern: Causal, at: Tensor | None) -> Tensor:
         """Hidden states that predict each token from those before it: slot i holds token i − 1."""
         past, pad = _past(context), context.pad
         if past is not None and past.ahead is not None:
-            if tokens.shape[1] == 1:
-                return past.ahead
-            later = self._run(tokens[:, :-1], None, None if pad is None else pad[:, :-1], past)[0]
-            return torch.cat([past.ahead.to(later.dtype), later], 1)
+            h = past.ahead
+            if tokens.shape[1] > 1:
+                later = self._run(tokens[:, :-1], None, None if pad is None else pad[:, :-1], past)[0]
+                h = torch.cat([h.to(later.dtype), later], 1)
+            return h if at is None else take(h, at)
         stream = tokens if context.clean is None else context.clean
         slots = F.pad(stream[:, :-1], (1, 0), value=pattern.start)
-        return self._run(slots, None, None if pad is None else F.pad(pad[:, :-1], (1, 0)), None)[0]
+        return self._run(slots, None, None if pad is None else F.pad(pad[:, :-1], (1, 0)), None, at)[0]
 
-    def _two_streams(self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal) -> Tensor:
+    def _two_streams(
+        self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal, at: Tensor | None
+    ) -> Tensor:
         """Block diffusion trained in one pass: [noisy; clean], both at positions 0..L−1; the noisy half is read."""
         assert context.clean is not None
-        L, pad = tokens.shape[1], context.pad
+        (B, L), pad = tokens.shape, context.pad
         pos = torch.arange(L, device=tokens.device)
         if level is not None:
             level = torch.cat([level.expand_as(tokens), torch.zeros_like(tokens, dtype=level.dtype)], 1)
         mask = visible(pattern.streams(pos), None if pad is None else torch.cat([pad, pad], 1), 2 * L)
         both = torch.cat([tokens, context.clean], 1)
-        return self._layers(both, level, pos.repeat(2), mask, None)[0][:, :L]
+        return self._layers(both, level, pos.repeat(2), mask, None, pos.expand(B, L) if at is None else at)[0]
 
     def _run(
-        self, tokens: Tensor, level: Tensor | None, pad: Tensor | None, past: KeyValues | None
+        self, tokens: Tensor, level: Tensor | None, pad: Tensor | None, past: KeyValues | None, at: Tensor | None = None
     ) -> tuple[Tensor, list[KeyValue]]:
         """One stream, right after what the cache holds."""
         L, before = tokens.shape[1], past.length if past else 0
         key = torch.arange(before + L, device=tokens.device)
         pad = join_pads(past.pad if past else None, before, pad, L, tokens)
         mask = visible(self.config.pattern.allowed(key[before:], key), pad, L)
-        return self._layers(tokens, level, key[before:], mask, past)
+        return self._layers(tokens, level, key[before:], mask, past, at)
 
     def _layers(
-        self, tokens: Tensor, level: Tensor | None, pos: Tensor, mask: Tensor | None, past: KeyValues | None
+        self,
+        tokens: Tensor,
+        level: Tensor | None,
+        pos: Tensor,
+        mask: Tensor | None,
+        past: KeyValues | None,
+        at: Tensor | None,
     ) -> tuple[Tensor, list[KeyValue]]:
-        """The trunk: normed hidden states (B, L, D), and each layer's keys and values."""
+        """The trunk: normed hidden states (B, L or M, D), and each layer's keys and values."""
         c, h = self.config, self.embedding(tokens)
         if self.position is not None:
             h = h + self.position(pos)
         h = dropout(h, c.dropout, self.training)
         rotary = None if c.rotary is None else Rotary.of(pos, c.head_width, c.rotary)
-        time = None if self.time is None else self.time(_level(level, tokens))
-        kept = []
+        view, kept = View(None if self.time is None else self.time(_level(level)), rotary, mask), []
         for i, block in enumerate(self.blocks):
-            args = (h, time, rotary, mask, past.layer(i) if past else None)
+            args = (h, view, past.layer(i) if past else None, at if i == c.layers - 1 else None)
             h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
             kept.append(new)
-        if self.modulation is None or time is None:
-            return self.norm(h), kept
-        shift, scale = time(self.modulation).chunk(2, -1)
-        return self.norm(h, (shift, scale)), kept
+        time = view.time if at is None or view.time is None else view.time.at(at)
+        return self.norm(h, *modulated(self.modulation, time, 2)), kept
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -311,7 +369,7 @@ def _past(context: Context) -> KeyValues | None:
     return context.cache if isinstance(context.cache, KeyValues) else None
 
 
-def _level(level: Tensor | None, tokens: Tensor) -> Tensor:
+def _level(level: Tensor | None) -> Tensor:
     if level is None:
         raise ValueError("this network sees time (adaLN): give it a noise level of shape (B, 1) or (B, L)")
     return level

@@ -321,7 +321,7 @@ def test_norms(tiny: TransformerConfig) -> None:
     assert rms.dtype == torch.float32
     assert torch.allclose(rms.square().mean(-1), torch.ones(4), atol=1e-3)
     assert torch.allclose(rms / h, (rms / h)[:, :1].expand_as(h), rtol=0.02), "RMS only scales"
-    assert torch.allclose(Norm(tiny, 16)(h, (torch.tensor(2.0), torch.tensor(1.0))), Norm(tiny, 16)(h) * 2 + 2)
+    assert torch.allclose(Norm(tiny, 16)(h, torch.tensor(2.0), torch.tensor(1.0)), Norm(tiny, 16)(h) * 2 + 2)
 
 
 # --- time ---

@@ -1,0 +1,158 @@
+"""A run is a value; the models it leaves behind load from wherever they are, or say why not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from redraft import checkpoint, config
+from redraft.checkpoint import CheckpointError
+from redraft.config import ConfigError, load_module
+from redraft.model import DiffusionLM
+from redraft.networks.transformer import TransformerConfig
+from redraft.run import Run, assemble, export, load, newest
+from redraft.schedules import Linear
+from redraft.train import fit
+
+small = load_module(Path(__file__).with_name("train_child.py")).small
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, DiffusionLM]:
+    folder = tmp_path_factory.mktemp("trained")
+    run = small(folder, steps=6, save_every=3)
+    return run, folder / "out", fit(run, folder / "out", quiet=True)
+
+
+def says(model: DiffusionLM) -> torch.Tensor:
+    """The model's prediction for some noisy sequence."""
+    z = torch.tensor([[0, 7, 1, 2, 7, 7]])
+    with torch.no_grad():
+        return model(z, torch.full((1, 1), 0.5)).x
+
+
+def test_a_run_must_fit_together(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    more = replace(run.tokenizer, alphabet=" abcde")
+    with pytest.raises(ValueError, match="the model knows 8 states, the tokenizer 9"):
+        replace(run, tokenizer=more)
+    for name in ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep"):
+        with pytest.raises(ValueError, match=f"{name}=0; it must be at least 1"):
+            replace(run, **{name: 0})
+
+
+def test_load_gives_the_averaged_weights(trained: tuple[Run, Path, DiffusionLM]) -> None:
+    _, out, model = trained
+    saved = newest(out)
+    assert saved.step == 6
+    loaded = load(out)
+    assert not loaded.training
+    for name, p in loaded.named_parameters():
+        assert torch.equal(p, saved.tensors["model"][name])
+        assert torch.equal(p, dict(model.named_parameters())[name])
+    assert any(not torch.equal(p, saved.tensors["raw"][name]) for name, p in loaded.named_parameters())
+
+
+def test_load_finds_a_run_a_checkpoint_and_an_export(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
+    run, out, model = trained
+    given = export(tmp_path / "given", model, run, card="# A model")
+    assert sorted(p.name for p in given.iterdir()) == ["README.md", "config.json", "manifest.json", "model.safetensors"]
+    for path in (out, str(out), out / "step-00000006", given):
+        assert torch.equal(says(load(path)), says(model))
+    assert not torch.equal(says(load(out / "step-00000003")), says(model))
+    assert load(given).config == run.model
+    assert load(given).tokenizer == run.tokenizer
+
+
+def test_an_export_without_manifest_loads(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
+    """As others may write it: config and weights alone."""
+    run, _, model = trained
+    (tmp_path / "config.json").write_text(json.dumps(config.to_json(run)))
+    save_file({n: p.detach().clone() for n, p in model.named_parameters()}, tmp_path / "model.safetensors")
+    assert torch.equal(says(load(tmp_path)), says(model))
+
+
+def test_loading_draws_nothing(trained: tuple[Run, Path, DiffusionLM]) -> None:
+    torch.manual_seed(0)
+    first = torch.rand(3)
+    torch.manual_seed(0)
+    load(trained[1])
+    assert torch.equal(torch.rand(3), first)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    trained: tuple[Run, Path, DiffusionLM], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(trained[1], out)
+    file = out / "step-00000006" / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert torch.equal(says(load(out)), says(load(trained[1] / "step-00000003")))
+    with pytest.raises(CheckpointError, match="SHA-256"):
+        load(out / "step-00000006")
+
+
+def test_wrong_places_are_named(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
+    run, _, model = trained
+    with pytest.raises(CheckpointError, match="is no directory; give the directory of a run"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match=r"is no model: it holds neither step-… directories nor config\.json"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_json(run)))
+    with pytest.raises(CheckpointError, match=r"lacks model\.safetensors"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    save_file({n: p.detach().clone() for n, p in model.named_parameters()}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="describes no Run of this library"):
+        load(tmp_path)
+    with pytest.raises(CheckpointError, match="exists already"):
+        export(tmp_path, model, run)
+
+
+def test_weights_must_belong_to_the_config(trained: tuple[Run, Path, DiffusionLM]) -> None:
+    run, out, _ = trained
+    weights = load_file(out / "step-00000006" / "model.safetensors")
+    wide = replace(run, model=replace(run.model, network=replace(run.model.network, width=32)))
+    with pytest.raises(CheckpointError, match=r"attention\.out\.weight is \(16, 16\), the config needs \(32, 32\)"):
+        assemble(wide, weights, "cpu")
+    name = "network.norm.weight"
+    with pytest.raises(CheckpointError, match=rf"{name} is missing, the config needs \(16,\)"):
+        assemble(run, {n: w for n, w in weights.items() if n != name}, "cpu")
+    with pytest.raises(CheckpointError, match=r"extra is \(1,\), the config needs no such thing"):
+        assemble(run, weights | {"extra": torch.ones(1)}, "cpu")
+
+
+@dataclass(frozen=True)
+class Slow(Linear):
+    """A schedule of the user's own."""
+
+
+def test_foreign_classes_need_trust(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
+    run, _, model = trained
+    own = replace(run, model=replace(run.model, process=replace(run.model.process, schedule=Slow())))
+    export(tmp_path / "own", model, own)
+    with pytest.raises(ConfigError, match="outside the package"):
+        load(tmp_path / "own")
+    assert torch.equal(says(load(tmp_path / "own", trust=(Slow.__module__,))), says(model))
+
+
+def test_any_network_setting_survives(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
+    """Tied output, biased norms, learned positions, time: every parameter is found again."""
+    run, _, _ = trained
+    size = run.model.vocab.size
+    network = TransformerConfig(
+        size, width=8, layers=1, heads=2, rotary=None, positions=12, time=8, tied=True, norm="layer", norm_bias=True
+    )
+    run = replace(run, model=replace(run.model, network=network))
+    torch.manual_seed(1)
+    model = DiffusionLM(run.model, run.tokenizer).eval()
+    assert torch.equal(says(load(export(tmp_path / "odd", model, run))), says(model))
+    assert checkpoint.verify(tmp_path / "odd")["step"] is None

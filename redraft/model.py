@@ -203,7 +203,9 @@ class Lazy(Prediction):
         level = config.level(t, config.process).float() if config.network.time else None
         count = where.sum(-1, keepdim=True)
         most = max(1, int(count.max()))
-        at = where.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]  # the marked columns of each row first
+        at = where.byte().argsort(dim=-1, descending=True, stable=True)[
+            :, :most
+        ]  # the marked columns of each row first
         h = self._model.network(z, level, context, config.head.source(at))
         real = torch.arange(most, device=z.device) < count
         return h.flatten(0, 1).index_select(0, real.flatten().nonzero().squeeze(-1))

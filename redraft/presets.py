@@ -22,7 +22,7 @@ from redraft.samplers.unmask import Confidence, Unmask
 from redraft.stories import STORIES
 from redraft.text import TEXT8, Characters, Hub, Tokenizer, Words
 
-STORY_LENGTH = 104  # tokens: the longest story and its end sign
+STORY_LENGTH = 72  # tokens: the longest story and its end sign
 
 
 # --- tiny: the embedded stories ---
@@ -87,8 +87,8 @@ def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The autoregressive baseline of the same paper: no time, causal attention (perplexity 17.54)."""
     base = mdlm_owt(tokenizer)
-    run = _with_pattern(base, Causal(base.model.vocab.masked))
-    run = replace(run, model=replace(run.model, network=replace(run.model.network, time=None)))
+    network = replace(base.model.network, pattern=Causal(base.model.vocab.masked), time=None)
+    run = replace(base, model=replace(base.model, network=network))
     return replace(run, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1)))
 
 

@@ -18,7 +18,7 @@ exactly. A third, `Node.openings`, proves the grammar unambiguous: the next few 
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
 deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 2e-16 for
-`STORIES`, so a million training stories and ten thousand test stories have one in common with probability 2e-6.
+`STORIES`, so a million training stories and ten thousand test stories have one in common with probability 2e-4.
 """
 
 from __future__ import annotations
@@ -679,7 +679,6 @@ THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll p
 COLOURS = _names("red blue green yellow white brown grey purple")
 ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
 FURS = _names("grey brown black white")
-PETS = _names("Pepper Biscuit Clover Hazel Muffin Pickle Poppy Toffee")
 
 # Phrases that can stand for each other have equally many words, so that a model which fills in a story of a given
 # length in any order need not count them.
@@ -737,32 +736,26 @@ PLACES = (
 MOODS = (
     entry(
         name="lonely",
-        reason="everyone else was away / the house was quiet / nobody had any time",
         outcome="felt lonely no more / felt much less alone / thought of good friends",
     ),
     entry(
         name="sad",
-        reason="a friend had left / the cinema had closed / the holidays were over",
         outcome="felt sad no more / began to smile again / felt so much better",
     ),
     entry(
         name="bored",
-        reason="nothing new ever happened / the hours were slow / every book was finished",
         outcome="felt bored no more / forgot the slow hours / wished for more adventures",
     ),
     entry(
         name="worried",
-        reason="a test was near / a window was broken / a letter was late",
         outcome="felt worried no more / felt calm and brave / slept without a care",
     ),
     entry(
         name="tired",
-        reason="the week was hard / the night was short / the road was long",
         outcome="felt tired no more / felt fresh and strong / slept like a stone",
     ),
     entry(
         name="cheerful",
-        reason="the holidays had begun / a birthday was near / good news had come",
         outcome="felt happier than ever / sang a cheerful song / laughed with pure joy",
     ),
 )
@@ -789,90 +782,46 @@ NEEDS = (
 
 _STORY_RULES = Rules(
     {
-        "story": "{opening} {middle}",
-        # Where and when
-        "opening": {
-            "One {season} {day}, {hero} {moved} to the {place}.": 3,
-            "{hero} {moved} to the {place} one {season} {day}.": 2,
-            "It was a {fine} {season} {day}, and {hero} {moved} to the {place}.": 1,
-        },
+        "story": "{opening} {scene}",
+        "scene": {"{plot}": 3, "{weather} {plot}": 1},
+        # Where, when and in what mood
+        "opening": "One {season} {day}, {hero} felt {mood} and {moved} to the {place}.",
         "season": Draw("season", SEASONS),
         "day": ("morning", "afternoon", "day", "Saturday", "Sunday"),
-        "fine": ("quiet", "lovely", "gentle", "slow"),
         "hero": Draw("hero", HEROES),
+        "mood": Draw("mood", MOODS),
         "moved": ("walked", "went", "cycled", "wandered", "hurried"),
         "place": Draw("place", PLACES),
-        # Weather and mood
-        "middle": {"{feeling} {plot}": 2, "{weather} {feeling} {plot}": 1},
         "weather": phrasings("season", "weather", 5),
-        "feeling": {
-            "{hero.They} was {mood}.": 4,
-            "{hero.They} was {mood}, because {reason}.": 1,
-            "{hero.They} felt {mood}, because {reason}.": 1,
-        },
-        "mood": Draw("mood", MOODS),
-        "reason": phrasings("mood", "reason", 3),
         # Something is found, helped or made
         "plot": ("{plot=find} {find} {giving}", "{plot=help} {help} {giving}", "{plot=make} {make} {giving}"),
-        "find": (
-            "{hero.They} found a {colour} {thing} {spot}. {owner}",
-            "There, {spot}, lay a {colour} {thing}. {owner}",
-            "Something {colour} lay {spot}. It was the {thing} of {friend} the {trade}.",
-        ),
-        "owner": {"It belonged to {friend} the {trade}.": 2, "It was lost {ago} by {friend} the {trade}.": 1},
-        "ago": ("the day before", "a week ago", "in the rain"),
-        "help": {
-            "{hero.They} met a {lack} {fur} {animal} {spot} and {relief}. {pet}": 3,
-            "A little {fur} {animal} sat {spot}. It was {lack}, so {hero.they} {relief}. {pet}": 1,
-        },
+        "find": "{hero.They} found a {colour} {thing} {spot}. {owner}",
+        "help": "{hero.They} met a {lack} {fur} {animal} {spot} and {relief}. {owner}",
+        "owner": "It belonged to {friend} the {trade}.",
         "lack": Draw("need", NEEDS),
         "relief": phrasings("need", "help", 3),
-        "pet": (
-            "It was {name}, the {thing.name} of {friend} the {trade}.",
-            "It was called {name} and belonged to {friend} the {trade}.",
-        ),
-        "make": (
-            "{hero.They} sat down {spot} to make a {colour} {thing} for {friend} the {trade}. {trouble}",
-            "{hero.They} heard that {friend} the {trade} {cause}, so {hero.they} made a {colour} {thing}. {trouble}",
-        ),
-        "cause": ("was ill", "was leaving", "felt low", "had moved"),
-        "trouble": "The first one {failed}, but {hero.they} {persisted}.",
+        "make": "{hero.They} made a {colour} {thing} for {friend} the {trade}. The first one {failed}.",
         "failed": ("was too small", "was too big", "was quite crooked", "fell apart quickly"),
-        "persisted": ("tried once more", "started once more", "laughed and continued"),
         "spot": phrasings("place", "spot", 4),
         "colour": Draw("colour", COLOURS),
         "thing": Draw("thing", THINGS),
         "fur": Draw("colour", FURS),
         "animal": Draw("thing", ANIMALS),
-        "name": Draw("pet", PETS),
         "friend": Draw("friend", FRIENDS),
         "trade": Draw("trade", TRADES),
         # It goes where it belongs, and somebody is glad
-        "giving": "{hero.They} {brought} {it} to {friend.name} {thanks} {close}",
+        "giving": "{hero.They} {brought} the {thing.name} to {friend.name}, who {thanked}. {close}",
         "brought": ("brought", "took"),
-        "it": Case(
-            ("plot", "name"), {"find": "the {thing.name}", "help": "little {pet.name}", "make": "the {thing.name}"}
-        ),
-        "thanks": (", who {thanked}.", "."),
-        "thanked": {
-            "gave {hero.them} {gift}": 2,
-            "thanked {hero.them} with {gift}": 1,
-            "was so happy that {friend.they} {rejoiced}": 1,
-        },
+        "thanked": {"gave {hero.them} {gift}": 2, "was so happy that {friend.they} {rejoiced}": 1},
         "gift": phrasings("trade", "gift", 2),
         "rejoiced": ("danced", "sang", "cried", "clapped"),
-        "close": {"{end}": 2, "{together} {end}": 1},
-        "together": ("They shared {treat} and {talked}.", "Then they {play}."),
+        "close": ("{end}", "{together} {end}"),
+        "together": ("Then they shared {treat}.", "Then they {play}."),
         "treat": phrasings("season", "treat", 3),
-        "talked": ("talked until dark", "laughed a lot", "told old stories"),
         "play": phrasings("place", "play", 3),
         # The mood turns
-        "end": "{when}, {hero.name} {memory}",
+        "end": "{when}, {hero.name} {outcome}.",
         "when": ("That evening", "That night", "At home", "After supper"),
-        "memory": ("{outcome}.", "{recalled} the {colour.name} {thing.name} and {outcome}."),
-        "recalled": ("thought with joy of", "told {hero.their} {family} about", "wrote a {piece} about"),
-        "family": ("mother", "father", "sister", "brother"),
-        "piece": ("poem", "song", "letter"),
         "outcome": phrasings("mood", "outcome", 3),
         # In one sentence
         "summary": "In {season.name}, {hero.name} {deed} {place.at} and brings it to {friend.name} the {trade.name}.",
@@ -898,7 +847,7 @@ STORIES = Corpus(
         "mood": ("mood", "name"),
         "plot": ("plot", "name"),
     },
-    lengths=(6, 7),
+    lengths=(5, 6),
 )
 
 

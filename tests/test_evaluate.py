@@ -30,7 +30,7 @@ from redraft.samplers.blocks import Blocks
 from redraft.samplers.unmask import Unmask
 from redraft.schedules import Cosine, Linear, Schedule
 from redraft.stories import STORIES, split_words
-from redraft.text import Characters
+from redraft.text import Bytes, Characters
 from redraft.types import Batch, Canvas, Context, Prediction, Vocab
 
 Build = Callable[..., DiffusionLM]
@@ -87,28 +87,30 @@ def timed(config: TransformerConfig) -> TransformerConfig:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "schedule"),
+    ("pattern", "schedule", "draws"),
     [
-        (Full(), Linear()),
-        (Full(), Linear(1e-2)),
-        (BlockCausal(2), Cosine()),
-        (BlockCausal(3), Linear()),
-        (BlockCausal(5), Cosine()),
+        (Full(), Linear(), 1),
+        (Full(), Linear(1e-2), 3),
+        (BlockCausal(2), Cosine(), 2),
+        (BlockCausal(3), Linear(), 1),
+        (BlockCausal(5), Cosine(), 4),
     ],
 )
 def test_the_estimate_is_the_enumerated_bound_and_its_error_is_honest(
-    build: Build, tiny: TransformerConfig, vocab: Vocab, pattern: Pattern, schedule: Schedule
+    build: Build, tiny: TransformerConfig, vocab: Vocab, pattern: Pattern, schedule: Schedule, draws: int
 ) -> None:
-    """Over 200 repetitions: no bias within 4.5 errors, and z-scores by the stated error have the spread of a normal."""
+    """No bias within 4.5 errors, and z-scores by the stated error have the spread of a normal."""
     model = build(pattern, timed(tiny), process=Masked(vocab, schedule))
     batch = ragged()
-    found, exact = likelihood(model, [tile(batch, 200)], draws=4, seed=1), enumerated(model, batch)
-    nats, variance = (a.view(200, 12) for a in (found.row_nats, found.row_variance))
-    bias = (nats.mean(0) - exact) / (nats.std(0) / 200**0.5).clamp(min=1e-6)
+    found, exact = likelihood(model, [tile(batch, 400)], draws=draws, seed=1), enumerated(model, batch)
+    nats = found.row_nats.view(400, 12)
+    bias = (nats.mean(0) - exact) / (nats.std(0) / 400**0.5).clamp(min=1e-6)
     assert bias.abs().max() < 4.5
-    z = (nats.sum(1) - exact.sum()) / variance.sum(1).sqrt()
-    assert abs(float(z.mean())) < 0.3
-    assert 0.8 < float(z.std()) < 1.25
+    # groups of 48 rows, as if each were a small test set
+    total, variance = (a.view(100, 48).sum(1) for a in (found.row_nats, found.row_variance))
+    z = (total - 4 * exact.sum()) / variance.sqrt()
+    assert abs(float(z.mean())) < 0.4
+    assert 0.75 < float(z.std()) < 1.3
 
 
 def test_rows_with_one_token_to_learn_are_exact(build: Build) -> None:
@@ -117,7 +119,7 @@ def test_rows_with_one_token_to_learn_are_exact(build: Build) -> None:
     single = batch.learn.sum(-1) == 1
     assert single.sum() == 1
     assert torch.allclose(found.row_nats[single], enumerated(model, batch)[single], rtol=1e-5)
-    assert float(found.row_variance[single].max()) < 1e-10 < float(found.row_variance[~single].min())
+    assert float(found.row_variance[single].max()) < 1e-10 < float(found.row_variance[~single].mean())
 
 
 @pytest.mark.parametrize("block", [None, 1, 2, 3])
@@ -188,17 +190,20 @@ def test_a_chain_of_one_step_is_asked_for(build: Build) -> None:
 
 
 def test_the_count_form_has_a_fraction_of_the_variance(build: Build) -> None:
-    """At equal numbers of network calls: against plain times with weight 1/t, and against stratified ones."""
-    model, rows = build(), 4000
+    """At eight network calls each: against plain times with weight 1/t, and against stratified ones."""
+    model, rows = build(), 2000
     x = torch.randint(0, MASK, (1, 8), generator=torch.Generator().manual_seed(1)).expand(rows, -1)
     batch = replace(Batch.of(x), sample=torch.arange(rows), total=1)
     with torch.no_grad():
-        plain = torch.stack([Objective()(model, batch, rng=rng(5, rows).fold(i)).nats for i in range(2)]).mean(0)
-    strata = likelihood(model, [batch], draws=1, bound=Bound()).row_nats
-    count = likelihood(model, [batch], draws=1).row_nats
-    assert float(plain.mean()) == pytest.approx(float(count.mean()), rel=0.1)
-    assert float(plain.var() / count.var()) > 4
-    assert float(strata.var() / count.var()) > 2
+        plain = torch.stack([Objective()(model, batch, rng=rng(5, rows).fold(i)).nats for i in range(8)]).mean(0)
+    strata = likelihood(model, [batch], draws=4, bound=Bound()).row_nats
+    single = likelihood(model, [batch], draws=1).row_nats
+    count = likelihood(model, [batch], draws=4).row_nats
+    assert float(plain.mean()) == pytest.approx(float(count.mean()), rel=0.05)
+    assert float(plain.var() / count.var()) > 20
+    assert float(strata.var() / count.var()) > 10
+    assert float(plain.var() / strata.var()) > 1.5
+    assert float(single.var() / 4 / count.var()) > 1.4, "strata and opposite ends help"
 
 
 @pytest.mark.parametrize("pattern", [Causal(MASK), BlockCausal(1)])
@@ -277,13 +282,11 @@ def test_the_model_comes_back_as_it_was(build: Build) -> None:
 
 def test_errors_say_what_to_do(build: Build) -> None:
     model = build()
-    with pytest.raises(ValueError, match="one draw at least"):
+    with pytest.raises(ValueError, match="one stratum"):
         likelihood(model, [ragged()], draws=0)
     with pytest.raises(ValueError, match="12 rows and 2 texts"):
         likelihood(model, [ragged()], texts=["a", "b"])
     found = likelihood(model, [ragged()], draws=1)
-    assert math.isnan(found.relative_error)
-    assert found.bits_per_token > 0
     with pytest.raises(ValueError, match="give the model a tokenizer"):
         _ = found.bits_per_char
 
@@ -497,8 +500,8 @@ def test_records_are_json_with_stable_keys() -> None:
 
 
 def test_stories_from_data_to_excess(build: Build) -> None:
-    """An untrained model knows nothing: about log2 of the alphabet for each character, far above the truth."""
-    tokenizer = Characters.collect((STORIES.story(0, i).text for i in range(40)), ("eos", "mask"))
+    """An untrained model knows nothing: log2 of the number of ids for each token."""
+    tokenizer = Bytes()
     network = TransformerConfig(tokenizer.vocab.size, width=16, layers=1, heads=2, hidden=32)
     model = DiffusionLM(build(network=network, process=Masked(tokenizer.vocab)).config, tokenizer)
     rows = tokenise(StoriesData(), "valid", tokenizer, Documents(600))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -87,7 +88,7 @@ def test_warm_up_then_cosine_to_the_floor() -> None:
     assert shares[54] == pytest.approx(0.55)  # half way down
     assert shares[4 + 25] == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2)
     assert shares[104] == pytest.approx(0.1)
-    assert all(a > b for a, b in zip(shares[4:], shares[5:], strict=False))
+    assert all(a > b for a, b in pairwise(shares[4:]))
 
 
 def test_floor_one_is_constant_and_no_warm_up_starts_in_full() -> None:

@@ -40,7 +40,9 @@ from redraft.types import Batch
 
 Job = dict[str, Any]
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree"}
-LINES = [f"{a} {b} {a}" for a in ("ab", "ba", "aab", "bba", "aa", "bb", "c", "ca") for b in ("d", "dc", "cd", "bab", "b")]
+LINES = [
+    f"{a} {b} {a}" for a in ("ab", "ba", "aab", "bba", "aa", "bb", "c", "ca") for b in ("d", "dc", "cd", "bab", "b")
+]
 
 
 def small(

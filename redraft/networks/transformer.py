@@ -263,8 +263,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
 
-        With a cache the tokens stand right after those it holds. With `at` (B, M) only the states of these positions are
-        computed: the last block then asks only their questions.
+        With a cache the tokens stand right after those it holds. With `at` (B, M) only the states of these positions
+        are computed: the last block then asks only their questions.
         """
         pattern = self.config.pattern
         if isinstance(pattern, Causal):

@@ -29,6 +29,8 @@ MASK = 6
 PATTERNS = [BlockCausal(1), BlockCausal(2), BlockCausal(3), BlockCausal(4), Causal(MASK)]
 INNER = [Ancestral(1), Ancestral(3), FirstHitting(), Unmask(2), Unmask(3, Confidence(1.0))]
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+
+
 @pytest.fixture(scope="module")
 def placed(build: Build, tiny: TransformerConfig) -> Build:
     """With learned positions no two masks look the same; with rotary ones all masks of an empty row do."""

@@ -1,0 +1,126 @@
+"""Published presets have the sizes their papers state; every preset can be written down, and takes a step."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from redraft import config
+from redraft.data import StoriesData, TextFiles
+from redraft.model import DiffusionLM
+from redraft.presets import PRESETS, PUBLISHED, TINY
+from redraft.run import Run
+from redraft.text import Words
+from redraft.train import fit
+
+VOCABULARY = {"mdlm_lm1b": 30_522, "mdlm_owt": 50_258, "ar_owt": 50_258, "bd3_owt": 50_258, "llada_8b": 126_464}
+
+
+@cache
+def made_up(size: int) -> Words:
+    """A tokenizer of so many states: numbered words, the unknown one, eos, pad and mask."""
+    return Words(tuple(f"w{i}" for i in range(size - 4)))
+
+
+def build(name: str, size: int | None = None) -> Run:
+    """A preset; those that read their tokenizer from a file get a made-up one."""
+    vocabulary = VOCABULARY.get(name)
+    return PRESETS[name](made_up(size or vocabulary)) if vocabulary else PRESETS[name]()
+
+
+def parameters(run: Run, part: str = "") -> int:
+    with torch.device("meta"):
+        model = DiffusionLM(run.model)
+    return sum(p.numel() for name, p in model.named_parameters() if part in name)
+
+
+def test_the_dict_holds_them_all() -> None:
+    assert PRESETS == TINY | PUBLISHED
+    assert VOCABULARY.keys() == PUBLISHED.keys() - {"mdlm_text8"}
+    assert all(function.__name__ == name and function.__doc__ for name, function in PRESETS.items())
+
+
+def test_the_small_dit_has_the_published_size() -> None:
+    """169.6M parameters at 50,258 states (GPT-2's ids and the mask), of which 92.1M in the 12 blocks.
+
+    These are the tensors of the released MDLM weights (kuleshov-group/mdlm-owt, Sahoo et al. 2024). Of a block: qkv
+    768·2304, out 768², MLP 2·768·3072 + 3840, modulation by the time 129·4608, norms 2·768.
+    """
+    run = build("mdlm_owt")
+    block = 768 * 2304 + 768**2 + 2 * 768 * 3072 + 3840 + 129 * 4608 + 2 * 768
+    assert parameters(run, ".blocks.") == 12 * block
+    assert round(12 * block / 1e6, 1) == 92.1
+    assert round(parameters(run) / 1e6, 1) == 169.6
+    assert parameters(build("bd3_owt")) == parameters(run)  # block diffusion changes the attention mask only
+    assert parameters(build("mdlm_lm1b"), ".blocks.") == 12 * block
+    assert parameters(build("mdlm_text8"), ".blocks.") == 12 * block
+    assert parameters(build("ar_owt")) < parameters(run)  # no time, no modulation
+
+
+def test_llada_has_the_published_size() -> None:
+    """8.02B parameters, 6.98B of them neither embedding nor output layer; 2.3T tokens (Nie et al. 2025; model card)."""
+    run = build("llada_8b")
+    assert round(parameters(run) / 1e9, 2) == 8.02
+    assert round(parameters(run, ".blocks.") / 1e9, 2) == 6.98
+    assert round(run.steps * run.batch * run.framing.length / 1e12, 1) == 2.3
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_can_be_written_down(name: str) -> None:
+    run = build(name)
+    assert config.from_json(json.loads(json.dumps(config.to_json(run)))) == run
+
+
+def test_the_name_of_a_run_is_the_same_in_every_process() -> None:
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_presets import PRESETS, build, config\n"
+        "print(json.dumps({name: config.digest(build(name, 99)) for name in PRESETS}))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    ours = {name: config.digest(build(name, 99)) for name in PRESETS}
+    assert json.loads(found.stdout) == ours
+    assert len(set(ours.values())) == len(PRESETS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
+    run = shrunken(build(name, 24), tmp_path)
+    model = fit(run, tmp_path / "out", quiet=True)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 1]
+    assert math.isfinite(lines[0]["train_bits_per_token"])
+    assert lines[0]["gradient_norm"] > 0
+    assert math.isfinite(lines[1]["valid_bits_per_token"])
+    assert len(lines[1]["samples"]) == 1
+    assert model.config == run.model
+
+
+def shrunken(run: Run, folder: Path) -> Run:
+    """The same recipe, small enough for a second: one narrow layer, two short rows, a made file."""
+    network = replace(
+        run.model.network,
+        vocab=run.model.vocab.size,
+        width=16,
+        layers=1,
+        heads=2,
+        hidden=32,
+        time=8 if run.model.network.time else None,
+    )
+    run = replace(run, model=replace(run.model, network=network), steps=1, batch=2, eval_rows=2, samples=1)
+    if isinstance(run.data, StoriesData):
+        return run
+    (folder / "text").write_text(" ".join(run.tokenizer.decode([i % 20]) or "a" for i in range(200)))
+    files = (str(folder / "text"),)
+    data = TextFiles(files, valid=files, split_by="file")
+    return replace(run, data=data, framing=replace(run.framing, length=32))

@@ -1,0 +1,438 @@
+"""Training learns; whatever stops it, it goes on to the very bits of the unbroken run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from redraft import checkpoint, train
+from redraft.config import load_module
+from redraft.data import Loader, tokenise
+from redraft.distributed import Workers
+from redraft.model import DiffusionLM
+from redraft.objectives import Recover, Step
+from redraft.optim import optimisers
+from redraft.run import Run, newest
+from redraft.train import State, TrainingError, fit, update
+
+CHILD = Path(__file__).with_name("train_child.py")
+child = load_module(CHILD)
+small = child.small
+ALONE = Workers(0, 1, torch.device("cpu"))
+RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}  # all that could be forgotten in a checkpoint
+
+
+class Lives:
+    """Starts children that train in one folder; the corpus is the same for all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipe: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+        self.server = subprocess.Popen([sys.executable, str(CHILD)], **pipe)
+        self.unbroken: dict[str, Path] = {}
+
+    def live(self, out: Path, run: dict[str, Any], **job: Any) -> int:
+        """One life; its exit code, -9 if it was killed."""
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps({"out": str(out), "run": run, **job}) + "\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+    def whole(self, run: dict[str, Any]) -> Path:
+        """The unbroken run."""
+        name = json.dumps(run)
+        if name not in self.unbroken:
+            self.unbroken[name] = self.folder / f"unbroken-{len(self.unbroken)}"
+            assert self.live(self.unbroken[name], run) == 0
+        return self.unbroken[name]
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
+    found = Lives(tmp_path_factory.mktemp("lives"))
+    yield found
+    assert found.server.stdin is not None
+    found.server.stdin.close()
+    assert found.server.wait(30) == 0
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """All lines, without what a clock says."""
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines]
+
+
+def assert_same_bits(a: Path, b: Path) -> None:
+    """Equal manifests: the same bytes of weights, averages, moments, config and state; and the same log."""
+    ends = [checkpoint.latest(out) for out in (a, b)]
+    first, second = (checkpoint.verify(end) for end in ends if end is not None)
+    assert first == second
+    assert metrics(a) == metrics(b)
+
+
+def assert_ledger(out: Path, steps: int, batch: int = 8, size: int = 36) -> None:
+    """A repeated step took the same samples again; without repetitions every epoch has every sample once."""
+    taken: dict[int, dict[int, list[int]]] = {}
+    for line in child.ledger(out).read_text().splitlines():
+        entry = json.loads(line)
+        workers = taken.setdefault(entry["step"], {})
+        assert workers.setdefault(entry["rank"], entry["samples"]) == entry["samples"]
+    assert sorted(taken) == list(range(1, steps + 1))
+    samples = [n for step in sorted(taken) for rank in sorted(taken[step]) for n in taken[step][rank]]
+    assert len(samples) == len(set(samples)) == steps * batch
+    for epoch in range(steps * batch // size):
+        assert sorted(samples[epoch * size : (epoch + 1) * size]) == list(range(epoch * size, (epoch + 1) * size))
+
+
+# --- killed and gone on ---
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_killed_at_a_random_moment(lives: Lives, seed: int) -> None:
+    chance, run = random.Random(seed), RICH if seed % 2 else {}
+    out = lives.folder / f"random-{seed}"
+    for first, last in ((1, 10), (11, 19)):
+        moment = [chance.randint(first, last), chance.uniform(0, 0.02)]
+        assert lives.live(out, run, after=moment) == -signal.SIGKILL
+    assert lives.live(out, run) == 0
+    assert_same_bits(out, lives.whole(run))
+    assert_ledger(out, 20)
+
+
+def test_killed_before_any_file_operation(lives: Lives) -> None:
+    """Between checkpoint and log, between draft and name, while the log is cut: every 11th of all operations."""
+    run, deaths = {"steps": 6, "save_every": 2, "log_every": 1, "eval_every": 3}, 0
+    for event in count(1, 11):
+        out = lives.folder / f"event-{event}"
+        if lives.live(out, run, event=event) == 0:
+            break
+        deaths += 1
+        lives.live(out, run, event=event // 2 + 3)  # a second death while it goes on
+        assert lives.live(out, run) == 0
+        assert_same_bits(out, lives.whole(run))
+        shutil.rmtree(out)
+    assert deaths >= 10
+
+
+@pytest.mark.parametrize("run", [{}, RICH], ids=["plain", "rich"])
+def test_sigterm_saves_and_ends(lives: Lives, run: dict[str, Any]) -> None:
+    """At a step at which neither log nor checkpoint was due."""
+    out = lives.folder / f"term-{len(run)}"
+    assert lives.live(out, run, term=7) == 128 + signal.SIGTERM
+    assert newest(out).step == 7
+    assert lives.live(out, run, term=10) == 143
+    assert lives.live(out, run) == 0
+    assert_same_bits(out, lives.whole(run))
+    assert_ledger(out, 20)
+
+
+def after_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], None]) -> None:
+    """Something happens right after that step."""
+    usual = train.update
+
+    def wrapped(run: Run, state: State, *rest: Any) -> float:
+        norm = usual(run, state, *rest)
+        if state.step == step:
+            act()
+        return norm
+
+    monkeypatch.setattr(train, "update", wrapped)
+
+
+def test_sigint_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small(tmp_path)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        after_step(patch, 5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            fit(run, tmp_path / "broken", quiet=True)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert newest(tmp_path / "broken").step == 5
+    for out in (tmp_path / "broken", tmp_path / "whole"):
+        fit(run, out, quiet=True)
+    assert_same_bits(tmp_path / "broken", tmp_path / "whole")
+
+
+def test_a_second_signal_acts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    after_step(monkeypatch, 5, impatient)
+    with pytest.raises(KeyboardInterrupt):
+        fit(small(tmp_path), tmp_path / "out", quiet=True)
+    assert newest(tmp_path / "out").step == 4  # no checkpoint of step 5
+
+
+def test_a_damaged_checkpoint_costs_steps_not_bits(tmp_path: Path) -> None:
+    run = small(tmp_path)
+    for out in (tmp_path / "whole", tmp_path / "damaged"):
+        fit(run, out, quiet=True)
+    file = tmp_path / "damaged" / "step-00000020" / "raw.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    fit(run, tmp_path / "damaged", quiet=True)
+    assert_same_bits(tmp_path / "damaged", tmp_path / "whole")
+
+
+def test_a_torn_log_is_mended(tmp_path: Path) -> None:
+    """Lines from after the checkpoint, and half a line, as a kill leaves them."""
+    run, out = small(tmp_path), tmp_path / "out"
+    fit(run, out, quiet=True)
+    shutil.rmtree(out / "step-00000020")
+    log, before = out / "metrics.jsonl", metrics(out)
+    log.write_text(log.read_text() + '{"step": 21, "train_bi')
+    fit(run, out, quiet=True)
+    assert metrics(out) == before
+
+
+def test_kernels_are_repeatable_while_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    after_step(monkeypatch, 1, lambda: seen.append(torch.are_deterministic_algorithms_enabled()))
+    fit(small(tmp_path, steps=1), tmp_path / "out", quiet=True)
+    assert seen == [True]
+    assert not torch.are_deterministic_algorithms_enabled()  # the caller's setting is its own again
+
+
+# --- one step ---
+
+
+def begin(run: Run) -> tuple[State, Step]:
+    torch.manual_seed(run.seed)
+    model = DiffusionLM(run.model, run.tokenizer)
+    ema = {n: p.detach().clone() for n, p in model.named_parameters()}
+    return State(model, ema, optimisers(model, run.optimiser)), Step(model, run.objective)
+
+
+def weights(state: State) -> dict[str, Tensor]:
+    return {n: p.detach().clone() for n, p in state.model.named_parameters()}
+
+
+def batches(run: Run) -> Iterator[Any]:
+    return Loader(tokenise(run.data, "train", run.tokenizer, run.framing), run.batch, run.seed).batches()
+
+
+def test_the_average_is_its_formula(tmp_path: Path) -> None:
+    """ē ← d ē + (1 − d) w with d = min(ema, (1 + k)/(10 + k)) at step k."""
+    run = small(tmp_path)
+    state, step = begin(run)
+    expected, rows = dict(state.ema), batches(run)
+    for k in range(1, 13):
+        update(run, state, step, [next(rows)], ALONE)
+        decay = min(0.9, (1 + k) / (10 + k))
+        expected = {n: decay * expected[n] + (1 - decay) * w for n, w in weights(state).items()}
+    for name, average in state.ema.items():
+        assert torch.allclose(average, expected[name], atol=1e-6)
+    assert not torch.allclose(state.ema["network.output.weight"], weights(state)["network.output.weight"], atol=1e-4)
+
+
+def test_long_gradients_are_clipped(tmp_path: Path) -> None:
+    """With an eps that drowns the second moment, AdamW moves by lr · gradient / eps."""
+    base = small(tmp_path)
+    moved = {}
+    for clip in (1e-3, 1e-1):
+        run = replace(base, optimiser=replace(base.optimiser, clip=clip, eps=1e3, weight_decay=0.0, warmup=0, lr=1.0))
+        state, step = begin(run)
+        before = weights(state)
+        norm = update(run, state, step, [next(batches(run))], ALONE)
+        assert norm > 0.1  # what is told is the norm before clipping
+        moved[clip] = math.sqrt(sum(float((w - before[n]).square().sum()) for n, w in weights(state).items()))
+    assert moved[1e-3] == pytest.approx(1e-3 / 1e3, rel=0.05)
+    assert moved[1e-1] == pytest.approx(1e-1 / 1e3, rel=0.05)
+
+
+def spoil_gradient(loss: Tensor) -> Tensor:
+    loss = loss.clone()
+    loss.register_hook(lambda g: g * torch.nan)
+    return loss
+
+
+SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
+    "loss of nan": lambda loss: loss * torch.nan,
+    "loss of inf": lambda loss: loss + torch.inf,
+    r"loss of [0-9.]+ nats and a gradient of norm nan": spoil_gradient,
+}
+
+
+@pytest.mark.parametrize("message", SPOILS)
+def test_a_number_that_is_none_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    run, out = small(tmp_path), tmp_path / "out"
+    usual, calls = Recover.__call__, count(1)
+
+    def spoiled(self: Recover, *args: Any) -> Tensor:
+        loss = usual(self, *args)
+        return SPOILS[message](loss) if next(calls) == 7 else loss
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recover, "__call__", spoiled)
+        with pytest.raises(TrainingError, match=f"step 7 has a {message}.*nothing was saved"):
+            fit(run, out, quiet=True)
+    assert newest(out).step == 4
+    assert [line["step"] for line in metrics(out)] == [3, 6]
+    fit(run, out, quiet=True)
+    fit(run, tmp_path / "whole", quiet=True)
+    assert_same_bits(out, tmp_path / "whole")
+
+
+def test_a_refused_step_leaves_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small(tmp_path)
+    state, step = begin(run)
+    rows = batches(run)
+    update(run, state, step, [next(rows)], ALONE)
+    kept = {file: dict(named) for file, named in copies(state).items()}
+    usual = Recover.__call__
+    monkeypatch.setattr(Recover, "__call__", lambda self, *args: usual(self, *args) * torch.nan)
+    with pytest.raises(TrainingError, match="step 2"):
+        update(run, state, step, [next(rows)], ALONE)
+    assert state.step == 1
+    for file, named in copies(state).items():
+        assert all(torch.equal(tensor, kept[file][name]) for name, tensor in named.items())
+
+
+def copies(state: State) -> dict[str, dict[str, Tensor]]:
+    return {file: {n: t.clone() for n, t in named.items()} for file, named in state.tensors().items()}
+
+
+# --- whole runs ---
+
+
+def assert_close(a: Path, b: Path, tolerance: float) -> None:
+    """Weights and averages differ by so much at most, as a share of the largest entry of their tensor."""
+    first, second = newest(a), newest(b)
+    assert first.step == second.step
+    for file in ("raw", "model"):
+        for name, tensor in first.tensors[file].items():
+            scale = float(tensor.abs().max())
+            assert float((tensor - second.tensors[file][name]).abs().max()) <= tolerance * scale, (file, name)
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """Texts that go round a b c d: held-out bits far below the two of single characters."""
+    (tmp_path / "corpus.txt").write_text("\n".join(("abcd" * 4)[i % 4 : i % 4 + 8 + i % 3] for i in range(40)))
+    run = small(tmp_path, steps=200, save_every=200, eval_every=200, batch=16, muon=0.02)
+    fit(replace(run, optimiser=replace(run.optimiser, lr=0.02)), tmp_path / "out", quiet=True)
+    assert metrics(tmp_path / "out")[-1]["valid_bits_per_char"] < 1
+
+
+def test_parts_of_a_batch_add_up(tmp_path: Path) -> None:
+    """Rows have different lengths and 8 does not split into 3: shares of tokens, not means of means."""
+    for micro in (1, 3):
+        fit(small(tmp_path, micro=micro), tmp_path / f"micro-{micro}", quiet=True)
+    assert_close(tmp_path / "micro-1", tmp_path / "micro-3", 1e-5)
+
+
+def test_recomputing_changes_no_bit(tmp_path: Path) -> None:
+    for recompute in (False, True):
+        fit(small(tmp_path, recompute=recompute, dropout=0.1), tmp_path / str(recompute), quiet=True)
+    assert_close(tmp_path / "False", tmp_path / "True", 0.0)
+
+
+def test_half_precision_is_for_matrix_products_only(tmp_path: Path) -> None:
+    for precision in ("fp32", "bf16"):
+        fit(small(tmp_path, steps=4, precision=precision), tmp_path / precision, quiet=True)
+    assert {t.dtype for named in newest(tmp_path / "bf16").tensors.values() for t in named.values()} == {torch.float32}
+    assert_close(tmp_path / "fp32", tmp_path / "bf16", 0.05)
+    with pytest.raises(AssertionError):
+        assert_close(tmp_path / "fp32", tmp_path / "bf16", 1e-6)
+
+
+def test_compiled_blocks_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without code generation, which takes a minute; what is traced is what it would get."""
+    compiled: list[nn.Module] = []
+    usual = nn.Module.compile
+
+    def compile_eagerly(module: nn.Module) -> None:
+        compiled.append(module)
+        usual(module, backend="aot_eager")
+
+    monkeypatch.setattr(nn.Module, "compile", compile_eagerly)
+    fit(small(tmp_path, steps=3), tmp_path / "plain", quiet=True)
+    assert compiled == []
+    fit(small(tmp_path, steps=3, compile=True), tmp_path / "compiled", quiet=True)
+    assert len(compiled) == 2
+    assert_close(tmp_path / "plain", tmp_path / "compiled", 1e-5)
+
+
+def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fit(small(tmp_path, steps=2), out, quiet=True)
+    with pytest.raises(TrainingError, match=r"holds another run .* choose another directory"):
+        fit(small(tmp_path, steps=3), out, quiet=True)
+
+
+def test_a_finished_run_is_only_read(tmp_path: Path) -> None:
+    run, out = small(tmp_path, steps=3), tmp_path / "out"
+    first = fit(run, out, quiet=True)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    again = fit(run, out, quiet=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert not again.training
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+
+
+def test_the_log_tells_what_happens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = small(tmp_path, steps=8, log_every=3, eval_every=5), tmp_path / "out"
+    fit(run, out)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "bits/token" in told.err
+    assert "tokens/s" in told.err
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], "samples" in line) for line in lines] == [
+        (3, False), (5, True), (6, False), (8, False), (8, True)
+    ]  # fmt: skip
+    assert lines[0]["learning_rate"] == pytest.approx(3e-3 * 3 / 5)
+    assert lines[0]["tokens_per_second"] > 0
+    assert lines[1].keys() == {"step", "valid_bits_per_token", "valid_bits_per_char", "samples"}
+    assert len(lines[1]["samples"]) == 1
+    saved = json.loads((out / "run.json").read_text())
+    assert saved["run"] == newest(out).documents["config"]
+    fit(run, tmp_path / "quiet", quiet=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_tensorboard_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(TrainingError, match="tensorboard=True needs tensorboard: pip install"):
+        fit(small(tmp_path, tensorboard=True), tmp_path / "out", quiet=True)
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[str, float, int]] = []
+    closed: list[bool] = []
+
+    class Writer:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            assert (folder, purge_step) == (str(tmp_path / "out" / "tensorboard"), 1)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            found.append((name, value, step))
+
+        def close(self) -> None:
+            closed.append(True)
+
+    module = types.ModuleType("tensorboard")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    fit(small(tmp_path, steps=3, tensorboard=True), tmp_path / "out", quiet=True)
+    expected = [(n, v, line["step"]) for line in metrics(tmp_path / "out") for n, v in line.items()]
+    numbers = [entry for entry in expected if isinstance(entry[1], float)]
+    assert [entry for entry in found if entry[0] != "tokens_per_second"] == numbers
+    assert closed == [True]

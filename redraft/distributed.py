@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -57,6 +60,7 @@ class Workers:
         if self.world == 1:
             return step
         if shard:
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")  # nobody writes into it
             for block in step.model.network.blocks:
                 fully_shard(block)
             fully_shard(step)
@@ -66,14 +70,12 @@ class Workers:
 
 @contextmanager
 def workers() -> Iterator[Workers]:
-    """Joins the process group that torchrun announces, and leaves it at the end, unless somebody else joined it."""
+    """Joins the process group that torchrun announces, and leaves it at the end, unless it was joined before."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
-    device, joining = best_device(local), world > 1 and not dist.is_initialized()
+    rank, place = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    device, joining = best_device(place), world > 1 and not dist.is_initialized()
     if joining:
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        _join(device)
     try:
         yield Workers(rank, world, device)
     finally:
@@ -81,10 +83,24 @@ def workers() -> Iterator[Workers]:
             dist.destroy_process_group()
 
 
-def best_device(local: int = 0) -> torch.device:
-    """The fastest kind of device there is; of several of a kind, number `local`."""
+def _join(device: torch.device) -> None:
+    """torchrun keeps its store over a restart, and addresses of the dead in it would hang the living (pytorch#135712).
+
+    On one node each attempt gets names of its own. Nodes count attempts differently: on several, restarts need
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun.
+    """
+    store, rank, world = next(iter(rendezvous("env://")))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=world)
+
+
+def best_device(place: int = 0) -> torch.device:
+    """The fastest kind of device there is; of several of a kind, number `place`."""
     if torch.cuda.is_available():
-        return torch.device("cuda", local)
+        return torch.device("cuda", place)
     return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
 
 

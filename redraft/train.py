@@ -135,7 +135,7 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
     for batch in batches:
         assert batch.sample is not None
         with accumulating(step, last=batch is batches[-1]):
-            with _precision(run, team.device):
+            with precision(run, team.device):
                 loss = step(batch, ops.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
             loss.mean.backward()
         nats = nats + loss.nats.sum()
@@ -161,7 +161,7 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
 def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Workers) -> dict[str, Any]:
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
-    with _averaged(state), gathered(step), _precision(run, team.device), eager:
+    with _averaged(state), gathered(step), precision(run, team.device), eager:
         result = evaluate.likelihood(state.model, valid, draws=2, seed=run.seed)
         found: dict[str, Any] = {
             "step": state.step,
@@ -280,7 +280,7 @@ def _board(out: Path, step: int) -> Any:
     return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
 
 
-def _precision(run: Run, device: torch.device) -> torch.autocast:
+def precision(run: Run, device: torch.device) -> torch.autocast:
     fast = ops.fast_bf16(device) if run.precision == "auto" else run.precision == "bf16"
     return torch.autocast(device.type, torch.bfloat16, enabled=fast)
 

@@ -202,8 +202,33 @@ def test_the_count_form_has_a_fraction_of_the_variance(build: Build) -> None:
     assert float(plain.mean()) == pytest.approx(float(count.mean()), rel=0.05)
     assert float(plain.var() / count.var()) > 20
     assert float(strata.var() / count.var()) > 10
-    assert float(plain.var() / strata.var()) > 1.5
     assert float(single.var() / 4 / count.var()) > 1.4, "strata and opposite ends help"
+
+
+@pytest.mark.parametrize("bound", [None, Bound()])
+def test_every_row_visits_every_stratum_twice(build: Build, bound: Bound | None) -> None:
+    model, length, asked = build(), 40, []
+    batch = Batch.of(torch.randint(0, MASK, (7, length), generator=torch.Generator().manual_seed(2)))
+    handle = model.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[1].amax(-1)))
+    likelihood(model, [batch], draws=4, bound=bound)
+    handle.remove()
+    t = torch.stack(asked).sort(0).values  # (8, B)
+    ends = torch.arange(5) / 4 if bound else (torch.pi / 8 * torch.arange(5)).sin() ** 2
+    step = 0 if bound else 1 / length  # n tokens hidden of L: t = n/L, rounded up
+    for k in range(4):
+        assert (t[2 * k : 2 * k + 2] > ends[k]).all()
+        assert (t[2 * k : 2 * k + 2] < ends[k + 1] + step).all()
+    assert len(t.unique()) > 20, "each row has times of its own"
+
+
+def test_strata_of_times_draw_noise_of_their_own(build: Build) -> None:
+    """One noise for all strata would add its errors up instead of averaging them."""
+    model, rows = build(), 1000
+    batch = replace(Batch.of(torch.arange(8).expand(rows, -1) % MASK), sample=torch.arange(rows), total=1)
+    with torch.no_grad():
+        plain = torch.stack([Objective(Bound(4))(model, batch, rng=rng(5, rows).fold(i)).nats for i in range(8)])
+    strata = likelihood(model, [batch], draws=4, bound=Bound(4)).row_nats
+    assert float(strata.var() / plain.mean(0).var()) < 1.3
 
 
 @pytest.mark.parametrize("pattern", [Causal(MASK), BlockCausal(1)])

@@ -1,0 +1,76 @@
+"""What the engine costs: `fit` against the bare training step, on the tiny preset and its stories."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+from unittest.mock import patch
+
+import torch
+
+from bench.race import report
+from redraft import DiffusionLM, Step, ops, train
+from redraft.data import Loader, tokenise
+from redraft.optim import optimisers
+from redraft.presets import mdlm_tiny
+from redraft.run import Run
+
+OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, averaging, the watch for signals and for numbers that are none
+
+
+def bare_step(run: Run) -> Callable[[], None]:
+    """Noise, loss, backward, clip, optimisers, on batches made beforehand."""
+    torch.manual_seed(run.seed)
+    model = DiffusionLM(run.model)
+    step, both = Step(model, run.objective), optimisers(model, run.optimiser)
+    rows = tokenise(run.data, "train", run.tokenizer, run.framing)
+    batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))
+
+    def once() -> None:
+        batch = next(batches)
+        assert batch.sample is not None
+        with train.precision(run, batch.tokens.device):
+            loss = step(batch, ops.rng(run.seed, batch.sample))
+        loss.mean.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), run.optimiser.clip)
+        for optimiser in both:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+
+    return once
+
+
+def overhead(pairs: int = 20, steps: int = 5) -> Iterator[bool]:
+    """Stretches of `steps` steps in turn: `fit` stops for the bare ones between two of its own.
+
+    Each stretch of `fit` writes a line of the log, twice as often as the preset.
+    """
+    base = mdlm_tiny()
+    run = replace(base, steps=steps * (pairs + 1) + 1, log_every=steps, eval_every=10**9, save_every=10**9, samples=0)
+    bare, update = bare_step(run), train.update
+    times: list[tuple[float, float]] = []
+    began = time.perf_counter()
+
+    def interrupted(run: Run, state: train.State, *rest: object) -> float:
+        nonlocal began
+        if state.step and state.step % steps == 0:
+            middle = time.perf_counter()
+            torch.set_deterministic_debug_mode("default")
+            for _ in range(steps):
+                bare()
+            torch.set_deterministic_debug_mode("warn")
+            end = time.perf_counter()
+            times.append((middle - began, end - middle))
+            began = end
+        return update(run, state, *rest)  # type: ignore[arg-type]
+
+    with tempfile.TemporaryDirectory() as out, patch.object(train, "update", interrupted):
+        train.fit(run, out, quiet=True)
+    engine, plain = (statistics.median(side) / steps for side in zip(*times[1:], strict=True))
+    ratio = statistics.median(a / b for a, b in times[1:])
+    more = {"ours_seconds": engine, "theirs_seconds": plain, "pairs": pairs}
+    yield report("fit / bare training step, mdlm_tiny", OVERHEAD_GOAL, ratio=ratio, **more)

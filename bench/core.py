@@ -234,9 +234,9 @@ def exactness(seeds: int = 100) -> Iterator[bool]:
         yield report(f"rows equal to the row alone, {precision}", goal, ratio=same, at_most=False, seeds=seeds)
 
 
-def ours_short(model: DiffusionLM, keys: object, precision: str, length: int = 64) -> Tensor:
+def ours_short(model: DiffusionLM, keys: object, precision: str, length: int = 32) -> Tensor:
     rows = len(keys.key)  # type: ignore[attr-defined]
     blank = torch.zeros(rows, length, dtype=torch.int64)
     canvas = Canvas(blank, torch.zeros_like(blank, dtype=torch.bool))
     with autocast(precision):
-        return last(Ancestral(32)(model, model.process, canvas, rng=keys)).z  # type: ignore[arg-type]
+        return last(Ancestral(16)(model, model.process, canvas, rng=keys)).z  # type: ignore[arg-type]

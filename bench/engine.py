@@ -44,10 +44,10 @@ def bare_step(run: Run) -> Callable[[], None]:
     return once
 
 
-def overhead(pairs: int = 20, steps: int = 5) -> Iterator[bool]:
+def overhead(pairs: int = 20, steps: int = 3) -> Iterator[bool]:
     """Stretches of `steps` steps in turn: `fit` stops for the bare ones between two of its own.
 
-    Each stretch of `fit` writes a line of the log, twice as often as the preset.
+    Each stretch of `fit` writes a line of the log, more often than the preset does.
     """
     base = mdlm_tiny()
     run = replace(base, steps=steps * (pairs + 1) + 1, log_every=steps, eval_every=10**9, save_every=10**9, samples=0)

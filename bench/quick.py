@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from itertools import chain
 
-from bench import core
+from bench import core, engine
 
 
 def main() -> None:
-    benches = chain(core.training(), core.sampling(), core.long_sampling(), core.exactness())
+    benches = chain(core.training(), core.sampling(), core.long_sampling(), core.exactness(), engine.overhead())
     sys.exit(0 if all(list(benches)) else 1)
 
 

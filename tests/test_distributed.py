@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,7 @@ from redraft.config import load_module
 from redraft.distributed import Workers, asked_to_stop, best_device, local, same_bits, spread, whole, workers
 from redraft.run import load, newest
 
-CHILD = Path(__file__).with_name("train_child.py")
-child = load_module(CHILD)
-tests_of_training = load_module(Path(__file__).with_name("test_train.py"))
-assert_close, assert_ledger, assert_same_bits, metrics = (
-    getattr(tests_of_training, name) for name in ("assert_close", "assert_ledger", "assert_same_bits", "metrics")
-)
+child, training = (load_module(Path(__file__).with_name(f"{name}.py")) for name in ("train_child", "test_train"))
 DDP: dict[str, Any] = {"steps": 12}
 FSDP: dict[str, Any] = {"steps": 12, "shard": True}
 PARTS: dict[str, Any] = {"muon": 0.02, "micro": 2, "time": 8, "recompute": True}
@@ -34,82 +26,67 @@ HANDS = {name: RUNS[name] for name in ("ddp", "fsdp-muon")}  # runs that change 
 TOLERANCE = 1e-5  # of the largest entry of a tensor; measured after 20 steps: AdamW 5e-7, Muon 3e-6
 
 
-def torchrun(folder: Path, jobs: list[dict[str, Any]], restarts: int = 0) -> None:
-    """All jobs in one launch of two workers."""
-    file = folder / f"jobs-{len(jobs)}.json"
-    file.write_text(json.dumps(jobs))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    arguments = [f"--max-restarts={restarts}", str(CHILD), str(file)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found = subprocess.run(command + arguments, env=environment, capture_output=True, text=True, timeout=300)
-    assert found.returncode == 0, found.stderr[-4000:]
-
-
 def job(out: Path, run: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"out": str(out), "run": run, **more}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one worker, runs of two, and such that change hands in both directions."""
-    folder = tmp_path_factory.mktemp("workers")
+def test_one_worker_and_two(tmp_path: Path) -> None:
+    """One launch for all, since it costs ten seconds: runs of one worker, of two, and such that change hands."""
     for name, run in RUNS.items():
-        assert child.live(job(folder / f"{name}-1", run)) == 0
+        assert child.live(job(tmp_path / f"{name}-1", run)) == 0
     for name, run in HANDS.items():
-        assert child.live(job(folder / f"{name}-up", run, term=7)) == 143
-    two = [job(folder / f"{name}-2", run) for name, run in RUNS.items()]
-    two += [job(folder / f"{name}-up", run) for name, run in HANDS.items()]
-    two += [job(folder / f"{name}-down", run, term=7, rank=1) for name, run in HANDS.items()]
-    two += [job(folder / "fsdp-again", FSDP, term=7), job(folder / "fsdp-again", FSDP)]
-    torchrun(folder, two)
+        assert child.live(job(tmp_path / f"{name}-up", run, term=7)) == 143
+    two = [job(tmp_path / f"{name}-2", run) for name, run in RUNS.items()]
+    two += [job(tmp_path / f"{name}-up", run) for name, run in HANDS.items()]
+    two += [job(tmp_path / f"{name}-down", run, term=7, rank=1) for name, run in HANDS.items()]
+    two += [job(tmp_path / "fsdp-again", FSDP, term=7), job(tmp_path / "fsdp-again", FSDP)]
+    child.torchrun(tmp_path, two)
     for name, run in HANDS.items():
-        assert newest(folder / f"{name}-down").step == 7
-        assert child.live(job(folder / f"{name}-down", run)) == 0
-    return folder
+        assert newest(tmp_path / f"{name}-down").step == 7
+        assert child.live(job(tmp_path / f"{name}-down", run)) == 0
+
+    for name in RUNS:
+        assert_two_compute_what_one_does(tmp_path / f"{name}-1", tmp_path / f"{name}-2")
+    for name in HANDS:
+        assert_changed_hands(tmp_path / f"{name}-1", tmp_path / f"{name}-up", [1] * 7 + [2] * 5)
+        assert_changed_hands(tmp_path / f"{name}-1", tmp_path / f"{name}-down", [2] * 7 + [1] * 5)
+    training.assert_same_bits(tmp_path / "fsdp-again", tmp_path / "fsdp-2")
+    assert_each_worker_wrote_its_rows(tmp_path / "fsdp-1", tmp_path / "fsdp-2")
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_two_workers_compute_what_one_does(folder: Path, name: str) -> None:
-    assert_close(folder / f"{name}-1", folder / f"{name}-2", TOLERANCE)
-    for one, two in zip(metrics(folder / f"{name}-1"), metrics(folder / f"{name}-2"), strict=True):
-        assert one.keys() == two.keys()
-        for key in one.keys() - {"samples"}:
-            assert two[key] == pytest.approx(one[key], rel=1e-4), key
+def assert_two_compute_what_one_does(one: Path, two: Path) -> None:
+    training.assert_close(one, two, TOLERANCE)
+    for a, b in zip(child.metrics(one), child.metrics(two), strict=True):
+        assert a.keys() == b.keys()
+        for key in a.keys() - {"samples"}:
+            assert b[key] == pytest.approx(a[key], rel=1e-4), key
 
 
-@pytest.mark.parametrize("name", HANDS)
-@pytest.mark.parametrize("way", ["up", "down"])
-def test_a_run_changes_hands(folder: Path, name: str, way: str) -> None:
-    """From one worker to two, and from two to one, in the middle: the same samples, the same end."""
-    assert_close(folder / f"{name}-1", folder / f"{name}-{way}", TOLERANCE)
-    assert_ledger(folder / f"{name}-{way}", 12)
-    ranks = {json.loads(line)["rank"] for line in child.ledger(folder / f"{name}-{way}").read_text().splitlines()}
-    assert ranks == {0, 1}
+def assert_changed_hands(one: Path, changed: Path, workers: list[int]) -> None:
+    """The same samples and the same end, whoever did the steps."""
+    training.assert_close(one, changed, TOLERANCE)
+    training.assert_every_sample_once(changed, 12)
+    assert [len(ranks) for _, ranks in sorted(child.taken(changed).items())] == workers
 
 
-def test_a_sharded_run_resumes_bit_for_bit(folder: Path) -> None:
-    assert_same_bits(folder / "fsdp-again", folder / "fsdp-2")
-
-
-def test_each_worker_writes_what_it_holds(folder: Path) -> None:
-    end = checkpoint.latest(folder / "fsdp-2")
+def assert_each_worker_wrote_its_rows(one: Path, two: Path) -> None:
+    end = checkpoint.latest(two)
     assert end is not None
     files = [f"{stem}-{n}of2.safetensors" for stem in ("model", "optimiser", "raw") for n in (1, 2)]
     assert sorted(path.name for path in end.iterdir()) == sorted([*files, "config.json", "manifest.json", "state.json"])
     sizes = [(end / f"optimiser-{n}of2.safetensors").stat().st_size for n in (1, 2)]
     assert max(sizes) < 0.6 * sum(sizes)
-    one, two = load(folder / "fsdp-1"), load(folder / "fsdp-2")
-    assert {n: p.shape for n, p in one.named_parameters()} == {n: p.shape for n, p in two.named_parameters()}
+    shapes = [{n: p.shape for n, p in load(out).named_parameters()} for out in (one, two)]
+    assert shapes[0] == shapes[1]
 
 
-def test_a_killed_worker_is_replaced(folder: Path) -> None:
+def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     """torchrun starts both anew; they go on from the last checkpoint to the very end of the unbroken run."""
-    out = folder / "killed"
-    torchrun(folder, [job(out, DDP, kill=6, rank=1)], restarts=1)
-    steps = [json.loads(line)["step"] for line in child.ledger(out).read_text().splitlines()]
-    assert steps.count(5) == 4  # both workers, in both lives
-    assert_ledger(out, 12)
-    assert_same_bits(out, folder / "ddp-2")
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    child.torchrun(tmp_path, [job(whole, DDP), job(out, DDP, kill=6, rank=1)], restarts=1)
+    assert out.with_suffix(".ledger").read_text().count('"step": 5,') == 4  # both workers, in both lives
+    training.assert_every_sample_once(out, 12)
+    training.assert_same_bits(out, whole)
 
 
 # --- in one process ---
@@ -193,6 +170,7 @@ def test_kernels_that_add_in_any_order_are_avoided() -> None:
     """The gradient of an index, as the time embedding has it, depends on which of two threads comes first."""
     which = torch.randint(0, 40, (64, 104), generator=torch.Generator().manual_seed(0))
     weight = torch.randn(64, 104, 256, generator=torch.Generator().manual_seed(1))
+    memory: Any = torch.utils.deterministic
 
     def gradient() -> torch.Tensor:
         embedded = torch.zeros(40, 256, requires_grad=True)
@@ -205,11 +183,11 @@ def test_kernels_that_add_in_any_order_are_avoided() -> None:
         with same_bits():
             first = gradient()
             assert all(torch.equal(gradient(), first) for _ in range(5))
-            assert not torch.utils.deterministic.fill_uninitialized_memory
+            assert not memory.fill_uninitialized_memory
     finally:
         torch.set_num_threads(1)
     assert torch.get_deterministic_debug_mode() == 0
-    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert memory.fill_uninitialized_memory
 
 
 def test_signals_are_noted_in_the_main_thread_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -62,8 +63,8 @@ def test_muon_is_its_formula() -> None:
     assert torch.equal(idle, torch.ones(2, 2))
 
 
-def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(build) -> None:
-    model: DiffusionLM = build()
+def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(build: Callable[..., DiffusionLM]) -> None:
+    model = build()
     adamw, muon = optimisers(model, Optimiser(lr=1e-3, muon=0.02))
     names = {id(p): n for n, p in model.named_parameters()}
     taken = {names[id(p)] for p in muon.param_groups[0]["params"]}
@@ -74,7 +75,7 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(build) -> None
     assert len(alone.param_groups[0]["params"]) == len(names)
 
 
-def test_rates_are_shares_of_the_full_ones(build) -> None:
+def test_rates_are_shares_of_the_full_ones(build: Callable[..., DiffusionLM]) -> None:
     both = optimisers(build(), Optimiser(lr=1e-3, muon=0.02))
     for share in (0.5, 0.25):
         adjust(both, share)

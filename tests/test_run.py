@@ -16,6 +16,7 @@ from redraft.checkpoint import CheckpointError
 from redraft.config import ConfigError, load_module
 from redraft.model import DiffusionLM
 from redraft.networks.transformer import TransformerConfig
+from redraft.processes.masked import Masked
 from redraft.run import Run, assemble, export, load, newest
 from redraft.schedules import Linear
 from redraft.train import fit
@@ -137,7 +138,7 @@ class Slow(Linear):
 
 def test_foreign_classes_need_trust(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
     run, _, model = trained
-    own = replace(run, model=replace(run.model, process=replace(run.model.process, schedule=Slow())))
+    own = replace(run, model=replace(run.model, process=Masked(run.model.vocab, Slow())))
     export(tmp_path / "own", model, own)
     with pytest.raises(ConfigError, match="outside the package"):
         load(tmp_path / "own")

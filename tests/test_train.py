@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft import checkpoint, train
+from redraft import train
 from redraft.config import load_module
 from redraft.data import Loader, tokenise
 from redraft.distributed import Workers
@@ -31,82 +30,40 @@ from redraft.optim import optimisers
 from redraft.run import Run, newest
 from redraft.train import State, TrainingError, fit, update
 
-CHILD = Path(__file__).with_name("train_child.py")
-child = load_module(CHILD)
-small = child.small
+child = load_module(Path(__file__).with_name("train_child.py"))
+small, metrics = child.small, child.metrics
 ALONE = Workers(0, 1, torch.device("cpu"))
 RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}  # all that could be forgotten in a checkpoint
 
 
-class Lives:
-    """Starts children that train in one folder; the corpus is the same for all."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        pipe: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-        self.server = subprocess.Popen([sys.executable, str(CHILD)], **pipe)
-        self.unbroken: dict[str, Path] = {}
-
-    def live(self, out: Path, run: dict[str, Any], **job: Any) -> int:
-        """One life; its exit code, -9 if it was killed."""
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
-        self.server.stdin.write(json.dumps({"out": str(out), "run": run, **job}) + "\n")
-        self.server.stdin.flush()
-        return int(self.server.stdout.readline())
-
-    def whole(self, run: dict[str, Any]) -> Path:
-        """The unbroken run."""
-        name = json.dumps(run)
-        if name not in self.unbroken:
-            self.unbroken[name] = self.folder / f"unbroken-{len(self.unbroken)}"
-            assert self.live(self.unbroken[name], run) == 0
-        return self.unbroken[name]
-
-
 @pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
-    found = Lives(tmp_path_factory.mktemp("lives"))
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    found = child.Lives(tmp_path_factory.mktemp("lives"))
     yield found
-    assert found.server.stdin is not None
-    found.server.stdin.close()
-    assert found.server.wait(30) == 0
-
-
-def metrics(out: Path) -> list[dict[str, Any]]:
-    """All lines, without what a clock says."""
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines]
+    found.close()
 
 
 def assert_same_bits(a: Path, b: Path) -> None:
-    """Equal manifests: the same bytes of weights, averages, moments, config and state; and the same log."""
-    ends = [checkpoint.latest(out) for out in (a, b)]
-    first, second = (checkpoint.verify(end) for end in ends if end is not None)
-    assert first == second
-    assert metrics(a) == metrics(b)
+    """The same bytes of weights, averages, moments, config and state; and the same log."""
+    assert child.end(a) == child.end(b)
 
 
-def assert_ledger(out: Path, steps: int, batch: int = 8, size: int = 36) -> None:
-    """A repeated step took the same samples again; without repetitions every epoch has every sample once."""
-    taken: dict[int, dict[int, list[int]]] = {}
-    for line in child.ledger(out).read_text().splitlines():
-        entry = json.loads(line)
-        workers = taken.setdefault(entry["step"], {})
-        assert workers.setdefault(entry["rank"], entry["samples"]) == entry["samples"]
+def assert_every_sample_once(out: Path, steps: int) -> None:
+    """All steps are there, with eight samples each, and every epoch has every sample once."""
+    taken = child.taken(out)
     assert sorted(taken) == list(range(1, steps + 1))
     samples = [n for step in sorted(taken) for rank in sorted(taken[step]) for n in taken[step][rank]]
-    assert len(samples) == len(set(samples)) == steps * batch
-    for epoch in range(steps * batch // size):
-        assert sorted(samples[epoch * size : (epoch + 1) * size]) == list(range(epoch * size, (epoch + 1) * size))
+    assert len(samples) == 8 * steps
+    for epoch in range(len(samples) // child.ROWS):
+        first, last = epoch * child.ROWS, (epoch + 1) * child.ROWS
+        assert sorted(samples[first:last]) == list(range(first, last))
 
 
 # --- killed and gone on ---
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_killed_at_a_random_moment(lives: Lives, seed: int) -> None:
+def test_killed_at_a_random_moment(lives: Any, seed: int) -> None:
     chance, run = random.Random(seed), RICH if seed % 2 else {}
     out = lives.folder / f"random-{seed}"
     for first, last in ((1, 10), (11, 19)):
@@ -114,10 +71,10 @@ def test_killed_at_a_random_moment(lives: Lives, seed: int) -> None:
         assert lives.live(out, run, after=moment) == -signal.SIGKILL
     assert lives.live(out, run) == 0
     assert_same_bits(out, lives.whole(run))
-    assert_ledger(out, 20)
+    assert_every_sample_once(out, 20)
 
 
-def test_killed_before_any_file_operation(lives: Lives) -> None:
+def test_killed_before_any_file_operation(lives: Any) -> None:
     """Between checkpoint and log, between draft and name, while the log is cut: every 11th of all operations."""
     run, deaths = {"steps": 6, "save_every": 2, "log_every": 1, "eval_every": 3}, 0
     for event in count(1, 11):
@@ -133,7 +90,7 @@ def test_killed_before_any_file_operation(lives: Lives) -> None:
 
 
 @pytest.mark.parametrize("run", [{}, RICH], ids=["plain", "rich"])
-def test_sigterm_saves_and_ends(lives: Lives, run: dict[str, Any]) -> None:
+def test_sigterm_saves_and_ends(lives: Any, run: dict[str, Any]) -> None:
     """At a step at which neither log nor checkpoint was due."""
     out = lives.folder / f"term-{len(run)}"
     assert lives.live(out, run, term=7) == 128 + signal.SIGTERM
@@ -141,7 +98,7 @@ def test_sigterm_saves_and_ends(lives: Lives, run: dict[str, Any]) -> None:
     assert lives.live(out, run, term=10) == 143
     assert lives.live(out, run) == 0
     assert_same_bits(out, lives.whole(run))
-    assert_ledger(out, 20)
+    assert_every_sample_once(out, 20)
 
 
 def after_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""A process that trains a tiny model: the other half of the kill and torchrun tests.
+"""A process that trains a tiny model until it is killed, and what its parent needs: for kill and torchrun tests.
 
 Given a file of jobs (JSON), it does them one after another, under torchrun as one of the workers. Without one it forks
 a child for each job that it reads from standard input, one per line (importing torch once makes a death cheap), and
@@ -8,11 +8,13 @@ answers with the child's exit code, -9 if it was killed. What a job may say besi
     "kill": n        the same with SIGKILL, but not again after a restart by torchrun
     "after": [n, s]  killed from outside, s seconds after step n
     "event": n       killed from inside, just before its n-th operation on a file below `out`
+    "save": n        the same, but only operations of checkpoints being saved count
 """
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -24,11 +26,10 @@ from typing import Any, TextIO
 
 import torch
 import torch._dynamo  # every optimiser imports it late; here once for all lives
-import torch.distributed as dist
 
-from redraft import train
+from redraft import checkpoint, train
 from redraft.data import Documents, TextFiles
-from redraft.distributed import Workers
+from redraft.distributed import Workers, workers
 from redraft.model import DiffusionLMConfig
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Objective, Recover
@@ -43,12 +44,13 @@ OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.trun
 LINES = [
     f"{a} {b} {a}" for a in ("ab", "ba", "aab", "bba", "aa", "bb", "c", "ca") for b in ("d", "dc", "cd", "bab", "b")
 ]
+ROWS = 36  # 4 of the 40 lines are held out
 
 
 def small(
     folder: Path, muon: float | None = None, dropout: float = 0.0, time: int | None = None, **changes: Any
 ) -> Run:
-    """A run that takes a second; 36 of its 40 documents are for training, so that it meets several epochs."""
+    """A run of less than a second, over several epochs of its corpus."""
     corpus = folder / "corpus.txt"
     if not corpus.exists():
         corpus.write_text("\n".join(LINES))
@@ -67,6 +69,9 @@ def small(
     )
 
 
+# --- the child ---
+
+
 def live(job: Job, announce: Callable[[int], object] = lambda step: None) -> int:
     """Does one job; its exit code."""
     out = Path(job["out"])
@@ -78,11 +83,6 @@ def live(job: Job, announce: Callable[[int], object] = lambda step: None) -> int
     return 0
 
 
-def ledger(out: Path) -> Path:
-    """Where the samples of every step are written down, one JSON object per step and worker."""
-    return out.with_suffix(".ledger")
-
-
 @contextmanager
 def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
     """After every step its samples are written down, and what the job says happens."""
@@ -91,7 +91,7 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
     def update(run: Run, state: train.State, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
         norm = usual(run, state, step, batches, team)
         samples = [n for batch in batches if batch.sample is not None for n in batch.sample.tolist()]
-        with ledger(Path(job["out"])).open("a") as file:
+        with _ledger(Path(job["out"])).open("a") as file:
             file.write(json.dumps({"step": state.step, "rank": team.rank, "samples": samples}) + "\n")
         if team.rank == job.get("rank", 0):
             if state.step == job.get("term"):
@@ -108,13 +108,25 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
         train.update = usual
 
 
-def _die_at(event: int, out: str) -> None:
-    events = count(1)
+def _die_at_a_file(job: Job) -> None:
+    """For the rest of this process: the kill before a certain operation on a file."""
+    events, usual = count(1), checkpoint.save
+    saving = "save" not in job
+
+    def save(*args: Any) -> Path:
+        nonlocal saving
+        saving = True
+        try:
+            return usual(*args)
+        finally:
+            saving = "save" not in job
 
     def watch(operation: str, arguments: tuple[object, ...]) -> None:
-        if operation in OPERATIONS and out in str(arguments[0]) and next(events) == event:
+        counts = saving and operation in OPERATIONS and job["out"] in str(arguments[0])
+        if counts and next(events) == job.get("event", job.get("save")):
             os.kill(os.getpid(), signal.SIGKILL)
 
+    checkpoint.save = save  # type: ignore[assignment]
     sys.addaudithook(watch)
 
 
@@ -126,7 +138,7 @@ def _fork(job: Job) -> tuple[int, TextIO]:
         return child, os.fdopen(reader)
     code = 1
     try:
-        _die_at(job.get("event", 0), job["out"])
+        _die_at_a_file(job)
         code = live(job, lambda step: os.write(writer, f"{step}\n".encode()))
     except BaseException:
         traceback.print_exc()
@@ -147,14 +159,92 @@ def _serve(job: Job) -> int:
 def main() -> None:
     torch.set_num_threads(1)
     if sys.argv[1:]:
-        jobs = json.loads(Path(sys.argv[1]).read_text())
-        if len(jobs) > 1 and "RANK" in os.environ:
-            dist.init_process_group("gloo")  # torchrun's address serves one group only
-        for job in jobs:
-            live(job)
+        with workers():  # joined once: torchrun's address serves one process group only
+            for job in json.loads(Path(sys.argv[1]).read_text()):
+                live(job)
     else:
         for line in sys.stdin:
             print(_serve(json.loads(line)), flush=True)
+
+
+# --- the parent ---
+
+
+class Lives:
+    """Starts children that train in one folder; the corpus is the same for all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": _environment()}
+        self.server = subprocess.Popen([sys.executable, __file__], **pipes)
+        self.unbroken: dict[str, Path] = {}
+
+    def live(self, out: Path, run: dict[str, Any], **more: Any) -> int:
+        """One life; its exit code, -9 if it was killed."""
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps({"out": str(out), "run": run, **more}) + "\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+    def whole(self, run: dict[str, Any]) -> Path:
+        """The unbroken run."""
+        name = json.dumps(run)
+        if name not in self.unbroken:
+            self.unbroken[name] = self.folder / f"unbroken-{len(self.unbroken)}"
+            if self.live(self.unbroken[name], run) != 0:
+                raise RuntimeError(f"the run {run} fails without any kill")
+        return self.unbroken[name]
+
+    def close(self) -> None:
+        assert self.server.stdin is not None
+        self.server.stdin.close()
+        self.server.wait(30)
+
+
+def torchrun(folder: Path, jobs: list[Job], restarts: int = 0) -> None:
+    """All jobs in one launch of two workers."""
+    file = folder / "jobs.json"
+    file.write_text(json.dumps(jobs))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [f"--max-restarts={restarts}", __file__, str(file)]
+    found = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=300)
+    if found.returncode != 0:
+        raise RuntimeError(found.stderr[-4000:])
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """All lines of the log, without what a clock says."""
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines]
+
+
+def end(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What two runs share if they end in the same bits: the manifest, so every file of the checkpoint, and the log."""
+    newest = checkpoint.latest(out)
+    if newest is None:
+        raise RuntimeError(f"{out} holds no checkpoint")
+    return checkpoint.verify(newest), metrics(out)
+
+
+def taken(out: Path) -> dict[int, dict[int, list[int]]]:
+    """The samples of every step and worker; steps that were repeated after a death must have taken the same ones."""
+    found: dict[int, dict[int, list[int]]] = {}
+    for line in _ledger(out).read_text().splitlines():
+        entry = json.loads(line)
+        before = found.setdefault(entry["step"], {}).setdefault(entry["rank"], entry["samples"])
+        if before != entry["samples"]:
+            raise RuntimeError(f"step {entry['step']} took {before} first, and {entry['samples']} when it was repeated")
+    return found
+
+
+def _ledger(out: Path) -> Path:
+    """Where the samples of every step are written down, one JSON object per step and worker."""
+    return out.with_suffix(".ledger")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Run:
     micro: int = 1  # parts of a worker's rows: gradient accumulation
     seed: int = 0
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the hardware is fast at it
-    compile: bool = False
+    compile: bool = False  # the blocks of the network; after a restart it may round differently
     recompute: bool = False  # gradient checkpointing: less memory, more time
     shard: bool = False  # FSDP2: weights and optimiser spread over the workers
     log_every: int = 10

@@ -5,8 +5,8 @@ weights, moments of the optimisers, the step, and the sums of the line of the lo
 
     runs/tiny/   run.json  metrics.jsonl  step-00000200/  step-00000400/
 
-"Bit for bit" means: on the same machine, with the same versions, threads and workers. With another number of workers
-the samples of every step are the same, sums are rounded in another order, and dropout draws anew.
+"Bit for bit" means: on the same machine, with the same versions, threads and workers, not compiled. With another number
+of workers the samples of every step are the same, sums are rounded in another order, and dropout draws anew.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -68,7 +67,7 @@ def fit(run: Run, out: str | Path, *, quiet: bool = False) -> DiffusionLM:
         valid = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
-        with Log(run, out, state, team, quiet) as log:
+        with closing(Log(run, out, state, team, quiet)) as log:
             while state.step < run.steps:
                 with log.clock(state):
                     norm = update(run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team)
@@ -108,9 +107,6 @@ class State:
         weights = {n: local(p.detach()) for n, p in self.model.named_parameters()}
         return {"model": {n: local(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
 
-    def numbers(self) -> dict[str, int | float]:
-        return {"step": self.step, "nats": self.nats, "tokens": self.tokens}
-
     @torch.no_grad()
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         parameters = dict(self.model.named_parameters())
@@ -128,6 +124,27 @@ class State:
 
 def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
     """One step of the optimisers and of the average; gives the norm of the gradient before it was clipped."""
+    nats, tokens = backward(run, state, step, batches, team)
+    norm = float(whole(nn.utils.clip_grad_norm_(state.model.parameters(), run.optimiser.clip)))
+    if not math.isfinite(nats) or not math.isfinite(norm):
+        raise TrainingError(
+            f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
+            "nothing was saved. Try a lower learning rate or a longer warm-up, as a run of its own in another directory"
+        )
+    adjust(state.optimisers, rate(run.optimiser, state.step, run.steps))
+    for optimiser in state.optimisers:
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    state.step, state.nats, state.tokens = state.step + 1, state.nats + nats, state.tokens + tokens
+    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # the first weights are soon forgotten
+    with torch.no_grad():
+        fresh = [p.detach() for p in state.model.parameters()]
+        get_ema_multi_avg_fn(decay)(list(state.ema.values()), fresh, state.step)
+    return norm
+
+
+def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
+    """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
     state.model.train()
     torch.manual_seed(int(ops.rng(run.seed).fold(state.step).fold(team.rank).key))  # dropout
     tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
@@ -139,23 +156,7 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
                 loss = step(batch, ops.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
             loss.mean.backward()
         nats = nats + loss.nats.sum()
-    total = float(team.sum(nats))
-    norm = float(whole(nn.utils.clip_grad_norm_(state.model.parameters(), run.optimiser.clip)))
-    if not math.isfinite(total) or not math.isfinite(norm):
-        raise TrainingError(
-            f"step {state.step + 1} has a loss of {total} nats and a gradient of norm {norm}; it was not taken and "
-            "nothing was saved. Try a lower learning rate or a longer warm-up, as a run of its own in another directory"
-        )
-    adjust(state.optimisers, rate(run.optimiser, state.step, run.steps))
-    for optimiser in state.optimisers:
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-    state.step, state.nats, state.tokens = state.step + 1, state.nats + total, state.tokens + int(tokens)
-    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # the first weights are soon forgotten
-    with torch.no_grad():
-        fresh = [p.detach() for p in state.model.parameters()]
-        get_ema_multi_avg_fn(decay)(list(state.ema.values()), fresh, state.step)
-    return norm
+    return float(team.sum(nats)), int(tokens)
 
 
 def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Workers) -> dict[str, Any]:
@@ -171,7 +172,8 @@ def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Wo
         if isinstance(run.data, StoriesData):
             found["entropy_bits_per_char"] = STORIES.entropy_per_char() / math.log(2)
         if run.samples:
-            canvas = state.model.canvas(new=run.framing.length, rows=run.samples)
+            given = run.model.vocab.bos is not None  # a canvas begins with it
+            canvas = state.model.canvas(new=run.framing.length - given, rows=run.samples)
             found["samples"] = evaluate.generate(state.model, run.sampler, canvas, seed=run.seed).texts
         return found
 
@@ -191,7 +193,8 @@ def claim(run: Run, out: Path, team: Workers) -> None:
 
 def save(run: Run, state: State, out: Path, team: Workers) -> None:
     """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
-    documents = {"config": config.to_json(run), "state": state.numbers()}
+    numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
+    documents = {"config": config.to_json(run), "state": numbers}
     if run.shard:
         checkpoint.save(out, state.step, state.tensors(), documents, run.keep, team)
     elif team.first:
@@ -215,15 +218,7 @@ class Log:
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file.read_bytes()))
-
-    def __enter__(self) -> Log:
         self.bar.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.bar.stop()
-        if self.board is not None:
-            self.board.close()
 
     @contextmanager
     def clock(self, state: State) -> Iterator[None]:
@@ -234,7 +229,7 @@ class Log:
 
     def progress(self, state: State, norm: float) -> None:
         """One line for all steps since the last one."""
-        bits, speed = state.nats / state.tokens / math.log(2), self.tokens / self.seconds
+        bits, speed = state.nats / max(1, state.tokens) / math.log(2), self.tokens / self.seconds
         record = {
             "step": state.step,
             "train_bits_per_token": bits,
@@ -257,19 +252,21 @@ class Log:
 
     def sync(self) -> None:
         """What a checkpoint relies on must not be lost with the power."""
-        if self.active and self.file.exists():
+        if self.active:
             with self.file.open("a") as file:
                 os.fsync(file.fileno())
+
+    def close(self) -> None:
+        self.bar.stop()
+        if self.board is not None:
+            self.board.close()
 
 
 def _size_up_to(step: int, log: bytes) -> int:
     """Bytes of the whole lines up to a step; a line that a crash cut short is none."""
-    size = 0
-    for line in log.splitlines(keepends=True):
-        if not line.endswith(b"\n") or json.loads(line)["step"] > step:
-            break
-        size += len(line)
-    return size
+    lines = log.splitlines(keepends=True)
+    kept = takewhile(lambda line: line.endswith(b"\n") and json.loads(line)["step"] <= step, lines)
+    return sum(map(len, kept))
 
 
 def _board(out: Path, step: int) -> Any:
@@ -281,6 +278,7 @@ def _board(out: Path, step: int) -> Any:
 
 
 def precision(run: Run, device: torch.device) -> torch.autocast:
+    """Matrix products in bf16, if the run says so or the hardware is fast at it."""
     fast = ops.fast_bf16(device) if run.precision == "auto" else run.precision == "bf16"
     return torch.autocast(device.type, torch.bfloat16, enabled=fast)
 
@@ -289,19 +287,13 @@ def precision(run: Run, device: torch.device) -> torch.autocast:
 def _averaged(state: State) -> Iterator[None]:
     """The model with its averaged weights, for a while."""
     raw = _copies(state.model)
-    _use(state.model, state.ema)
+    state.model.load_state_dict(state.ema)
     state.model.eval()
     try:
         yield
     finally:
-        _use(state.model, raw)
+        state.model.load_state_dict(raw)
 
 
 def _copies(model: DiffusionLM) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in model.named_parameters()}
-
-
-@torch.no_grad()
-def _use(model: DiffusionLM, weights: dict[str, Tensor]) -> None:
-    for name, p in model.named_parameters():
-        p.copy_(weights[name])

@@ -334,6 +334,23 @@ def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
         fit(small(tmp_path, steps=3), out, quiet=True)
 
 
+def test_half_a_run_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between writing it and naming it."""
+
+    def die(*_: object) -> None:
+        raise SystemExit(9)
+
+    run, out = small(tmp_path, steps=1), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", die)
+        with pytest.raises(SystemExit):
+            fit(run, out, quiet=True)
+    assert [path.name for path in out.iterdir()] == ["run.tmp"]
+    (out / "run.tmp").write_text('{"hash": "')
+    fit(run, out, quiet=True)
+    assert not (out / "run.tmp").exists()
+
+
 def test_a_finished_run_is_only_read(tmp_path: Path) -> None:
     run, out = small(tmp_path, steps=3), tmp_path / "out"
     first = fit(run, out, quiet=True)

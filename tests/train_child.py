@@ -208,9 +208,15 @@ def torchrun(folder: Path, jobs: list[Job], restarts: int = 0) -> None:
     file.write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += [f"--max-restarts={restarts}", __file__, str(file)]
-    found = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=300)
-    if found.returncode != 0:
-        raise RuntimeError(found.stderr[-4000:])
+    launcher = subprocess.Popen(command, env=_environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        errors = launcher.communicate(timeout=300)[1]
+    except subprocess.TimeoutExpired:
+        launcher.terminate()  # it ends its workers, which a kill would leave alone
+        launcher.wait()
+        raise
+    if launcher.returncode != 0:
+        raise RuntimeError(errors[-4000:])
 
 
 def _environment() -> dict[str, str]:

@@ -39,7 +39,7 @@ def mdlm_tiny() -> Run:
         objective=Objective(Recover()),
         sampler=Ancestral(64),
         optimiser=Optimiser(lr=3e-3, muon=0.02, warmup=50, floor=0.0, ema=0.995),
-        steps=1000,
+        steps=680,
         batch=64,
     )
 

@@ -33,6 +33,9 @@ from redraft.stories import (
 )
 
 
+TURN = 4  # the sentence in which the mood turns
+
+
 @pytest.fixture(scope="module")
 def many() -> list[Story]:
     return list(islice(STORIES.stories(seed=1), 20_000))
@@ -168,15 +171,15 @@ def test_the_language_is_large_and_its_stories_short() -> None:
     assert 150 <= STORIES.expected_chars() <= 320
 
 
-def test_a_story_has_at_most_71_words_and_marks(many: list[Story]) -> None:
-    assert max(len(split_words(story.text)) for story in many) == 71
+def test_a_story_has_53_59_or_65_words_and_marks(many: list[Story]) -> None:
+    assert {len(split_words(story.text)) for story in many} == {53, 59, 65}
 
 
 def test_stories_do_not_repeat_within_or_across_splits(many: list[Story]) -> None:
     assert len({story.text for story in many}) == len(many)
     streams = [islice(STORIES.stories(split_seed(0, split)), 500) for split in SPLITS]
     assert len({story.text for stream in streams for story in stream}) == 3 * 500
-    assert STORIES.collision() * 10**6 * 10**4 < 1e-3, "a million training stories, ten thousand test stories"
+    assert STORIES.collision() * 10**6 * 10**4 < 2e-3, "a million training stories, ten thousand test stories"
 
 
 # One text, one derivation
@@ -222,7 +225,7 @@ def test_the_name_at_the_end_must_be_the_name_at_the_start(many: list[Story]) ->
         if mine != theirs:
             start, end = story.text.rsplit(mine, 1)
             assert STORIES.log_prob(start + theirs + end) == -math.inf
-            assert STORIES.grammatical_prefix(start + theirs + end) == len(sentences(story.text)) - 1
+            assert STORIES.grammatical_prefix(start + theirs + end) == TURN
 
 
 def test_a_pronoun_must_agree_with_the_name(many: list[Story]) -> None:
@@ -253,7 +256,7 @@ def test_the_thing_that_was_found_comes_back(many: list[Story]) -> None:
 def test_endings_belong_to_their_moods(many: list[Story]) -> None:
     endings: dict[str, set[str]] = {}
     for story in many:
-        endings.setdefault(story.attributes["mood"], set()).add(" ".join(story.text.split()[-2:]))
+        endings.setdefault(story.attributes["mood"], set()).add(" ".join(sentences(story.text)[TURN].split()[-2:]))
     assert [len(endings[mood]) for mood in sorted(endings)] == [3] * 6
     shared = Counter(ending for mood in endings for ending in endings[mood] if ending != "no more.")
     assert set(shared.values()) == {1}
@@ -262,9 +265,8 @@ def test_endings_belong_to_their_moods(many: list[Story]) -> None:
 def test_weather_belongs_to_its_season(many: list[Story]) -> None:
     seasons: dict[str, set[str]] = {}
     for story in many:
-        scene = sentences(story.text)[1]
-        if split_words(scene)[0] not in ("He", "She"):
-            seasons.setdefault(scene, set()).add(story.attributes["season"])
+        if story.attributes["length"] == "long":
+            seasons.setdefault(sentences(story.text)[-1], set()).add(story.attributes["season"])
     assert len(seasons) == 4 * 5
     assert {len(found) for found in seasons.values()} == {1}
 
@@ -316,7 +318,7 @@ def test_a_story_is_a_function_of_seed_and_index() -> None:
 def test_the_corpus_has_not_changed() -> None:
     assert SMALL.story(0, 0).text == "Rosa went to the lake. Near the boat, she found a drum. Then she swam."
     told = STORIES.story(0, 0).summary
-    assert told == "In summer, Rosa helps a hungry white rabbit in the forest and brings it to Martha the tailor."
+    assert told == "In summer, Rosa helps a tired kitten in the forest and brings it to Martha the carpenter."
 
 
 def test_split_seeds_differ_and_unknown_splits_are_refused() -> None:
@@ -358,7 +360,7 @@ def test_attributes_are_true_of_the_text(many: list[Story]) -> None:
     for story in many[:2000]:
         facts, parts = story.attributes, sentences(story.text)
         assert {facts["who"], facts["where"], facts["season"], facts["mood"]} <= set(split_words(parts[0]))
-        assert facts["who"] in split_words(parts[-1])
+        assert facts["who"] in split_words(parts[TURN])
         assert f"{facts['friend']} the " in story.text
         assert facts["length"] == {5: "short", 6: "medium"}.get(len(parts), "long")
         assert all(value in STORIES.labels(name) for name, value in facts.items())

@@ -9,23 +9,29 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "types": "Batch Canvas Context Denoiser Known Loss Noised Prediction Times Vocab",
+    "types": "Batch Canvas Context Denoiser Gaps Known Loss Noised Prediction Times Vocab",
     "ops": "Rng rng",
-    "schedules": "Cosine CosineSquared Exponential Geometric Linear Polynomial Schedule",
+    "schedules": "Cosine CosineRatio CosineSquared Exponential Geometric Linear Polynomial Schedule Tabulated",
     "processes.base": "Process",
     "processes.masked": "Chance Choice Masked Pick",
+    "processes.interpolating": "Hybrid Interpolating MaskNoise Mixing UniformNoise",
+    "processes.markov": "BandJumps Jumps Markov MaskJumps NearJumps UniformJumps mutual_information nearest",
+    "processes.insertion": "Counted Expected Insertion",
     "networks.attention": "BlockCausal Causal Full Pattern",
     "networks.transformer": "Transformer TransformerConfig",
     "heads": "Head Shift Softmax Subs",
-    "model": "BySigma ByTime DiffusionLM DiffusionLMConfig Level",
-    "objectives": "Bound Objective Recover Step Stratified Term",
+    "model": "ByKeep BySigma ByTime DiffusionLM DiffusionLMConfig Level UpTo",
+    "objectives": "Bound Clip Clock Dynamic Importance Objective Recover Step Stratified Sum Term Weight importance",
     "samplers.base": "Sampler last",
     "samplers.ancestral": "Ancestral FirstHitting",
     "samplers.unmask": "Confidence Entropy Margin Ranked Unmask",
     "samplers.blocks": "Blocks",
+    "samplers.stride": "Strides",
+    "samplers.correct": "Correct",
     "run": "Optimiser Run export load",
     "train": "fit",
     "evaluate": "likelihood",
+    "watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}
 

@@ -17,12 +17,17 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from redraft import check_insertion
 from redraft.ops import Rng, rng
 from redraft.processes.base import Process
+from redraft.processes.insertion import Insertion
+from redraft.processes.interpolating import Hybrid, Interpolating, UniformNoise
+from redraft.processes.markov import BandJumps, Markov, MaskJumps
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler, last
 from redraft.samplers.blocks import Blocks
+from redraft.samplers.unmask import Entropy, Unmask
 from redraft.schedules import Cosine, CosineSquared, Linear, Polynomial, Schedule
 from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
 
@@ -147,6 +152,9 @@ def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
 
 def check(process: Process) -> Iterator[Row]:
     """All laws on one process, on the toy language."""
+    if isinstance(process, Insertion):
+        yield from insertion_laws(process)
+        return
     toy = Toy.of()
     yield from forward_laws(process)
     yield from reverse_laws(process)
@@ -214,16 +222,17 @@ def _stepped(process: Process, z: Tensor, guess: Tensor, s: float, t: float) -> 
 
 def bound_laws(process: Process, toy: Toy) -> Iterator[Row]:
     H, oracle = toy.entropy, Oracle(toy, process)
-    yield _equal(process, "bound = entropy", bound(process, oracle), H, 2e-3)
-    worse = bound(process, replace(oracle, blur=0.3))
-    yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
     chain = [bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
     drops = [a - b for a, b in pairwise(chain)]
     yield _at_least(process, "T-step bound falls with T", min(drops), 0.0)
     yield _equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
-    for other in _with_schedules(process):
-        again = bound(other, Oracle(toy, other, blur=0.3))
-        yield _equal(other, "bound does not depend on the schedule", again, worse, 2e-3)
+    if process.continuous:
+        yield _equal(process, "bound = entropy", bound(process, oracle), H, 2e-3)
+        worse = bound(process, replace(oracle, blur=0.3))
+        yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
+        for other in _with_schedules(process):
+            again = bound(other, Oracle(toy, other, blur=0.3))
+            yield _equal(other, "bound does not depend on the schedule", again, worse, 2e-3)
 
 
 def bound(process: Process, oracle: Oracle, steps: int | None = None) -> float:
@@ -231,49 +240,48 @@ def bound(process: Process, oracle: Oracle, steps: int | None = None) -> float:
     toy = oracle.toy
     total = float((toy.p * process.prior_kl(toy.sequences).double().sum(-1)).sum())
     if steps is not None:
-        return total + sum(_expected(process, oracle, (i + 1) / steps, i / steps) for i in range(steps))
-    # t = sin²(πu/2) smooths the square-root ends that hybrid noise has
-    node, weight = (torch.tensor(a, dtype=torch.float64) for a in _gauss_legendre(48))
-    time, density = (torch.pi / 2 * node).sin() ** 2, torch.pi / 2 * (torch.pi * node).sin()
-    total += sum(float(w) * _expected(process, oracle, float(t)) for t, w in zip(time, weight * density, strict=True))
-    return total + (_expected(process, oracle, 1e-12, 0.0) if process.jump else 0.0)
+        grid = torch.arange(steps + 1, dtype=torch.float64) / steps
+        return total + float(_expected(process, oracle, grid[1:], grid[:-1]).sum())
+    time, weight = _quadrature(48)
+    total += float((weight * _expected(process, oracle, time)).sum())
+    clean = torch.zeros(1, dtype=torch.float64)
+    return total + (float(_expected(process, oracle, clean + 1e-12, clean)) if process.jump else 0.0)
 
 
-def likelihoods(process: Process, oracle: Oracle, t: float, s: float | None = None) -> Tensor:
-    """(N,) the bound's term at time t for each sequence, averaged over z ~ q_t(z | x)."""
+def likelihoods(process: Process, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
+    """(T,) times → (T, N) the bound's term at each of them for each sequence, averaged over z ~ q_t(z | x)."""
     x, V = oracle.toy.sequences, process.vocab.size
     z = torch.tensor(list(product(range(V), repeat=LENGTH)))
-    q = process.marginal(t)[x[:, None], z[None]].prod(-1)  # (N, V^L)
-    n, m = q.shape
-    each_x, each_z = x.repeat_interleave(m, 0), z.repeat(n, 1)
-    time = torch.full((n * m, 1), t, dtype=torch.float64)
-    possible = q.flatten() > 0
-    each_x, each_z, time = each_x[possible], each_z[possible], time[possible]
-    pred = oracle(each_z, time, Context(clean=None if oracle.block is None else each_x))
-    nats = process.nelbo(pred, Noised(each_z, time, each_x), None if s is None else torch.full_like(time, s))
-    out = torch.zeros_like(q).flatten()
-    out[possible] = nats.double().sum(-1)
-    return (q * out.view_as(q)).sum(-1)
+    tables = torch.stack([process.marginal(float(a)) for a in t])
+    q = tables[:, x[:, None], z[None]].prod(-1)  # (T, N, V^L)
+    at, each_x, each_z = (q > 0).nonzero(as_tuple=True)
+    noised = Noised(z[each_z], t[at, None], x[each_x])
+    pred = oracle(noised.z, noised.t, Context(clean=None if oracle.block is None else noised.target))
+    nats = process.nelbo(pred, noised, None if s is None else s[at, None])
+    return (q * torch.zeros_like(q).masked_scatter(q > 0, nats.double().sum(-1))).sum(-1)
 
 
-def _expected(process: Process, oracle: Oracle, t: float, s: float | None = None) -> float:
-    return float((oracle.toy.p * likelihoods(process, oracle, t, s)).sum())
+def _expected(process: Process, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
+    """(T,) the same averaged over the language, a few times at once."""
+    parts = zip(t.split(16), [None] * len(t) if s is None else s.split(16), strict=False)
+    return torch.cat([likelihoods(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
 
 
 def block_laws(process: Process, toy: Toy) -> Iterator[Row]:
-    for size in (1, 2, LENGTH):
+    for size in (1, 2, LENGTH) if process.continuous else ():
         oracle = Oracle(toy, process, block=size)
         yield _equal(process, f"blocks of {size}: bound = entropy", bound(process, oracle), toy.entropy, 2e-3)
     if isinstance(process, Masked):
-        nll = likelihoods(process, Oracle(toy, process, block=1), 1.0, 0.0)
+        start, end = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+        nll = likelihoods(process, Oracle(toy, process, block=1), start, end)[0]
         gap = float((nll + toy.p.log()).abs().max())
         yield _equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
 
 
 def sampling_laws(process: Process, toy: Toy) -> Iterator[Row]:
-    samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=256), None)}
-    for size in (1, 2, LENGTH):
-        samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=128)), size)
+    samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=128), None)}
+    for size in (1, 2):
+        samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
     if isinstance(process, Masked):
         samplers["first hitting"] = (FirstHitting(), None)
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
@@ -290,6 +298,78 @@ def sampled(process: Process, oracle: Oracle, sampler: Sampler, keys: Rng) -> fl
         return 0.0
     number = (z * WORDS ** torch.arange(LENGTH - 1, -1, -1)).sum(-1)
     return chi_square(number, oracle.toy.p)
+
+
+# --- insertion: sentences of different lengths ---
+
+
+def insertion_laws(process: Insertion) -> Iterator[Row]:
+    toy = check_insertion.Sentences.of()
+    yield from _lost_and_found(process)
+    yield from _growing_bound(process, check_insertion.Oracle(toy, process))
+    samplers: dict[str, tuple[Sampler, bool]] = {
+        "tau-leaping reproduces lengths and words": (Ancestral(steps=64), False),
+        "tau-leaping by counts reproduces them": (Ancestral(steps=64), True),
+        "so does revealing the surest first": (Unmask(64, Entropy(temperature=1.0)), False),
+    }
+    for law, (sampler, counted) in samplers.items():
+        oracle = check_insertion.Oracle(toy, process, counted)
+        yield _at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
+    yield from _all_at_once(process, toy)
+
+
+def _lost_and_found(process: Insertion) -> Iterator[Row]:
+    """Tokens are missing, masked and clean as the tables say, and the gaps tell how many are missing."""
+    times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
+    tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
+    yield _equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
+    composed = process.marginal(0.15)[: check_insertion.WORDS] @ process.transition(0.15, 0.5)
+    gap = float((composed - process.marginal(0.5)[: check_insertion.WORDS]).abs().max())
+    yield _equal(process, "marginals compose", gap, 0, 1e-9)
+    draws = [process.noise(word, torch.full((1, 1), t), rng=rng(2)) for t in (0.0, *times, 1.0)]
+    clean, *between, noise = [_states(process, drawn) for drawn in draws]
+    yield _equal(process, "time zero is clean", float((clean == 0).sum()), DRAWS, 0)
+    yield _equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), DRAWS, 0)
+    worst = min(chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
+    yield _at_least(process, "draws match marginals", worst, P_MIN)
+
+
+def _states(process: Insertion, noised: Noised) -> Tensor:
+    """(n,) what became of each token of a row: its id in z, V if it is missing; as the gaps tell."""
+    assert noised.pad is not None
+    assert noised.gaps is not None
+    return torch.cat([noised.z[~noised.pad], torch.full((int(noised.gaps.sum()),), process.vocab.size)])
+
+
+def _growing_bound(process: Insertion, oracle: check_insertion.Oracle) -> Iterator[Row]:
+    time, weight = _quadrature(48)
+    H = oracle.toy.entropy
+    exact = float(weight @ check_insertion.expected(oracle, time))
+    yield _equal(process, "bound = entropy, length included", exact, H, 2e-3)
+    worse = float(weight @ check_insertion.expected(replace(oracle, blur=0.3), time))
+    yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
+
+
+def _all_at_once(process: Insertion, toy: check_insertion.Sentences) -> Iterator[Row]:
+    """All tokens inserted in one moment: mask noise on a text whose length is drawn first."""
+    process = replace(process, insert_schedule=check_insertion.AtOnce())
+    ways, oracle = check_insertion.Ways.of(toy, process), check_insertion.Oracle(toy, process, counted=True, blur=0.3)
+    there, masked = (ways.states != check_insertion.MISSING).all(-1), Masked(process.vocab, process.unmask_schedule)
+    worst = 0.0
+    for t in (0.2, 0.7):
+        noised = Noised(*(a[there] for a in ways.at(t) if a is not None))
+        pred = oracle(noised.z, noised.t, Context(pad=noised.pad))
+        gap = process.nelbo(pred, noised).sum(-1) - masked.nelbo(pred, noised).sum(-1)
+        worst = max(worst, float(gap.abs().max()))
+    yield _equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
+    p = _sentence_p(replace(oracle, blur=0.0), Ancestral(steps=64))
+    yield _at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
+
+
+def _sentence_p(oracle: check_insertion.Oracle, sampler: Sampler) -> float:
+    """The p-value of sampled sentences; what is no sentence has probability zero."""
+    p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
+    return chi_square(check_insertion.written(oracle, sampler, rng(7, DRAWS)), p)
 
 
 # --- statistics ---
@@ -311,6 +391,17 @@ def chi_square(draws: Tensor, p: Tensor) -> float:
         return 1.0
     statistic = ((seen - expected) ** 2 / expected).sum()
     return float(torch.special.gammaincc(torch.tensor((len(seen) - 1) / 2).double(), statistic / 2))
+
+
+def _quadrature(n: int) -> tuple[Tensor, Tensor]:
+    """Times and weights to integrate over (0, 1): t = sin²(πv/2), v = sin²(πu/2), at the nodes u of Gauss and Legendre.
+
+    Once for the square-root ends that hybrid noise has, and once more for their logarithms.
+    """
+    node, weight = (torch.tensor(a, dtype=torch.float64) for a in _gauss_legendre(n))
+    for _ in range(2):
+        node, weight = (torch.pi / 2 * node).sin() ** 2, weight * torch.pi / 2 * (torch.pi * node).sin()
+    return node, weight
 
 
 def _gauss_legendre(n: int) -> tuple[list[float], list[float]]:
@@ -343,8 +434,10 @@ def _at_least(process: Process, law: str, value: float, expected: float) -> Row:
 
 
 def _name(process: Process) -> str:
-    schedule = getattr(process, "schedule", None)
-    return type(process).__name__ + ("" if schedule is None else f"({type(schedule).__name__})")
+    """Its class, and those of its parts."""
+    parts: list[object] = [getattr(process, f.name) for f in fields(process)] if is_dataclass(process) else []
+    names = [type(part).__name__ for part in parts if is_dataclass(part) and not isinstance(part, Vocab)]
+    return type(process).__name__ + (f"({', '.join(names)})" if names else "")
 
 
 def _with_schedules(process: Process) -> Iterator[Process]:
@@ -360,7 +453,17 @@ def _with_schedules(process: Process) -> Iterator[Process]:
 
 
 def built_in() -> list[Process]:
-    return [Masked(VOCAB), Masked(VOCAB, Cosine())]
+    return [
+        Masked(VOCAB),
+        Masked(VOCAB, Cosine()),
+        Interpolating(Vocab(WORDS), mixing=UniformNoise()),
+        # equal steps of this schedule are those that suit the square-root ends of hybrid noise
+        Interpolating(VOCAB, CosineSquared(), Hybrid(0.2)),
+        Markov(VOCAB, MaskJumps()),
+        Markov(VOCAB, BandJumps(0.8)),
+        # equal steps of this schedule are small at the end, where the last step inserts nothing
+        Insertion(check_insertion.VOCAB, Polynomial(2.0), Polynomial(2.0)),
+    ]
 
 
 def processes_of(module: ModuleType) -> list[Process]:

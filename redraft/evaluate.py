@@ -25,6 +25,7 @@ from redraft.data import Documents, Tally
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
+from redraft.processes.insertion import Insertion
 from redraft.processes.masked import Masked
 from redraft.samplers.base import Sampler, last
 from redraft.stories import STORIES, Corpus, split_words
@@ -174,7 +175,8 @@ def _by_time(model: DiffusionLM, batch: Batch, bound: Bound, strata: int, *, rng
     In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key goes with the stratum, so that after all
     turns it does not matter which row of its batch it was.
     """
-    objective, row = Objective(bound, Stratified(block=model.block)), torch.arange(len(batch.tokens))
+    times = Stratified(block=model.block, power=2.0 if isinstance(model.process, Insertion) else 1.0)
+    objective, row = Objective(bound, times), torch.arange(len(batch.tokens))
     turns = [(replace(batch, first=k, total=strata), (row + k) % strata) for k in range(strata)]
     nats = [objective(model, part, rng=rng.fold(stratum.to(rng.key.device))).nats for part, stratum in turns]
     return torch.stack(nats).mean(0)
@@ -248,7 +250,8 @@ def calls(model: DiffusionLM) -> Iterator[Calls]:
 
 def written(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
     """(B,) how many tokens were generated: none that is given, no padding, nothing from the first new end sign on."""
-    new = ~start.fixed if start.context.pad is None else ~start.fixed & ~start.context.pad
+    filled = start if end.open is None else end  # insertion moves what is given
+    new = ~filled.fixed if filled.context.pad is None else ~filled.fixed & ~filled.context.pad
     ended = (new & (end.z == vocab.eos)).cumsum(-1) > 0 if vocab.eos is not None else torch.zeros_like(new)
     return (new & ~ended).sum(-1)
 
@@ -274,7 +277,7 @@ def generate(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int 
     with _evaluating(model), calls(model) as counted:
         for rows in torch.arange(len(canvas.z), device=canvas.z.device).split(batch):
             clock = time.perf_counter()
-            start = Canvas(canvas.z[rows], canvas.fixed[rows], canvas.context.rows(rows))
+            start = canvas.rows(rows)
             end = last(sampler(model, model.process, start, rng=ops.rng(seed, rows)))
             tokens += int(written(start, end, model.config.vocab).sum())  # also waits for the device
             seconds += time.perf_counter() - clock

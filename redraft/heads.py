@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -9,10 +10,16 @@ import torch
 from torch import Tensor
 
 from redraft.processes.base import Process
+from redraft.processes.interpolating import Interpolating, MaskNoise
 
 
 class Head(ABC):
     """raw logits → log-weights of the clean token, whose softmax is x̂."""
+
+    @property
+    def normalised(self) -> bool:
+        """False: the weights are x̂ themselves, whatever their sum."""
+        return True
 
     @abstractmethod
     def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
@@ -53,6 +60,34 @@ class Subs(Head):
 
 
 @dataclass(frozen=True)
+class Score(Head):
+    """x̂ = exp(raw)/(V − 1) with a free sum: the scores of SEDD (Lou et al. 2024) for mask noise, as predictions.
+
+    A score is a ratio of probabilities, s_y = q_t(y)/q_t(z) = (α·x̂_y + b_y)/(α·x̂_z + b_z). At a masked position that is
+    x̂_y/(e^σ − 1): the scale by σ of the original's output layer, which need not be computed. The bound of the process
+    with this x̂ *is* the score entropy, and weights of the original fit exactly.
+    """
+
+    head: Head = Subs()
+
+    @property
+    def normalised(self) -> bool:
+        return False
+
+    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        if isinstance(process, Interpolating) and not isinstance(process.mixing, MaskNoise):
+            raise ValueError(
+                "where words become other words, ratios of α·x̂ + b do not determine the sum of x̂; use Softmax() or "
+                "Subs(carry_over=False): the bound is the score entropy all the same"
+            )
+        # raw = 0 is the even guess, as in the original
+        return self.head.weights(raw.float() - math.log(process.vocab.size - 1), z, t, process)
+
+    def source(self, position: Tensor) -> Tensor:
+        return self.head.source(position)
+
+
+@dataclass(frozen=True)
 class Shift(Head):
     """The state at position i − 1 predicts token i: networks that began as autoregressive ones (Dream, DiffuLLaMA).
 
@@ -60,6 +95,10 @@ class Shift(Head):
     """
 
     head: Head = Subs()
+
+    @property
+    def normalised(self) -> bool:
+        return self.head.normalised
 
     def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         return self.head.weights(raw, z, t, process)

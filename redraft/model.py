@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft import ops
@@ -16,9 +18,14 @@ from redraft.heads import Head, Shift, Subs
 from redraft.networks.attention import BlockCausal, Causal, Full
 from redraft.networks.transformer import Transformer, TransformerConfig
 from redraft.processes.base import Process, require_times
+from redraft.processes.insertion import Counted, Expected, Insertion
+from redraft.processes.interpolating import Interpolating
+from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
+from redraft.processes.score import log_scores
+from redraft.schedules import Linear, Schedule
 from redraft.text import Tokenizer
-from redraft.types import Batch, Canvas, Context, Prediction, Vocab
+from redraft.types import Batch, Canvas, Context, Gaps, Prediction, Vocab
 
 
 class Level(ABC):
@@ -40,12 +47,29 @@ class ByTime(Level):
 
 @dataclass(frozen=True)
 class BySigma(Level):
-    """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2: schedules that reach α = 0 have no finite σ there."""
+    """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2 for schedules that reach α = 0, which have no finite σ there.
+
+    Originals that mean α = 1 − t tell their network the σ of 1 − 0.999 t, to keep it finite: a schedule for this alone.
+    """
+
+    schedule: Schedule | None = None  # None: that of the process
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
-        if not isinstance(process, Masked):
-            raise ValueError(f"{type(process).__name__} has no α_t to take σ from; use ByTime()")
-        return -process.schedule.keep(t).clamp(min=1e-4).log()
+        own = process.schedule if isinstance(process, Masked | Interpolating | Markov) else None
+        schedule = self.schedule or own
+        if schedule is None:
+            raise ValueError(f"{type(process).__name__} has no α_t to take σ from; use ByTime() or BySigma(schedule)")
+        return -schedule.keep(t).clamp(min=schedule.end or 1e-4).log()
+
+
+@dataclass(frozen=True)
+class ByKeep(Level):
+    """keep(t) of a schedule: the time of FlexMDM, which runs from nothing (0) to text (1), is 1 − t."""
+
+    schedule: Schedule = Linear()
+
+    def __call__(self, t: Tensor, process: Process) -> Tensor:
+        return self.schedule.keep(t)
 
 
 @dataclass(frozen=True)
@@ -56,12 +80,18 @@ class DiffusionLMConfig:
     network: TransformerConfig
     head: Head = field(default_factory=Subs)
     level: Level = field(default_factory=ByTime)
+    errors: bool = False  # one more layer, which tells wrong tokens from right ones (G-Star)
 
     def __post_init__(self) -> None:
         if self.network.vocab < self.vocab.size:
             raise ValueError(f"the network has {self.network.vocab} outputs for {self.vocab.size} states; raise vocab")
         if isinstance(self.head, Shift) and not isinstance(self.network.pattern, Full):
             raise ValueError(f"the head Shift needs full attention; with {self.network.pattern} use the inner head")
+        if isinstance(self.process, Insertion) != (self.network.gaps is not None):
+            name = type(self.process).__name__
+            raise ValueError(f"gaps={self.network.gaps} for {name}; insertion, and it alone, needs gaps")
+        if self.network.gaps is not None and (self.network.time is None or isinstance(self.head, Shift)):
+            raise ValueError("how many tokens are missing depends on the time: insertion needs time, and no head Shift")
 
     @property
     def vocab(self) -> Vocab:
@@ -80,6 +110,7 @@ class DiffusionLM(nn.Module):
         self.config = config
         self.tokenizer = tokenizer
         self.network = Transformer(config.network)
+        self.errors = nn.Linear(config.network.width, 1) if config.errors else None
 
     @property
     def process(self) -> Process:
@@ -104,35 +135,107 @@ class DiffusionLM(nn.Module):
         """What the network sees in training besides z: later blocks see the clean tokens."""
         return Context(pad=batch.pad, clean=None if self.block is None else batch.tokens)
 
+    def doubt(self, x: Tensor, context: Context = Context()) -> Tensor:
+        """(B, L) fp32 logits that the tokens of a finished text are wrong: the error layer on the frozen network."""
+        if self.errors is None:
+            raise ValueError("this model has no layer for errors; train one: redraft train gstar_tiny --base DIRECTORY")
+        t = torch.zeros(len(x), 1, device=x.device)
+        level = self.config.level(t, self.process).float() if self.config.network.time else None
+        with torch.no_grad():
+            h = self.network(x, level, context)
+        return self.errors(h).squeeze(-1).float()
+
+    # --- the numbers of the originals ---
+
+    def raw(self, tokens: Tensor, level: Tensor | None = None, label: Tensor | None = None) -> Tensor:
+        """(B, L, V) the very numbers that the original network returns for these ids: logits, or SEDD's log-scores.
+
+        level, (B,) or (B, 1), is what that network is told: σ for MDLM, SEDD and UDLM, t for GIDD, for FlexMDM its own
+        time (1 is data, and its padding is told by the ids); None for those told nothing. label (B,): UDLM's classes.
+        Networks of blocks run as in sampling: a block sees itself and what stands before it.
+        """
+        told = self._given(tokens, level)
+        ids, context = (tokens, Context()) if self.config.network.gaps is None else self._ended(tokens)
+        raw = self.network.logits(self.network(ids, told, context, label=label)[:, : tokens.shape[1]])
+        if self.config.head.normalised:
+            return raw
+        return log_scores(raw, tokens, None if self.config.vocab.mask is None else told)
+
+    def raw_gaps(self, tokens: Tensor, level: Tensor | None = None) -> Tensor:
+        """What the original network says of the gap before each id and of the one at the end, as `raw` (FlexMDM).
+
+        (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.
+        """
+        ids, context = self._ended(tokens)
+        return self.network.with_gaps(ids, self._given(tokens, level), context)[1]
+
+    def _given(self, tokens: Tensor, level: Tensor | None) -> Tensor:
+        """The level as the network wants it; those told nothing see that of clean tokens."""
+        if level is None and self.config.network.time and self.config.level != ByTime(0.0):
+            raise ValueError(f"this network is told the time ({self.config.level}); give its level, a number per row")
+        level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
+        level = level[:, None] if level.dim() == 1 else level
+        require_times(tokens, level)
+        return level
+
+    def _ended(self, tokens: Tensor) -> tuple[Tensor, Context]:
+        """The ids and one more, which stands for the end of the longest; nothing sees beyond the end of its row."""
+        if (end := self.config.vocab.pad) is None:
+            raise ValueError("gaps need a sign for the end of a row; use a vocabulary with pad")
+        ids, length = F.pad(tokens, (0, 1), value=end), tokens.ne(end).sum(-1, keepdim=True)
+        return ids, Context(pad=torch.arange(ids.shape[1], device=ids.device) > length)
+
     # --- text ↔ canvas ---
 
     def canvas(self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1) -> Canvas:
-        """Prompts, then `new` tokens to be written; one prompt may start several rows."""
+        """Prompts, then `new` tokens to be written (insertion: at most so many); one prompt may start several rows."""
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
-        return self.compose([[p, new] for p in prompts])
+        hole = UpTo(new) if isinstance(self.process, Insertion) else new
+        return self.compose([[p, hole] for p in prompts])
 
-    def infill(self, template: str | Sequence[str], rows: int = 1) -> Canvas:
-        """Text with holes: "She opened the [[6]] and [[3]]." has a hole of six tokens and one of three."""
+    def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
+        """Text with holes: "She opened the [[6]] and [[3]]." has a hole of six tokens and one of three.
+
+        Models of insertion also fill holes of any length, up to `room` tokens each: "She opened the [[*]] and left."
+        """
         templates = [template] * rows if isinstance(template, str) else list(template)
-        return self.compose([_pieces(t) for t in templates])
+        return self.compose([_pieces(t, room) for t in templates])
 
-    def compose(self, rows: Sequence[Sequence[str | int]]) -> Canvas:
-        """Each row a list of texts (given) and numbers (so many tokens to be written); shorter rows are padded."""
-        if self.tokenizer is None:
-            raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
+    def compose(self, rows: Sequence[Sequence[str | int | UpTo]]) -> Canvas:
+        """Each row a list of texts (given) and holes: so many tokens, or up to so many; shorter rows are padded."""
         if not rows or any(isinstance(p, int) and p < 0 for row in rows for p in row):
             raise ValueError("a canvas needs at least one row, and no hole shorter than nothing")
-        vocab, blank, empty, device = self.config.vocab, -1, -2, self.network.embedding.weight.device
-        ids: list[list[int]] = [[] if vocab.bos is None else [vocab.bos] for _ in rows]
-        for row, pieces in zip(ids, rows, strict=True):
-            for piece in pieces:
-                row += [blank] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
-        z = torch.tensor(
-            [row + [empty] * (max(map(len, ids)) - len(row)) for row in ids], dtype=torch.int64, device=device
-        )
-        pad, hole = z == empty, z == blank
-        z = z.masked_fill(pad, vocab.pad or 0).masked_fill(hole, vocab.mask or 0)
-        return Canvas(z, ~hole, Context(pad=pad if bool(pad.any()) else None))
+        vocab, device = self.config.vocab, self.network.embedding.weight.device
+        ids, doors = zip(*map(self._sketch, rows), strict=True)
+        width = max(map(len, ids))
+        z = torch.tensor([row + [_EMPTY] * (width - len(row)) for row in ids], dtype=torch.int64, device=device)
+        pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
+        fixed = ~hole & (z != _ROOM)
+        z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
+        canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None))
+        if not isinstance(self.process, Insertion):
+            return canvas
+        open = torch.tensor([[gap in row for gap in range(width + 1)] for row in doors], device=device)
+        return replace(canvas, open=open)
+
+    def _sketch(self, pieces: Sequence[str | int | UpTo]) -> tuple[list[int], set[int]]:
+        """The ids of a row and its open gaps; the room that they share stands at the end."""
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
+        ids: list[int] = [] if self.config.vocab.bos is None else [self.config.vocab.bos]
+        doors: set[int] = set()
+        room = 0
+        for piece in pieces:
+            if not isinstance(piece, UpTo):
+                ids += [_BLANK] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
+            elif isinstance(self.process, Insertion):
+                doors, room = doors | {len(ids)}, room + piece.most
+            else:
+                raise ValueError(
+                    "a hole of any length needs an insertion model such as flex_tiny, this one has "
+                    f"{type(self.process).__name__}; write [[n]] for n tokens, say [[3]]"
+                )
+        return ids + [_ROOM] * room, doors
 
     def text(self, canvas: Canvas) -> list[str]:
         """The rows as text, up to their end sign."""
@@ -146,16 +249,32 @@ class DiffusionLM(nn.Module):
         return ids[: ids.index(eos)] if eos is not None and eos in ids else ids
 
 
-def _pieces(template: str) -> list[str | int]:
-    """ "a [[3]] b" → ["a ", 3, " b"]"""
-    pieces: list[str | int] = []
+@dataclass(frozen=True)
+class UpTo:
+    """A hole of any length, up to a limit: for models of insertion."""
+
+    most: int
+
+    def __post_init__(self) -> None:
+        if self.most < 0:
+            raise ValueError(f"UpTo({self.most}); a hole has room for no token or more")
+
+
+_BLANK, _ROOM, _EMPTY = -1, -2, -3  # in a sketch: a token to be written, one that may come, none
+
+
+def _pieces(template: str, room: int) -> list[str | int | UpTo]:
+    """ "a [[3]] b [[*]]" → ["a ", 3, " b ", UpTo(room)]"""
+    pieces: list[str | int | UpTo] = []
     for i, part in enumerate(re.split(r"\[\[([^\[\]]*)\]\]", template)):
         if i % 2 == 0:
             pieces.append(part)
         elif part.isdecimal() and int(part) > 0:
             pieces.append(int(part))
+        elif part == "*":
+            pieces.append(UpTo(room))
         else:
-            raise ValueError(f"the hole [[{part}]] has no length; write [[n]] for n tokens, say [[3]]")
+            raise ValueError(f"the hole [[{part}]] has no length; write [[n]] for n tokens, say [[3]], or [[*]]")
     return pieces
 
 
@@ -170,17 +289,32 @@ class Lazy(Prediction):
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     @property
+    def normalised(self) -> bool:
+        return self._model.config.head.normalised
+
+    @property
+    def gaps(self) -> Gaps:
+        if self._model.config.network.gaps is None:
+            return super().gaps
+        with self._birth():
+            said = self._everything[1]
+            return Counted(said.log_softmax(-1)) if self._model.config.network.gap_counts else Expected(said)
+
+    @property
     def x(self) -> Tensor:
-        return self.at(torch.ones_like(self._z, dtype=torch.bool)).view(*self._z.shape, -1)
+        everywhere = torch.ones_like(self._z, dtype=torch.bool)
+        return self.at(everywhere).view(*self._z.shape, self._model.config.vocab.size)
 
     def at(self, where: Tensor) -> Tensor:
         with self._birth():
-            return self._weights(where).log_softmax(-1)
+            weights = self._weights(where)
+            return weights.log_softmax(-1) if self.normalised else weights
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         with self._birth():
             index = where.flatten().nonzero().squeeze(-1)
-            loss = ops.nll(self._weights(where), target.flatten()[index])
+            price = ops.nll if self.normalised else ops.intensity_nll
+            loss = price(self._weights(where), target.flatten()[index])
             return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
 
     def _weights(self, where: Tensor) -> Tensor:
@@ -192,6 +326,8 @@ class Lazy(Prediction):
     def _states(self, where: Tensor) -> Tensor:
         """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""
         config, z, t, context = self._model.config, self._z, self._t, self._context
+        if config.network.gaps is not None:
+            return self._everything[0][where]
         rows = where.any(-1)
         if self._grad and not bool(rows.any()):  # a graph that reaches every weight all the same: DDP counts on it
             rows[0] = True
@@ -200,15 +336,27 @@ class Lazy(Prediction):
             z, t, context, where = z[index], t[index], context.rows(index), where[index]
         if not len(z):
             return torch.zeros(0, config.network.width, device=z.device)
-        level = config.level(t, config.process).float() if config.network.time else None
-        count = where.sum(-1, keepdim=True)
-        most = max(1, int(count.max()))
-        at = where.byte().argsort(dim=-1, descending=True, stable=True)[
-            :, :most
-        ]  # the marked columns of each row first
-        h = self._model.network(z, level, context, config.head.source(at))
-        real = torch.arange(most, device=z.device) < count
-        return h.flatten(0, 1).index_select(0, real.flatten().nonzero().squeeze(-1))
+        level = self._level(t)
+        row, column = where.nonzero(as_tuple=True)
+        return self._model.network(z, level, context, row * z.shape[1] + config.head.source(column))
+
+    @cached_property
+    def _everything(self) -> tuple[Tensor, Tensor]:
+        """(B, L, D) all states and (B, L + 1, …) all gaps, from one pass: insertion asks for both, and for every gap.
+
+        The first padding of a row shows where it ends, and tells of the gap there. Columns that no row reaches are cut.
+        """
+        (B, L), pad, vocab = self._z.shape, self._context.pad, self._model.config.vocab
+        most = L if pad is None else int((~pad).sum(-1).max())
+        ids = F.pad(self._z[:, :most], (0, 1), value=vocab.filler)
+        context = Context(pad=None if pad is None else F.pad(pad[:, :most], (1, 0), value=False))
+        states, gaps = self._model.network.with_gaps(ids, self._level(self._t), context)
+        states, gaps = (torch.cat([a, a.new_zeros(B, L - most, *a.shape[2:])], 1) for a in (states, gaps))
+        return states[:, :L], gaps
+
+    def _level(self, t: Tensor) -> Tensor | None:
+        config = self._model.config
+        return config.level(t, config.process).float() if config.network.time else None
 
     @contextmanager
     def _birth(self) -> Iterator[None]:

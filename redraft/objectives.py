@@ -3,46 +3,114 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft import ops
 from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.processes.base import Process
-from redraft.types import Batch, Loss, Noised, Prediction, Times
+from redraft.processes.interpolating import Interpolating
+from redraft.types import Batch, Canvas, Loss, Noised, Prediction, Times
 
 _GOLDEN = 0.6180339887498949
 
 
+class Clock(ABC):
+    """Which times a batch is noised to."""
+
+    @abstractmethod
+    def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
+        """(B, 1), or (B, L) where tokens have times of their own."""
+
+    def weight(self, t: Tensor) -> Tensor | float:
+        """What a draw at t stands for, so that the mean is that over all times: one over its density."""
+        return 1.0
+
+
 @dataclass(frozen=True)
-class Stratified:
+class Stratified(Clock):
     """Uniform times in [low, high], one stratum per row of the *global* batch, whatever its split over workers.
 
     Row i of n: t = (i + u)/n. With `block`, each block of tokens has a time of its own: block b turns the strata by
     b golden sections, so that every block is stratified over the rows and the blocks of a row are spread.
-    Clipping to [low, high] trains on the levels that teach most (BD3-LM); evaluation uses all.
+    Clipping to [low, high] trains on the levels that teach most (BD3-LM); evaluation uses all. With `power` t is a
+    power of the uniform number: above one, times near zero are drawn more often, and their loss counts less. Bounds
+    whose weight is singular there (insertion) are much less noisy so, and mean the same.
     """
 
     low: float = 0.0
     high: float = 1.0
     block: int | None = None
+    power: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.power < 1:
+            raise ValueError(f"power={self.power}; times are drawn as u^power with a power of 1 or more")
         if not 0 <= self.low < self.high <= 1:
             raise ValueError(f"times must satisfy 0 <= low < high <= 1; got low={self.low}, high={self.high}")
 
     def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
-        """(B, 1), or (B, L) with blocks."""
         (B, L), device = batch.tokens.shape, batch.tokens.device
         blocks = 1 if self.block is None else -(-L // self.block)
         row = torch.arange(batch.first, batch.first + B, device=device)[:, None]
         turn = torch.arange(blocks, device=device) * _GOLDEN
         t = ((row + rng.uniform(blocks)) / (batch.total or B) + turn) % 1
-        t = self.low + (self.high - self.low) * t
+        t = self.low + (self.high - self.low) * t**self.power
         return t if self.block is None else t.repeat_interleave(self.block, 1)[:, :L]
+
+    def weight(self, t: Tensor) -> Tensor | float:
+        """What the loss at a drawn time counts: one over its density, relative to even draws."""
+        if self.power == 1:
+            return 1.0
+        u = ((t - self.low) / (self.high - self.low)) ** (1 / self.power)
+        return (self.power * u ** (self.power - 1)).float()
+
+
+@dataclass(frozen=True)
+class Importance(Clock):
+    """Times drawn by densities over equal parts of [0, 1], and weighed so that the mean stays the same.
+
+    The variance is least for a density ∝ √E[loss²] (Hoogeboom et al. 2021 keep a running mean of it). Here the table is
+    a value, as all settings are: `importance` measures it with a model, and a run with it resumes as any other.
+    """
+
+    density: tuple[float, ...]  # only its proportions matter
+    strata: Stratified = Stratified()
+
+    def __post_init__(self) -> None:
+        if not self.density or min(self.density) <= 0:
+            raise ValueError(f"density={self.density}; every part of the time needs a density above 0")
+
+    def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
+        u = self.strata(batch, rng=rng)
+        share = self._shares(u)
+        ends = share.cumsum(0)
+        part = torch.searchsorted(ends, u.contiguous(), right=True).clamp(max=len(share) - 1)
+        return (part + 1 - ((ends[part] - u) / share[part]).clamp(0, 1)) / len(share)
+
+    def weight(self, t: Tensor) -> Tensor:
+        share = self._shares(t)
+        return 1 / (len(share) * share[(t * len(share)).floor().long().clamp(max=len(share) - 1)])
+
+    def _shares(self, like: Tensor) -> Tensor:
+        density = torch.tensor(self.density, dtype=like.dtype, device=like.device)
+        return density / density.sum()
+
+
+def importance(model: DiffusionLM, batch: Batch, loss: Term, parts: int = 20, *, rng: Rng) -> Importance:
+    """√E[loss²] of a batch in each part of the time: train for a while, measure, go on with this clock."""
+    roots = []
+    with torch.no_grad():
+        for i in range(parts):
+            objective = Objective(loss, Stratified(i / parts, (i + 1) / parts))
+            roots.append(float(objective(model, batch, rng=rng.fold(i)).nats.square().mean().sqrt()))
+    floor = 1e-4 * max(roots)  # as rare as may be, but never never
+    return Importance(tuple(max(root, floor) / sum(roots) for root in roots))
 
 
 class Term(ABC):
@@ -54,21 +122,70 @@ class Term(ABC):
 
     @abstractmethod
     def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
-        """(B, L) nats"""
+        """(B, L) nats; with gaps (B, L + 1), the last one at the end"""
+
+
+class Weight(ABC):
+    """Another weight than the bound's own, to train with: the ELBO's grows without limit at both ends of time."""
+
+    @abstractmethod
+    def __call__(self, process: Process, noised: Noised) -> Tensor:
+        """(B, L) what to multiply the bound by; zero where it is zero itself."""
+
+
+@dataclass(frozen=True)
+class Clip(Weight):
+    """w = r_t[z]/q_t(z | x) of interpolating noise, held within [low, high] (GIDD's "clip")."""
+
+    low: float = 0.0
+    high: float = 2.0
+
+    def __call__(self, process: Process, noised: Noised) -> Tensor:
+        w = _interpolating(process).weight(noised)
+        return torch.where(w > 0, w.clamp(self.low, self.high) / w, 0.0)
+
+
+@dataclass(frozen=True)
+class Dynamic(Weight):
+    """w relative to that of a token of uniform noise, at most `high` (GIDD's "dynamic", its default).
+
+    For γ = 1: 2 for the mask, 1 for uniform noise, (c/K)/(1 − t + c/K) for a token that is still itself. The released
+    code has another factor for the last, which hardly depends on t; this is the ratio of the bound's own weights.
+    """
+
+    high: float = 2.0
+
+    def __call__(self, process: Process, noised: Noised) -> Tensor:
+        process = _interpolating(process)
+        w, rate, mix = process.weight(noised), process.rate(noised.t), process.mix(noised.t)
+        if float(process.mixing.mix(torch.tensor(0.5), process.words).word) == 0:
+            raise ValueError("Dynamic() needs uniform noise, a Hybrid with p_u > 0; for mask noise use Recover()")
+        even = rate.word / (rate.keep * mix.word)
+        return torch.where(w > 0, (w / even).clamp(max=self.high) / w, 0.0)
+
+
+def _interpolating(process: Process) -> Interpolating:
+    if not isinstance(process, Interpolating):
+        raise ValueError(f"this weight is that of Interpolating noise; for {type(process).__name__} leave it out")
+    return process
 
 
 @dataclass(frozen=True)
 class Bound(Term):
     """The negative evidence lower bound: in continuous time, or of a chain of `steps` steps (one of them drawn, ×T).
 
-    `steps=1` is the whole way at once: with a causal network exactly the autoregressive likelihood.
+    `steps=1` is the whole way at once: with a causal network exactly the autoregressive likelihood. With a `weight` it
+    is no bound any more, but may learn faster; evaluate without.
     """
 
     steps: int | None = None
+    weight: Weight | None = None
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps={self.steps}; a chain has at least one step (None: continuous time)")
+        if self.steps is not None and self.weight is not None:
+            raise ValueError("a weight changes the bound in continuous time; leave out steps, or weight")
 
     def grid(self, t: Tensor) -> Times:
         if self.steps is None:
@@ -77,7 +194,8 @@ class Bound(Term):
         return Times(index / self.steps, (index - 1) / self.steps, float(self.steps))
 
     def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
-        return times.weight * process.nelbo(pred, noised, times.s)
+        nats = times.weight * process.nelbo(pred, noised, times.s)
+        return nats if self.weight is None else nats * self.weight(process, noised).float()
 
 
 @dataclass(frozen=True)
@@ -85,15 +203,37 @@ class Recover(Term):
     """−log x̂[x] wherever z does not tell x, weighted by t^(−power).
 
     power 0 is plain masked cross-entropy, which learns faster at small scale; power 1 is LLaDA's loss, for mask noise
-    with the linear schedule the same as `Bound`. Whatever the training, evaluate with `Bound`.
+    with the linear schedule the same as `Bound`. Of insertion also −log p(g) of the missing tokens g of each gap.
+    Whatever the training, evaluate with `Bound`.
     """
 
     power: float = 0.0
 
     def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
         where = process.unsure(noised)
-        weight = times.t.float() ** -self.power if self.power else 1.0
-        return torch.where(where, weight * pred.nll(where, noised.target), 0.0)
+        weight = noised.t.float() ** -self.power if self.power else 1.0
+        loss = torch.where(where, weight * pred.nll(where, noised.target), 0.0)
+        if noised.gaps is None or noised.open is None:
+            return loss
+        return F.pad(loss, (0, 1)) + torch.where(noised.open, weight * pred.gaps.nll(noised.gaps), 0.0)
+
+
+@dataclass(frozen=True)
+class Sum(Term):
+    """loss + factor·extra at the same times: D3PM's hybrid L_vb + λ·E[−log x̂[x]] as Sum(Bound(T), Recover(), λT).
+
+    The factor is λT since its code adds λ to the KL of one drawn step, of which the bound here has T.
+    """
+
+    loss: Term
+    extra: Term
+    factor: float = 1.0
+
+    def grid(self, t: Tensor) -> Times:
+        return self.loss.grid(t)
+
+    def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
+        return self.loss(process, pred, noised, times) + self.factor * self.extra(process, pred, noised, times)
 
 
 @dataclass(frozen=True)
@@ -101,23 +241,34 @@ class Objective:
     """The three terms of variational diffusion: diffusion, prior, reconstruction."""
 
     loss: Term = Bound()
-    times: Stratified = Stratified()
+    times: Clock = Stratified()
+
+    def learns(self, name: str) -> bool:
+        """Whether a parameter of the model is trained."""
+        return not name.startswith("errors.")
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
         early, late, last = rng.split(3)
         process, learn = model.process, batch.learn
-        times = self.loss.grid(self.times(batch, rng=early))
+        t = self.times(batch, rng=early)
+        times = self.loss.grid(t)
         times = times._replace(t=_given_at_zero(times.t, batch))
         noised = process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
-        pred = model(noised.z, noised.t, model.context(batch))
+        pred = model(noised.z, noised.t, replace(model.context(batch), pad=noised.pad))
+        nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
-            "diffusion": self.loss(process, pred, noised, times),
-            "prior": process.prior_kl(batch.tokens),
+            "diffusion": _summed(nats, learn if noised.open is None else noised.open),
+            "prior": _summed(process.prior_kl(batch.tokens), learn),
         }
         if process.jump and times.s is None:
-            parts["reconstruction"] = _reconstruction(model, batch, rng=last)
-        return Loss.of(learn.sum(-1), total, **{n: torch.where(learn, p, 0.0).sum(-1) for n, p in parts.items()})
+            parts["reconstruction"] = _summed(_reconstruction(model, batch, rng=last), learn)
+        return Loss.of(learn.sum(-1), total, **parts)
+
+
+def _summed(nats: Tensor, learn: Tensor) -> Tensor:
+    """(B,) nats of the rows; prompts count in no term."""
+    return torch.where(learn, nats, 0.0).sum(-1)
 
 
 def _given_at_zero(t: Tensor, batch: Batch) -> Tensor:
@@ -135,13 +286,51 @@ def _reconstruction(model: DiffusionLM, batch: Batch, *, rng: Rng) -> Tensor:
     return model.process.nelbo(pred, noised, torch.zeros_like(t))
 
 
+@dataclass(frozen=True)
+class Mistakes:
+    """Trains the error layer alone, on what the model itself gets wrong (G-Star; Meshchaninov et al. 2025).
+
+    A text is noised to t and written anew in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
+    1[x̂ ≠ x], the loss its binary cross-entropy, all times alike.
+    """
+
+    times: Clock = Stratified()
+
+    def learns(self, name: str) -> bool:
+        """Whether a parameter of the model is trained."""
+        return name.startswith("errors.")
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        early, late, last = rng.split(3)
+        model.network.eval()  # it does not learn: no dropout
+        t = _given_at_zero(self.times(batch, rng=early), batch)
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
+        with torch.no_grad():
+            context = model.context(batch)
+            canvas = Canvas(noised.z, ~batch.learn, context)
+            written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
+        wrong = (written != batch.tokens).float()
+        nats = F.binary_cross_entropy_with_logits(model.doubt(written, context), wrong, reduction="none")
+        return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
+
+
+class Goal(Protocol):
+    """What is trained, and on which loss: `Objective` or `Mistakes`."""
+
+    def learns(self, name: str) -> bool: ...
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
+
+
 class Step(nn.Module):
     """Noise, network and loss as one module: the only thing that DDP, FSDP2, autocast and compile wrap."""
 
-    def __init__(self, model: DiffusionLM, objective: Objective) -> None:
+    def __init__(self, model: DiffusionLM, objective: Goal) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
+        for name, p in model.named_parameters():
+            p.requires_grad_(objective.learns(name))
 
     def forward(self, batch: Batch, rng: Rng, total: Tensor | None = None) -> Loss:
         return self.objective(self.model, batch, rng=rng, total=total)

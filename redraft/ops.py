@@ -92,6 +92,25 @@ def draw(log_weights: Tensor, u: Tensor) -> Tensor:
     return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
 
 
+def poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
+    """Poisson counts by inverse CDF: the least n with P(N ≤ n) ≥ u, or `most` if that is less; any shape."""
+    low, high = torch.zeros_like(u, dtype=torch.int64), torch.full_like(u, most, dtype=torch.int64)
+    while bool((low < high).any()):  # bisection, since P(N ≤ n) = Γ(n + 1, mean)/Γ(n + 1) is at hand for any n
+        middle = (low + high) // 2
+        enough = torch.special.gammaincc(middle.to(u.dtype) + 1, mean.to(u.dtype)) >= u
+        low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
+    return low
+
+
+def thin(count: Tensor, share: Tensor, rng: Rng) -> Tensor:
+    """(B, n) counts → binomial ones: each of the things counted stays with probability `share` (B, 1)."""
+    end = count.cumsum(-1)
+    thing = torch.arange(int(end[:, -1].max()), device=count.device).expand(len(count), -1).contiguous()
+    stays = (rng.uniform(thing.shape[1]) < share) & (thing < end[:, -1:])
+    home = torch.searchsorted(end, thing, right=True).clamp(max=count.shape[1] - 1)
+    return torch.zeros_like(count).scatter_add(1, home, stays.long())
+
+
 def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
     """(B, L) bool: per row the `count` (B,) highest scores among the marked positions; ties go to the lowest index."""
     order = score.argsort(dim=-1, descending=True, stable=True)
@@ -103,6 +122,22 @@ def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
 def nll(log_weights: Tensor, target: Tensor) -> Tensor:
     """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalised log-weights."""
     return F.cross_entropy(log_weights.float(), target, reduction="none")
+
+
+def intensity_nll(log_weights: Tensor, target: Tensor) -> Tensor:
+    """(N, V), (N,) → (N,) fp32 Σw − 1 − log w[target]: cross-entropy with a free sum, smallest where it is one."""
+    log_weights = log_weights.float()
+    return log_weights.logsumexp(-1).expm1() - log_weights.gather(-1, target[:, None]).squeeze(-1)
+
+
+def pkl(r: Tensor, m: Tensor) -> Tensor:
+    """The KL of two Poisson intensities, m − r + r·log(r/m) ≥ 0: what a wrong rate costs per unit of time.
+
+    m where r is zero, infinite where only m is.
+    """
+    present = r > 0
+    ratio = torch.where(present, r, 1.0).log() - torch.where(present, m, 1.0).log()
+    return m - r + r * ratio
 
 
 def entropy(log_p: Tensor) -> Tensor:

@@ -9,38 +9,54 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from redraft.data import Corpus, Documents, Endless, HubDataset, Packed, StoriesData, Text8
-from redraft.model import ByTime, DiffusionLMConfig
+from redraft.data import Corpus, Documents, Endless, Enwik8, HubDataset, Packed, StoriesData, Text8
+from redraft.heads import Head, Score, Softmax, Subs
+from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig, Level
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.networks.transformer import TransformerConfig
-from redraft.objectives import Bound, Objective, Recover, Stratified
+from redraft.objectives import Bound, Dynamic, Mistakes, Objective, Recover, Stratified, Sum
+from redraft.processes.base import Process
+from redraft.processes.insertion import Insertion
+from redraft.processes.interpolating import Hybrid, Interpolating
+from redraft.processes.markov import Markov, MaskJumps
 from redraft.processes.masked import Masked
 from redraft.run import Optimiser, Run
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
+from redraft.samplers.correct import Correct
+from redraft.samplers.revise import Revise
 from redraft.samplers.unmask import Confidence, Unmask
+from redraft.schedules import CosineRatio, CosineSquared, Geometric, Linear, Polynomial
 from redraft.stories import STORIES
-from redraft.text import TEXT8, Characters, Hub, Tokenizer, Words
+from redraft.text import TEXT8, Bytes, Characters, Hub, Tokenizer, Words
 
-STORY_LENGTH = 72  # tokens: the longest story and its end sign
+STORY_LENGTH = 66  # tokens: the longest story and its end sign
+STORY_LETTERS = 320  # the same in characters
 
 
 # --- tiny: the embedded stories ---
 
 
 def mdlm_tiny() -> Run:
-    """Masked diffusion: plain masked cross-entropy learns faster than the bound at this size; the bound evaluates."""
+    """Masked diffusion: plain masked cross-entropy learns faster than the bound at this size; the bound evaluates.
+
+    Learned positions: a word's place tells much of its part in a story, and with rotary ones alone a wholly masked row
+    looks the same everywhere, so that nothing tells its beginning.
+    """
     words = Words(STORIES.words())
+    network = TransformerConfig(
+        words.vocab.size, width=128, layers=2, heads=8, rotary=None, positions=STORY_LENGTH + 1
+    )  # one position more: the start sign of a causal network
     return Run(
-        model=DiffusionLMConfig(Masked(words.vocab), TransformerConfig(words.vocab.size, width=128, layers=4, heads=4)),
+        model=DiffusionLMConfig(Masked(words.vocab), network),
         data=StoriesData(),
         tokenizer=words,
         framing=Documents(STORY_LENGTH, tail=True),
         objective=Objective(Recover()),
         sampler=Ancestral(64),
-        optimiser=Optimiser(lr=3e-3, muon=0.02, warmup=50, floor=0.0, ema=0.995),
-        steps=680,
-        batch=64,
+        optimiser=Optimiser(lr=3e-3, muon=0.02, warmup=40, floor=0.0, ema=0.995),
+        steps=2400,
+        batch=32,
     )
 
 
@@ -60,6 +76,98 @@ def bd3_tiny() -> Run:
         objective=Objective(Recover(), Stratified(block=block)),
         sampler=Blocks(Ancestral(16), stop=base.model.vocab.eos),
     )
+
+
+def mdlm_tiny_chars() -> Run:
+    """Masked diffusion letter by letter: longer rows, fewer of them."""
+    base, letters = mdlm_tiny(), Characters.collect([*STORIES.words(), " "], ("eos", "mask"))
+    network = TransformerConfig(letters.vocab.size, width=128, layers=4, heads=4, positions=STORY_LETTERS + 1)
+    return replace(
+        base,
+        model=DiffusionLMConfig(Masked(letters.vocab), network),
+        tokenizer=letters,
+        framing=Documents(STORY_LETTERS, tail=True),
+        batch=16,
+    )
+
+
+def udlm_tiny() -> Run:
+    """Uniform noise: words become other words, and any of them may be revised until the end."""
+    base = mdlm_tiny()
+    return _with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
+
+
+def gidd_tiny() -> Run:
+    """Hybrid noise, half way a fifth of all tokens uniform: words are revealed, doubted and corrected.
+
+    Equal steps of this schedule suit the square-root ends of the noise.
+    """
+    base = mdlm_tiny()
+    process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(0.2))
+    run = _with_noise(base, process, Objective(Bound(weight=Dynamic())))
+    return replace(run, sampler=Correct(Ancestral(64), steps=32))
+
+
+def multinomial_tiny() -> Run:
+    """Multinomial diffusion: uniform noise as a chain of a thousand steps with its cosine schedule."""
+    base = mdlm_tiny()
+    return _with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
+
+
+def d3pm_tiny() -> Run:
+    """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
+    base = mdlm_tiny()
+    loss = Sum(Bound(steps=1000), Recover(), factor=1.0)
+    return _with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
+
+
+def sedd_tiny() -> Run:
+    """Score entropy with mask noise: masked diffusion whose x̂ need not sum to one."""
+    base = mdlm_tiny()
+    return replace(base, model=replace(base.model, head=Score()))
+
+
+def sedd_uniform_tiny() -> Run:
+    """Score entropy with uniform noise, geometric as in the paper: both ends of time count in the bound."""
+    base = udlm_tiny()
+    process = Interpolating(base.model.vocab, Geometric(1e-4, 20.0))
+    return replace(base, model=replace(base.model, process=process, level=BySigma()))
+
+
+def flex_tiny() -> Run:
+    """Insertion: texts grow while they are written and need no end sign; holes may be of any length.
+
+    Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
+    """
+    base, words = mdlm_tiny(), Words(STORIES.words(), ("pad", "mask"))
+    process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
+    network = TransformerConfig(words.vocab.size, width=128, layers=2, heads=8, time=64, gaps=STORY_LENGTH)
+    return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
+
+
+def gstar_tiny() -> Run:
+    """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
+    return gstar(mdlm_tiny(), base="runs/mdlm_tiny")
+
+
+def gstar(run: Run, base: str) -> Run:
+    """The error layer on top of any run of masked diffusion, whose model, in the directory `base`, stays as it is."""
+    return replace(
+        run,
+        base=base,
+        model=replace(run.model, errors=True),
+        objective=Mistakes(),
+        sampler=Revise(64),
+        optimiser=Optimiser(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
+        steps=run.steps // 4,
+    )
+
+
+def _with_noise(run: Run, process: Process, objective: Objective) -> Run:
+    """Another process, for a network that sees time and may doubt what it sees: nothing is carried over."""
+    network = replace(run.model.network, time=run.model.network.time or 64)
+    model = DiffusionLMConfig(process, network, Subs(carry_over=False))
+    return replace(run, model=model, objective=objective)
 
 
 def _with_pattern(run: Run, pattern: Pattern) -> Run:
@@ -125,6 +233,116 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     )
 
 
+def multinomial_text8(path: str = "text8") -> Run:
+    """Multinomial diffusion on text8 (Hoogeboom et al. 2021, ≤ 1.72 bits per character): 12 × 512, T = 1000.
+
+    Their network attends locally and linearly; ours has full attention. They do not state the number of steps.
+    """
+    return _multinomial(Characters(TEXT8, ()), Text8(path), Packed(256), 1000)
+
+
+def multinomial_enwik8(path: str = "enwik8") -> Run:
+    """Multinomial diffusion on the bytes of enwik8 (≤ 1.75 bits per byte): chunks of 320, T = 4000."""
+    return _multinomial(Bytes(()), Enwik8(path), Packed(320), 4000)
+
+
+def _multinomial(tokenizer: Tokenizer, data: Corpus, framing: Packed, steps: int) -> Run:
+    run = _small(tokenizer, data, framing)
+    network = replace(run.model.network, width=512, heads=16, dropout=0.0)
+    model = DiffusionLMConfig(Interpolating(tokenizer.vocab, CosineRatio()), network, Softmax(), ByTime(4000.0))
+    rate = Optimiser(lr=1e-4, floor=0.1)
+    run = replace(run, model=model, objective=Objective(Bound(steps=steps)), sampler=Ancestral(steps), batch=32)
+    return replace(run, optimiser=rate)
+
+
+def d3pm_text8(path: str = "text8") -> Run:
+    """D3PM with absorbing matrices on text8 (Austin et al. 2021, ≤ 1.45 bits per character): T = 1000, λ = 0.01.
+
+    Absorbing noise loses information evenly under the linear schedule, which is their mutual-information schedule. The
+    last step draws x̂ itself. Other jumps: `replace(run.model.process, jumps=…)`.
+    """
+    run = _small(Characters(TEXT8), Text8(path), Packed(256))
+    process = Markov(run.model.vocab, MaskJumps(), direct=True)
+    return _with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+
+
+def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """D3PM-absorbing on LM1B, rows of 128 (perplexity ≤ 76.9); at this vocabulary in closed form, not with matrices."""
+    run = mdlm_lm1b(tokenizer)
+    return _with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+
+
+def udlm_text8(path: str = "text8") -> Run:
+    """Uniform noise in continuous time on text8 (Schiff et al. 2024, ≤ 1.44 bits per character); there is no mask."""
+    return _udlm(_small(Characters(TEXT8, ()), Text8(path), Packed(256)), Softmax())
+
+
+def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Uniform noise on LM1B with BERT's tokenizer (perplexity ≤ 31.28)."""
+    return _udlm(mdlm_lm1b(tokenizer), Subs(carry_over=False))
+
+
+def _udlm(run: Run, head: Head) -> Run:
+    """α = 1 − t, of which the network is told σ = −log(1 − 0.999 t)."""
+    process = Interpolating(run.model.vocab)
+    return replace(run, model=DiffusionLMConfig(process, run.model.network, head, BySigma(Linear(1e-3))))
+
+
+def sedd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Score entropy with mask noise on OpenWebText (Lou et al. 2024): small network, rows of 1024, 1.3M steps."""
+    return _sedd(mdlm_owt(tokenizer))
+
+
+def sedd_text8(path: str = "text8") -> Run:
+    """Score entropy with mask noise on text8 (≤ 1.39 bits per character)."""
+    return _sedd(mdlm_text8(path))
+
+
+def sedd_uniform_text8(path: str = "text8") -> Run:
+    """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
+    run = udlm_text8(path)
+    process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
+    return _sedd(replace(run, model=replace(run.model, process=process)), run.model.head, BySigma())
+
+
+def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:
+    """A network that is told σ, with "analytic" steps to sample."""
+    model = replace(run.model, head=head, level=level)
+    return replace(run, model=model, sampler=Ancestral(1024), steps=1_300_000)
+
+
+def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) -> Run:
+    """GIDD on OpenWebText (von Rütte et al. 2025): small network, rows of 512, 500k steps, dynamic weights.
+
+    They crop documents at random; here they are packed.
+    """
+    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(512))
+    process = Interpolating(run.model.vocab, mixing=Hybrid(p_u))
+    network = replace(run.model.network, dropout=0.0)
+    return replace(
+        run,
+        model=DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)),
+        objective=Objective(Bound(weight=Dynamic()), Stratified(1e-4, 1 - 1e-4)),
+        sampler=Correct(Ancestral(128)),
+        optimiser=Optimiser(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
+        steps=500_000,
+    )
+
+
+def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Insertion on OpenWebText (Kim et al. 2025): one document per row of up to 1024 tokens, 1M steps of 1024 rows."""
+    base = mdlm_owt(tokenizer)
+    network = replace(base.model.network, gaps=1024, dropout=0.05)
+    return replace(
+        base,
+        model=DiffusionLMConfig(Insertion(base.model.vocab), network, level=ByKeep()),
+        framing=Documents(1024),
+        objective=Objective(Bound(), Stratified(low=1e-6)),
+        optimiser=Optimiser(lr=3e-4, weight_decay=0.03, warmup=2000, floor=0.0),
+        batch=1024,
+    )
+
+
 def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Documents | Packed) -> Run:
     """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
     network = TransformerConfig(
@@ -160,8 +378,43 @@ def _tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     return Hub.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
 
 
-TINY: dict[str, Callable[[], Run]] = {f.__name__: f for f in (mdlm_tiny, ar_tiny, bd3_tiny)}
+TINY: dict[str, Callable[[], Run]] = {
+    f.__name__: f
+    for f in (
+        mdlm_tiny,
+        ar_tiny,
+        bd3_tiny,
+        mdlm_tiny_chars,
+        udlm_tiny,
+        gidd_tiny,
+        multinomial_tiny,
+        d3pm_tiny,
+        sedd_tiny,
+        sedd_uniform_tiny,
+        gstar_tiny,
+        flex_tiny,
+    )
+}
 PUBLISHED: dict[str, Callable[..., Run]] = {
-    f.__name__: f for f in (mdlm_text8, mdlm_lm1b, mdlm_owt, ar_owt, bd3_owt, llada_8b)
+    f.__name__: f
+    for f in (
+        mdlm_text8,
+        mdlm_lm1b,
+        mdlm_owt,
+        ar_owt,
+        bd3_owt,
+        llada_8b,
+        multinomial_text8,
+        multinomial_enwik8,
+        d3pm_text8,
+        d3pm_lm1b,
+        udlm_text8,
+        udlm_lm1b,
+        gidd_owt,
+        sedd_owt,
+        sedd_text8,
+        sedd_uniform_text8,
+        flex_owt,
+    )
 }
 PRESETS: dict[str, Callable[..., Run]] = TINY | PUBLISHED

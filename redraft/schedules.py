@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+from redraft.ops import wide
 
 
 class Schedule(ABC):
@@ -41,6 +44,22 @@ class Schedule(ABC):
     def slope(self, t: Tensor) -> Tensor:
         """d keep / dt, by forward-mode differentiation (which works in inference mode too)."""
         return torch.func.jvp(self.keep, (t,), (torch.ones_like(t),))[1]
+
+    def kept(self, t: Tensor) -> Tensor:
+        """keep in the widest float, and 1 at t = 0: clean by definition (prompts), whatever the schedule's start."""
+        t = t.to(wide(t.device))
+        return torch.where(t == 0, 1.0, self.keep(t))
+
+    def share(self, s: Tensor, t: Tensor) -> Tensor:
+        """(keep_s − keep_t)/(1 − keep_t): the probability that what is lost at t comes back between t and s."""
+        kept = self.kept(t)
+        return (self.kept(s) - kept) / (1 - kept).clamp(min=1e-300)  # t = 0: a prompt, nothing is lost
+
+    def rate(self, t: Tensor) -> Tensor:
+        """−keep'/(1 − keep), the same per unit of time, zero while nothing is lost; 1/t for the linear schedule."""
+        t = t.to(wide(t.device))
+        lost = 1 - self.keep(t)
+        return torch.where(lost > 0, -self.slope(t) / lost, 0.0)
 
 
 @dataclass(frozen=True)
@@ -89,6 +108,63 @@ class CosineSquared(Schedule):
 
     def inverse(self, keep: Tensor) -> Tensor:
         return 2 / torch.pi * ((keep - self.eps) / (1 - self.eps)).clamp(0, 1).sqrt().acos()
+
+
+@dataclass(frozen=True)
+class CosineRatio(Schedule):
+    """α = cos((t + o)/(1 + o)·π/2)/cos(o/(1 + o)·π/2), o = 0.008 (Hoogeboom et al. 2021; D3PM's uniform noise).
+
+    The square root of Nichol & Dhariwal's ᾱ. The released code lets no step keep less than a certain share, so that a
+    little signal is left at the end of its chain; `floor` is for that (10⁻³ per step in D3PM, its root in multinomial
+    diffusion: floor = √10⁻³·α(1 − 1/T)). Without it noise forgets x exactly.
+    """
+
+    offset: float = 0.008
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.offset >= 0, f"offset={self.offset}; the offset of the time must be at least 0")
+        _require(0 <= self.floor < 1, f"floor={self.floor}; the signal left at t = 1 must be at least 0 and below 1")
+
+    def keep(self, t: Tensor) -> Tensor:
+        ratio = _quarter((t + self.offset) / (1 + self.offset)) / self._start
+        return ratio.clamp(min=self.floor)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        angle = 2 / torch.pi * (keep * self._start).clamp(-1, 1).acos()
+        return angle * (1 + self.offset) - self.offset
+
+    @property
+    def _start(self) -> float:
+        """By the same rounding as `keep`, which is then exactly one at t = 0."""
+        return float(_quarter(torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)))
+
+
+@dataclass(frozen=True)
+class Tabulated(Schedule):
+    """Straight lines between keeps[0] = 1, …, keeps[n] at the times 0, 1/n, …, 1: schedules that were measured."""
+
+    keeps: tuple[float, ...] = (1.0, 0.0)
+
+    def __post_init__(self) -> None:
+        falls = all(a > b for a, b in pairwise(self.keeps))
+        _require(
+            len(self.keeps) > 1 and self.keeps[0] <= 1 and falls and self.keeps[-1] >= 0,
+            f"keeps={self.keeps}; give two values or more, each below the one before, from at most 1 to at least 0",
+        )
+
+    def keep(self, t: Tensor) -> Tensor:
+        keeps, n = self._values(t), len(self.keeps) - 1
+        index = (t * n).floor().clamp(0, n - 1).long()
+        return keeps[index] + (t * n - index) * (keeps[index + 1] - keeps[index])
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        keeps, n = self._values(keep), len(self.keeps) - 1
+        index = torch.searchsorted(-keeps, -keep.contiguous(), right=True).clamp(1, n) - 1
+        return (index + (keeps[index] - keep) / (keeps[index] - keeps[index + 1])) / n
+
+    def _values(self, like: Tensor) -> Tensor:
+        return torch.tensor(self.keeps, dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True)

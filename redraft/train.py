@@ -36,7 +36,7 @@ from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, 
 from redraft.model import DiffusionLM
 from redraft.objectives import Step
 from redraft.optim import adjust, optimisers, rate
-from redraft.run import Run, assemble, newest
+from redraft.run import Run, assemble, begin_with, newest
 from redraft.stories import STORIES
 from redraft.types import Batch
 
@@ -55,6 +55,8 @@ def fit(run: Run, out: str | Path, *, quiet: bool = False) -> DiffusionLM:
         claim(run, out, team)
         torch.manual_seed(run.seed)
         model = DiffusionLM(run.model, run.tokenizer).to(team.device)
+        if run.base is not None:
+            begin_with(model, run.base)
         model.network.recompute = run.recompute
         step = team.wrap(Step(model, run.objective), run.shard)
         state = State(model, _copies(model), optimisers(model, run.optimiser))

@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from redraft.ops import Rng
+
 
 @dataclass(frozen=True)
 class Vocab:
@@ -37,6 +39,11 @@ class Vocab:
         if self.mask is None:
             raise ValueError("this vocabulary has no mask token; mask noise needs one: Vocab(size, mask=id)")
         return self.mask
+
+    @property
+    def filler(self) -> int:
+        """The id that stands where there is no token: pad, else eos, else any."""
+        return next((token for token in (self.pad, self.eos) if token is not None), 0)
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,30 @@ class Context:
         return replace(self, **picked, cache=None if self.cache is None else self.cache.rows(index))
 
 
+class Gaps(ABC):
+    """What is said of the tokens that are missing from z, gap by gap: before each token, and after the last."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """(B, L + 1) fp32: how many are expected to be missing."""
+
+    @abstractmethod
+    def nll(self, count: Tensor) -> Tensor:
+        """(B, L + 1) −log of the probability that so many are missing."""
+
+    @abstractmethod
+    def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
+        """(B, L + 1) int64: how many arrive, if each of the missing tokens does with probability `share` (B, 1)."""
+
+
 class Prediction(ABC):
     """What the network says about x. Lazy: trunk and output layer run only where somebody asks."""
+
+    @property
+    def normalised(self) -> bool:
+        """Whether x̂ sums to one everywhere; only a score head (SEDD) leaves the sum free."""
+        return True
 
     @property
     @abstractmethod
@@ -98,7 +127,15 @@ class Prediction(ABC):
 
     @abstractmethod
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        """(B, L) fp32: −log x̂[target] where asked, zero elsewhere."""
+        """(B, L) fp32: −log x̂[target] where asked, zero elsewhere; plus Σx̂ − 1 where x̂ is not normalised.
+
+        The sum makes it the price of a wrong Poisson intensity, pkl(1[y = target], x̂_y) summed over y.
+        """
+
+    @property
+    def gaps(self) -> Gaps:
+        """Which tokens are missing from z: of models of insertion alone."""
+        raise ValueError(f"{type(self).__name__} says nothing of gaps; insertion needs a network with gaps=…")
 
 
 @dataclass(frozen=True)
@@ -106,6 +143,8 @@ class Known(Prediction):
     """A prediction that is written down: oracles, tests, small vocabularies."""
 
     log_weights: Tensor  # (B, L, V)
+    normalised: bool = True
+    missing: Gaps | None = None
 
     @property
     def x(self) -> Tensor:
@@ -116,7 +155,13 @@ class Known(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.log_weights.gather(-1, target[..., None]).squeeze(-1)
+        if not self.normalised:
+            loss = loss + self.log_weights.logsumexp(-1).expm1()
         return torch.where(where, loss, torch.zeros_like(loss))
+
+    @property
+    def gaps(self) -> Gaps:
+        return super().gaps if self.missing is None else self.missing
 
 
 class Denoiser(Protocol):
@@ -135,12 +180,14 @@ class Denoiser(Protocol):
 
 
 class Noised(NamedTuple):
-    """A draw z ~ q_t(z | x), all fields aligned with z."""
+    """A draw z ~ q_t(z | x), all fields aligned with z; gap i stands before token i, the last one at the end."""
 
     z: Tensor  # (B, L)
     t: Tensor  # (B, 1) or (B, L)
     target: Tensor  # (B, L)
     pad: Tensor | None = None
+    gaps: Tensor | None = None  # (B, L + 1) insertion: how many tokens are missing
+    open: Tensor | None = None  # (B, L + 1) bool: gaps in which tokens may be missing, not those inside a prompt
 
 
 class Times(NamedTuple):
@@ -159,6 +206,8 @@ class Canvas:
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
     waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
+    sure: Tensor | None = None  # (B, L) with what probability each token was written; None: nobody keeps book
+    open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
 
     def __post_init__(self) -> None:
         if self.z.shape != self.fixed.shape or self.fixed.dtype != torch.bool:
@@ -166,15 +215,30 @@ class Canvas:
                 f"a canvas needs fixed (bool) of the shape of z; got z {tuple(self.z.shape)}, "
                 f"fixed {tuple(self.fixed.shape)} {self.fixed.dtype}"
             )
+        if self.open is not None and self.open.shape != (self.z.shape[0], self.z.shape[1] + 1):
+            raise ValueError(
+                f"{self.z.shape[1]} tokens have a gap more than that: open must be (B, L + 1), not "
+                f"{tuple(self.open.shape)}"
+            )
 
     def write(self, z: Tensor) -> Canvas:
         """A new canvas with z written wherever nothing is fixed."""
         return replace(self, z=torch.where(self.fixed, self.z, z))
 
     def time(self, t: Tensor) -> Tensor:
-        """(B, 1) time of the row → the time of each token: given tokens sit at zero, waiting ones at one."""
+        """(B, 1) time of the row → the time of each token: given tokens sit at zero, waiting ones at one.
+
+        Insertion knows the time of the row alone: a gap has no token to sit at another.
+        """
+        if self.open is not None:
+            return t
         t = torch.where(self.fixed, torch.zeros_like(t), t)
         return t if self.waiting is None else t.masked_fill(self.waiting, 1)
+
+    def rows(self, index: Tensor) -> Canvas:
+        """The same for some rows of the batch."""
+        optional = {n: v[index] for n in ("waiting", "sure", "open") if (v := getattr(self, n)) is not None}
+        return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi, to be read after what `context.cache` holds."""

@@ -1,14 +1,21 @@
-"""Heads: x̂ is normalised, never the mask, and keeps what is visible."""
+"""Heads: x̂ is never the mask, keeps what is visible, and is normalised unless it is a score."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.heads import Shift, Softmax, Subs
+from redraft.heads import Score, Shift, Softmax, Subs
+from redraft.model import DiffusionLM
+from redraft.objectives import Objective, Recover
+from redraft.ops import rng
+from redraft.processes.interpolating import Interpolating, MaskNoise
 from redraft.processes.masked import Masked
-from redraft.types import Vocab
+from redraft.types import Batch, Vocab
 
 V = 5
 
@@ -46,7 +53,7 @@ def test_the_halves_of_the_substitution_can_be_switched_off(seed: int) -> None:
 def test_heads_speak_float32() -> None:
     raw, z, t = random_rows(0)
     process = Masked(Vocab(V, mask=V - 1))
-    for head in (Softmax(), Subs(), Shift()):
+    for head in (Softmax(), Subs(), Shift(), Score()):
         assert head.weights(raw.bfloat16(), z, t, process).dtype == torch.float32
     assert torch.equal(Softmax().weights(raw, z, t, process), raw)
 
@@ -62,3 +69,59 @@ def test_shift_leaves_the_weights_to_the_head_within() -> None:
     process = Masked(Vocab(V, mask=V - 1))
     for inner in (Subs(), Softmax()):
         assert torch.equal(Shift(inner).weights(raw, z, t, process), inner.weights(raw, z, t, process))
+
+
+# --- scores ---
+
+
+@given(seed=st.integers(0, 10**6), mask=st.integers(0, V - 1))
+def test_a_score_is_an_x_with_a_free_sum(seed: int, mask: int) -> None:
+    (raw, z, t), process = random_rows(seed), Masked(Vocab(V, mask=mask))
+    x = Score().weights(raw, z, t, process).exp()
+    hidden, others = z == mask, torch.arange(V) != mask
+    torch.testing.assert_close(x[hidden][:, others], raw[hidden][:, others].exp() / (V - 1))
+    assert torch.equal(x[~hidden], torch.nn.functional.one_hot(z[~hidden], V).float()), "a visible token is itself"
+    assert torch.equal(x[:, mask], torch.zeros(len(z)))
+    even = Score().weights(torch.zeros_like(raw), z, t, process)
+    torch.testing.assert_close(even.logsumexp(-1), torch.zeros(len(z))), "raw zeros are the even guess"
+
+
+def test_the_sum_of_uniform_noise_cannot_be_free() -> None:
+    raw, z, t = random_rows(2)
+    with pytest.raises(ValueError, match="do not determine the sum"):
+        Score(Subs(carry_over=False)).weights(raw, z, t, Interpolating(Vocab(V, mask=0)))
+    masks = Interpolating(Vocab(V, mask=0), mixing=MaskNoise())
+    assert torch.equal(Score().weights(raw, z, t, masks), Score().weights(raw, z, t, Masked(Vocab(V, mask=0))))
+
+
+def test_only_scores_are_free() -> None:
+    assert [h.normalised for h in (Softmax(), Subs(), Shift(), Score(), Shift(Score()), Score(Shift()))] == (
+        [True] * 3 + [False] * 3
+    )
+    assert Score(Shift()).source(torch.tensor([[2]])).tolist() == [[1]]
+
+
+def test_the_model_leaves_the_sum_free(build: Callable[..., DiffusionLM]) -> None:
+    """Its loss is that of the written-down weights, and training moves the sum towards one."""
+    model = build(head=Score())
+    batch = Batch.of(torch.randint(0, 6, (16, 6), generator=torch.Generator().manual_seed(0)))
+    z = torch.full_like(batch.tokens, 6)
+    everywhere = torch.ones_like(z, dtype=torch.bool)
+
+    def off() -> float:
+        """How far the sums are from one, in the mean."""
+        with torch.no_grad():
+            return float(model(z, torch.full((16, 1), 0.5)).at(everywhere).logsumexp(-1).abs().mean())
+
+    assert off() > 0.05
+    pred = model(z, torch.full((16, 1), 0.5))
+    log_x = pred.x
+    assert not pred.normalised
+    price = log_x.exp().sum(-1) - 1 - log_x.gather(-1, batch.tokens[..., None]).squeeze(-1)
+    torch.testing.assert_close(pred.nll(everywhere, batch.tokens), price, rtol=1e-4, atol=1e-5)
+    before, optimiser = off(), torch.optim.Adam(model.parameters(), 3e-3)
+    for step in range(60):
+        optimiser.zero_grad()
+        Objective(Recover())(model, batch, rng=rng(step, 16)).mean.backward()
+        optimiser.step()
+    assert off() < before / 2

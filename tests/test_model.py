@@ -96,10 +96,15 @@ def test_a_vocabulary_without_signs(build: Build) -> None:
     assert model.text(canvas) == ["ab▒", "▒"]
 
 
-@pytest.mark.parametrize("hole", ["*", "x", "0", "", "-1", "1.5", "3 "])
+@pytest.mark.parametrize("hole", ["x", "0", "", "-1", "1.5", "3 "])
 def test_a_hole_without_a_length_is_refused(writer: DiffusionLM, hole: str) -> None:
     with pytest.raises(ValueError, match=r"has no length; write \[\[n\]\] for n tokens"):
         writer.infill(f"a[[{hole}]]b")
+
+
+def test_a_hole_of_any_length_is_for_insertion(writer: DiffusionLM) -> None:
+    with pytest.raises(ValueError, match=r"needs an insertion model such as flex_tiny, this one has Masked; write"):
+        writer.infill("a[[*]]b")
 
 
 def test_text_needs_a_tokenizer(build: Build) -> None:

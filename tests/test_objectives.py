@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
+from redraft.networks.attention import BlockCausal, Causal, Full, Pattern, TwoStreams
 from redraft.networks.transformer import TransformerConfig
-from redraft.objectives import Bound, Objective, Recover, Step, Stratified
+from redraft.objectives import Bound, Importance, Objective, Recover, Step, Stratified, importance
 from redraft.ops import Rng, rng
 from redraft.processes.masked import Masked
 from redraft.schedules import Cosine, Exponential, Geometric, Linear, Polynomial, Schedule
@@ -106,6 +106,45 @@ def test_continuous_time_has_no_grid() -> None:
 def test_a_chain_has_a_step() -> None:
     with pytest.raises(ValueError, match="a chain has at least one step"):
         Bound(steps=0)
+
+
+DENSITY = (4.0, 1.0, 1.0, 2.0)
+
+
+def test_important_times_are_drawn_more_often() -> None:
+    t = Importance(DENSITY)(Batch.of(tokens(8000, 1)), rng=rng(0, 8000))
+    assert torch.histc(t, 4, 0, 1).tolist() == pytest.approx([4000, 1000, 1000, 2000], abs=2)
+    assert (torch.histc(t[t < 0.25], 10, 0, 0.25) - 400).abs().max() < 5, "evenly within a part"
+
+
+@given(seed=st.integers(0, 10**6), density=st.lists(st.floats(0.1, 9), min_size=1, max_size=6))
+def test_weights_undo_the_density(seed: int, density: list[float]) -> None:
+    """The weighted mean of any function of the time is its mean over all times."""
+    clock = Importance(tuple(density))
+    t = clock(Batch.of(tokens(2000, 1)), rng=rng(seed, 2000))
+    for function in (torch.ones_like, torch.square, torch.cos):
+        even = function((torch.arange(10_000) + 0.5).double() / 10_000).mean()
+        assert float((clock.weight(t) * function(t)).mean()) == pytest.approx(float(even), abs=0.01)
+
+
+def test_importance_has_the_mean_of_even_times_and_less_variance(build: Build) -> None:
+    """For one row, again and again; the clock is measured with the model, by the root of the mean squared loss."""
+    model, row = build(), Batch.of(tokens(1, 6).expand(4000, -1).contiguous())
+    with torch.no_grad():
+        clock = importance(model, Batch.of(row.tokens[:300]), Bound(steps=20), parts=10, rng=rng(1, 300))
+        even, keen = (
+            Objective(Bound(steps=20), times)(model, row, rng=rng(2, 4000)).nats for times in (Stratified(), clock)
+        )
+    assert len(clock.density) == 10
+    error = float((even.var() / 4000 + keen.var() / 4000).sqrt())
+    assert float(keen.mean()) == pytest.approx(float(even.mean()), abs=4 * error)
+    assert float(keen.var()) < 0.9 * float(even.var())
+
+
+@pytest.mark.parametrize("density", [(), (1.0, 0.0), (-1.0, 2.0)])
+def test_every_time_must_be_possible(density: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="every part of the time needs a density above 0"):
+        Importance(density)
 
 
 # --- the loss ---
@@ -251,13 +290,17 @@ SMALL = Vocab(4, mask=3)
 SEQUENCES = torch.tensor(list(product(range(3), repeat=3)))
 
 
+class LeakyStreams(TwoStreams):
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        return super().sees(query, key) | (self.block[query] == self.block[key]) & self.clean[key]
+
+
 class Leaky(BlockCausal):
     """Noisy tokens see the clean token of their own block: what must never happen."""
 
-    def streams(self, pos: Tensor) -> Tensor:
-        mask, L = super().streams(pos), len(pos)
-        mask[:L, L:] |= (pos // self.block)[:, None] == (pos // self.block)[None, :]
-        return mask
+    def streams(self, pos: Tensor) -> TwoStreams:
+        honest = super().streams(pos)
+        return LeakyStreams(honest.block, honest.clean)
 
 
 def likelihood(build: Build, tiny: TransformerConfig, pattern: Pattern, seed: int) -> tuple[DiffusionLM, Loss]:

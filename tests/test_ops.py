@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -241,3 +242,16 @@ def test_dropout_of_nothing_draws_nothing() -> None:
     assert ops.dropout(x, 0.0, True) is x
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(ops.dropout(x, 0.5, False), x)
+
+
+def test_the_price_of_a_wrong_rate() -> None:
+    r, m = (torch.tensor(a, dtype=torch.float64) for a in ([2.0, 0.0, 1.0, 0.0], [3.0, 0.5, 0.0, 0.0]))
+    assert ops.pkl(r, m).tolist() == pytest.approx([1 + 2 * math.log(2 / 3), 0.5, math.inf, 0])
+    assert ops.pkl(r, r).tolist() == [0, 0, 0, 0]
+
+
+def test_the_price_of_a_wrong_rate_has_finite_slopes() -> None:
+    m = torch.tensor([3.0, 0.5, 0.0], requires_grad=True)
+    ops.pkl(torch.tensor([2.0, 0.0, 0.0]), m).sum().backward()
+    assert m.grad is not None
+    assert m.grad.tolist() == pytest.approx([1 / 3, 1, 1])

@@ -32,7 +32,6 @@ from redraft.stories import (
     split_words,
 )
 
-
 TURN = 4  # the sentence in which the mood turns
 
 

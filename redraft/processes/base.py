@@ -62,6 +62,11 @@ class Process(ABC):
         """(V, V) float64 table q_{t|s}(z | y), row y, for 0 < s < t."""
 
     @property
+    def continuous(self) -> bool:
+        """False if there are only chains of steps: `nelbo` then needs s, which `Bound(steps=T)` gives."""
+        return True
+
+    @property
     @abstractmethod
     def jump(self) -> bool:
         """True if noise is left at t → 0, so that the bound needs a reconstruction term."""

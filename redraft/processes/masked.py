@@ -39,9 +39,27 @@ class Chance:
     """
 
     def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        which, what = rng.split(2)
-        where = hidden & (which.uniform(hidden.shape[1]) < share)
-        return Choice(where, draw_at(pred, where, rng=what))
+        where, tokens, _ = self.draw(pred, hidden, share, rng=rng)
+        return Choice(where, tokens)
+
+    def draw(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor, Tensor]:
+        """The choice, and (N,) log x̂ of its tokens.
+
+        A free sum Z = Σx̂ weighs in, share·Z for a reveal against 1 − share: every position must then be asked.
+        """
+        (which, what), length = rng.split(2), hidden.shape[1]
+        u = which.uniform(length)
+        where = hidden & (u < share) if pred.normalised else hidden
+        if not where.any():
+            return where, where.new_empty(0, dtype=torch.int64), torch.empty(0, device=where.device)
+        log_x = pred.at(where)
+        if not pred.normalised:
+            log_mass = log_x.logsumexp(-1)
+            mass = torch.ones_like(u).masked_scatter(hidden, log_mass.exp().to(u.dtype))
+            where = hidden & (u * (1 + share * (mass - 1)) < share * mass)
+            log_x = (log_x - log_mass[:, None])[where[hidden]]
+        tokens = ops.draw(log_x, what.uniform(length)[where])
+        return where, tokens, log_x.gather(-1, tokens[:, None]).squeeze(-1)
 
 
 def draw_at(pred: Prediction, where: Tensor, *, rng: Rng) -> Tensor:
@@ -51,13 +69,25 @@ def draw_at(pred: Prediction, where: Tensor, *, rng: Rng) -> Tensor:
     return ops.draw(pred.at(where), rng.uniform(where.shape[1])[where])
 
 
+def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    """(B, L) KL of the reveal with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
+    if pred.normalised or not where.any():
+        return share * pred.nll(where, target)
+    log_x = pred.at(where)
+    said, mass = log_x.gather(-1, target[where][:, None]).squeeze(-1), log_x.logsumexp(-1)
+    share = share.expand_as(where)[where]
+    loss = (share * mass.expm1()).log1p() - share * said
+    return torch.zeros_like(where, dtype=loss.dtype).masked_scatter(where, loss)
+
+
 @dataclass(frozen=True)
 class Masked(Process):
     """q_t(z | x) = α_t·1[z = x] + (1 − α_t)·1[z = m].
 
     Bayes: a visible token stays; a masked one is revealed as x̂ with probability (α_s − α_t)/(1 − α_t) (eq. 7).
     Bound: −α'_t/(1 − α_t) · Σ_{masked} −log x̂[x] (eq. 10), (α_s − α_t)/(1 − α_t) for a step t → s (eq. 8). It depends
-    on the schedule only through its ends. x̂ must put no weight on the mask: use the head `Subs`.
+    on the schedule only through its ends. x̂ must put no weight on the mask: use the head `Subs`, or `Score`, whose sum
+    Z = Σx̂ is free: the bound then has Z − 1 − log x̂[x] in place of −log x̂[x], which is SEDD's score entropy.
     """
 
     vocab: Vocab
@@ -72,7 +102,7 @@ class Masked(Process):
 
     def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
         require_times(x, t)
-        lost = rng.uniform(x.shape[1]) >= self._keep(t)
+        lost = rng.uniform(x.shape[1]) >= self.schedule.kept(t)
         if pad is not None:
             lost = lost & ~pad
         return Noised(x.masked_fill(lost, self.vocab.masked), t, x, pad)
@@ -84,7 +114,7 @@ class Masked(Process):
         """`step` with another rule of which positions to reveal. Only `Chance` is Bayes' rule and carries a bound."""
         require_times(canvas.z, s, t)
         hidden = (canvas.z == self.vocab.masked) & ~canvas.fixed
-        where, tokens = pick(pred, hidden, self._share(s, t), rng=rng)
+        where, tokens = pick(pred, hidden, self.schedule.share(s, t), rng=rng)
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     def hit(self, canvas: Canvas, t: Tensor, *, rng: Rng) -> Tensor:
@@ -93,13 +123,16 @@ class Masked(Process):
         With n masked positions 1 − α_s = (1 − α_t)·U^{1/n}, the largest of n uniform times; 0 if none is left.
         """
         n = ((canvas.z == self.vocab.masked) & ~canvas.fixed).sum(-1, keepdim=True)
-        lost = (1 - self._keep(t)) * rng.once() ** (1 / n)
+        lost = (1 - self.schedule.kept(t)) * rng.once() ** (1 / n)
         return self.schedule.inverse(1 - lost).clamp(min=0).to(t.dtype)
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         where = self.unsure(noised)
-        weight = self._rate(noised.t) if s is None else self._share(s, noised.t)
-        return torch.where(where, weight.float() * pred.nll(where, noised.target), 0.0)
+        if s is None:
+            loss = self.schedule.rate(noised.t).float() * pred.nll(where, noised.target)
+        else:
+            loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t).float())
+        return torch.where(where, loss, 0.0)
 
     def unsure(self, noised: Noised) -> Tensor:
         where = noised.z == self.vocab.masked
@@ -116,21 +149,6 @@ class Masked(Process):
     @property
     def jump(self) -> bool:
         return self.schedule.start < 1
-
-    def _keep(self, t: Tensor) -> Tensor:
-        """α_t in the widest float; t = 0 is clean by definition (prompts), whatever the schedule's start."""
-        t = t.to(ops.wide(t.device))
-        return torch.where(t == 0, 1.0, self.schedule.keep(t))
-
-    def _share(self, s: Tensor, t: Tensor) -> Tensor:
-        """(α_s − α_t)/(1 − α_t), the probability that a masked token is revealed between t and s."""
-        kept = self._keep(t)
-        return (self._keep(s) - kept) / (1 - kept).clamp(min=1e-300)  # t = 0: a prompt, nothing to reveal
-
-    def _rate(self, t: Tensor) -> Tensor:
-        """−α'_t/(1 − α_t); 1/t for the linear schedule."""
-        t = t.to(ops.wide(t.device))
-        return -self.schedule.slope(t) / (1 - self.schedule.keep(t))
 
     def _table(self, keep: Tensor) -> Tensor:
         table = keep * torch.eye(self.vocab.size, dtype=torch.float64)

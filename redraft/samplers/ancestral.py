@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,15 +17,54 @@ from redraft.samplers.base import instant, start
 from redraft.types import Canvas, Denoiser, Prediction
 
 
+class Warp(Protocol):
+    """How time passes while a sampler works."""
+
+    def __call__(self, left: float) -> float:
+        """The share of the work that is left, from 1 to 0 → the time, which falls from 1 to 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Even:
+    """Equal steps."""
+
+    def __call__(self, left: float) -> float:
+        return left
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Time falls evenly to `at`, stands still from `on` to `off`, and falls evenly to zero.
+
+    For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, α = 0.9 of the linear schedule.
+    With at = off/(1 − on + off) the way is the even one with a pause.
+    """
+
+    on: float = 0.55
+    off: float = 0.05
+    at: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.off <= self.on < 1 and 0 < self.at < 1):
+            raise ValueError(f"on={self.on}, off={self.off}, at={self.at}; use 0 < off <= on < 1 and 0 < at < 1")
+
+    def __call__(self, left: float) -> float:
+        if left > self.on:
+            return self.at + (1 - self.at) * (left - self.on) / (1 - self.on)
+        return self.at if left >= self.off else self.at * left / self.off
+
+
 @dataclass(frozen=True)
 class Ancestral:
-    """z_s ~ p(z_s | z_t) on `steps` equal steps from t = 1 to 0; any process.
+    """z_s ~ p(z_s | z_t) on `steps` steps from t = 1 to 0, equal ones unless a `warp` says otherwise; any process.
 
     The error falls as 1/steps. A row in which a step changes nothing costs no network call, so mask noise needs at
     most as many calls per row as it has tokens to write.
     """
 
     steps: int = 64
+    warp: Warp = Even()
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
@@ -32,7 +72,7 @@ class Ancestral:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
+        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
@@ -77,6 +117,6 @@ def require_steps(steps: int) -> None:
         raise ValueError(f"steps={steps}; a sampler needs at least one step")
 
 
-def grid(canvas: Canvas, steps: int) -> list[Tensor]:
+def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:
     """steps + 1 times (B, 1) from 1 down to 0."""
-    return [instant(canvas, 1 - i / steps) for i in range(steps + 1)]
+    return [instant(canvas, warp(1 - i / steps)) for i in range(steps + 1)]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from redraft.ops import Rng
 from redraft.processes.base import Process
+from redraft.processes.insertion import Insertion
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.types import Canvas, Denoiser
@@ -36,6 +37,8 @@ class Blocks:
             raise ValueError(f"decode_block={self.decode_block}; a block has at least one token")
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if isinstance(process, Insertion):
+            raise ValueError("insertion moves what stands to the right, so it has no blocks; use Ancestral or Unmask")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         block_of = self._block_of(denoise, canvas)
@@ -54,7 +57,7 @@ class Blocks:
             for inner in self.sampler(denoise, process, window, rng=rng.fold(lo // size).skip(lo)):
                 canvas = canvas.paste(inner, lo)
                 yield canvas
-            canvas = self._stopped(canvas)
+            canvas = stopped(canvas, self.stop)
             yield canvas
             if bool(canvas.fixed[:, hi:].all()):
                 return
@@ -70,7 +73,7 @@ class Blocks:
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z)
                 yield canvas
-            canvas = self._stopped(canvas)
+            canvas = stopped(canvas, self.stop)
             yield canvas
 
     def _block_of(self, denoise: Denoiser, canvas: Canvas) -> Tensor:
@@ -86,14 +89,15 @@ class Blocks:
         begin = (~canvas.fixed).int().argmax(-1, keepdim=True)
         return ((pos - begin) // size).clamp(min=0)
 
-    def _stopped(self, canvas: Canvas) -> Canvas:
-        """Rows that have written the stop token are finished: all after it is stop tokens, and fixed."""
-        if self.stop is None:
-            return canvas
-        written = (canvas.z == self.stop) & ~canvas.fixed
-        after = written.cumsum(-1) - written.int() > 0
-        done = canvas.write(canvas.z.masked_fill(after, self.stop))
-        return replace(done, fixed=canvas.fixed | after)
+
+def stopped(canvas: Canvas, stop: int | None) -> Canvas:
+    """Rows that have written the stop token are finished: all after it is stop tokens, and fixed."""
+    if stop is None:
+        return canvas
+    written = (canvas.z == stop) & ~canvas.fixed
+    after = written.cumsum(-1) - written.int() > 0
+    done = canvas.write(canvas.z.masked_fill(after, stop))
+    return replace(done, fixed=canvas.fixed | after)
 
 
 def _given_blocks(canvas: Canvas, size: int) -> int:

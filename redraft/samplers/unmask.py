@@ -16,6 +16,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import Process
+from redraft.processes.insertion import Insertion
 from redraft.processes.masked import Choice, Masked, Pick
 from redraft.samplers.ancestral import grid, require_steps
 from redraft.samplers.base import start
@@ -89,7 +90,7 @@ class Unmask:
         require_steps(self.steps)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if not isinstance(process, Masked):
+        if not isinstance(process, Masked | Insertion):
             raise ValueError(f"unmasking knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
         canvas = start(denoise, process, canvas, rng=rng)
         yield canvas

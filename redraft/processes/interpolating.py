@@ -1,0 +1,278 @@
+"""Noise between x and a mixing law: uniform, mask, or both (multinomial diffusion, D3PM, UDLM, GIDD).
+
+The reference for them all; `Masked` is its closed form for mask noise. Nothing of size V is built but what the network
+says: noise is two numbers per time, its mass on the mask and on each word.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes.base import Process, require_times
+from redraft.schedules import Linear, Schedule
+from redraft.types import Canvas, Noised, Prediction, Vocab
+
+
+class Mix(NamedTuple):
+    """α·x + b, compressed: what is left of x, and the noise on the mask and on each word. They sum to one."""
+
+    keep: Tensor  # α
+    mask: Tensor  # b[mask]
+    word: Tensor  # b[y], the same for every y but the mask
+
+    def pick(self, where: Tensor) -> Mix:
+        """(B, 1) or (B, L) → (N,) at the marked positions."""
+        return Mix(*(part.expand_as(where)[where] for part in self))
+
+
+class Mixing(ABC):
+    """Where the signal goes that is lost."""
+
+    @abstractmethod
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        """The law when the schedule says `keep`; a step of noise exists if b/α never falls as keep falls."""
+
+
+@dataclass(frozen=True)
+class UniformNoise(Mixing):
+    """b = (1 − α)/K on each of the K words; there need not be a mask, and if there is one it never occurs."""
+
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        return Mix(keep, torch.zeros_like(keep), (1 - keep) / words)
+
+
+@dataclass(frozen=True)
+class MaskNoise(Mixing):
+    """b = 1 − α on the mask: the same process as `Masked`, which is faster."""
+
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        return Mix(keep, 1 - keep, torch.zeros_like(keep))
+
+
+@dataclass(frozen=True)
+class Hybrid(Mixing):
+    """Mask and uniform noise (von Rütte et al. 2025, "GIDD"): with k = keep, which is 1 − t for `Linear`,
+
+    α = k/C,  b[mask] = (1 − k)/C,  b[y] = c/(C·K),  c = B·(k(1 − k))^{γ/2},  C = 1 + c,  B = 2^γ·p_u/(1 − p_u):
+    half way, at k = ½, the share p_u of all tokens is uniform noise; at the ends nothing is. p_u = 0 is mask noise.
+    """
+
+    p_u: float = 0.1
+    power: float = 1.0  # γ
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p_u < 1:
+            raise ValueError(f"p_u={self.p_u}; the share of uniform noise must be at least 0 and below 1")
+        if not 0 < self.power <= 2:
+            raise ValueError(
+                f"power={self.power}; above 2 words would have to turn back from noise: use 0 < power <= 2"
+            )
+
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        c = 2**self.power * self.p_u / (1 - self.p_u) * (keep * (1 - keep)) ** (self.power / 2)
+        return Mix(keep / (1 + c), (1 - keep) / (1 + c), c / (1 + c) / words)
+
+
+@dataclass(frozen=True)
+class Interpolating(Process):
+    """q_t(z | x) = α_t·1[z = x] + b_t[z], with b_t from the mixing at keep = `schedule.keep(t)`.
+
+    Bayes, with α_{t|s} = α_t/α_s and b_{t|s} = b_t − α_{t|s}·b_s:
+    p(z_s = y | z_t = z) ∝ (α_{t|s}·1[y = z] + b_{t|s}[z]) · (α_s·x̂_y + b_s[y]): z stays, or y is drawn from q_s(· | x̂).
+    Bound: r_t[z] · Σ_{y≠z} pkl(r_y, ŝ_y) with the rate r_t = b'_t − (α'_t/α_t)·b_t and r, ŝ the ratios of q_t(· | x)
+    and q_t(· | x̂) to their value at z; the same as r_t[z]/q_t(z | x) · (KL(q ‖ q̂) + IS(q[z] ‖ q̂[z])), GIDD's form.
+    It depends on the schedule only through its ends. Where the sum of x̂ is free it is SEDD's score entropy.
+
+    Uniform noise is over all states but the mask. At a visible token the best x̂ does not look at that token: use a
+    head without carry-over, `Softmax()`, or `Subs(carry_over=False)` if the vocabulary has a mask.
+    """
+
+    vocab: Vocab
+    schedule: Schedule = Linear()
+    mixing: Mixing = UniformNoise()
+    direct: bool = False  # the step to s = 0 draws x̂ itself, as D3PM and the paper (not the code) of multinomial do
+
+    @property
+    def words(self) -> int:
+        """K: all states but the mask."""
+        return self.vocab.size - (self.vocab.mask is not None)
+
+    # --- the forward law ---
+
+    def mix(self, t: Tensor) -> Mix:
+        """The law at t in the widest float; t = 0 is clean by definition (prompts), whatever the schedule's start."""
+        t = t.to(ops.wide(t.device))
+        return self.mixing.mix(torch.where(t == 0, 1.0, self.schedule.keep(t)), self.words)
+
+    def rate(self, t: Tensor) -> Mix:
+        """α_t·r_t = α_t·b'_t − α'_t·b_t on the mask and on each word, finite where α_t = 0; beside it α_t."""
+        t = t.to(ops.wide(t.device)).clamp(1e-12, 1 - 1e-12)  # hybrid noise has square-root ends
+        now, slope = torch.func.jvp(self._law, (t,), (torch.ones_like(t),))[:2]
+        return Mix(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
+
+    def weight(self, noised: Noised) -> Tensor:
+        """(B, L) r_t[z]/q_t(z | x): what the bound multiplies KL + IS by."""
+        rate, q = self.rate(noised.t), self._q(self.mix(noised.t), noised.z, noised.target)
+        return self._b(rate, noised.z) / (rate.keep * q)
+
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        mix = self.mix(torch.ones(1, 1, device=canvas.z.device))
+        return canvas.write(self._lost(mix, rng.uniform(canvas.z.shape[1])))
+
+    def prior_kl(self, x: Tensor) -> Tensor:
+        keep, _, word = self.mix(torch.ones((), device=x.device))
+        if float(keep) == 0:
+            return torch.zeros(x.shape, device=x.device)
+        q, lost = keep + word, 1 - keep  # the prior is b/(1 − α)
+        return (q * (q * lost / word).log() + (1 - q) * lost.log()).float().expand(x.shape)
+
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        require_times(x, t)
+        mix, u = self.mix(t), rng.uniform(x.shape[1])
+        lost = u >= mix.keep if pad is None else (u >= mix.keep) & ~pad
+        v = (u - mix.keep) / (1 - mix.keep).clamp(min=1e-300)
+        return Noised(torch.where(lost, self._lost(mix, v), x), t, x, pad)
+
+    def unsure(self, noised: Noised) -> Tensor:
+        where = self._b(self.mix(noised.t), noised.z) > 0
+        return where if noised.pad is None else where & ~noised.pad
+
+    def marginal(self, t: float) -> Tensor:
+        return self._table(self.mix(torch.tensor(t, dtype=torch.float64)))
+
+    def transition(self, s: float, t: float) -> Tensor:
+        early, late = (self.mix(torch.tensor(a, dtype=torch.float64)) for a in (s, t))
+        return self._table(_between(early, late))
+
+    @property
+    def jump(self) -> bool:
+        return self.schedule.start < 1
+
+    # --- Bayes ---
+
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """z stays with weight α_{t|s}·q_s(z | x̂), or comes from q_s(· | x̂) = α_s·x̂ + b_s with weight b_{t|s}[z].
+
+        Thinned: whatever x̂ is, z stays with weight α_{t|s}·b_s[z] at least. So most tokens are known to stay before
+        the network is asked, and a row in which all do costs no call.
+        """
+        require_times(canvas.z, s, t)
+        z, early, late = canvas.z, self.mix(s), self.mix(t)
+        whether, source, what = (part.uniform(z.shape[1]) for part in rng.split(3))
+        between = _between(early, late)
+        into, least = self._b(between, z), between.keep * self._b(early, z)
+        where = ~canvas.fixed & (whether * (into + least) < into if pred.normalised else into > 0)
+        if not where.any():
+            return canvas
+        log_x, early, between, into = pred.at(where), early.pick(where), between.pick(where), into[where]
+        signal = early.keep * log_x.logsumexp(-1).exp()  # Σx̂ is one, unless it is free
+        move = into * (signal + 1 - early.keep)
+        stay = between.keep * (early.keep * _said(log_x, z[where]).exp() + self._b(early, z[where]))
+        if self.direct:
+            stay = torch.where((s == 0).expand_as(z)[where], 0.0, stay)
+        moved = whether[where] * (move + stay) < move
+        tokens = torch.where(moved, self._lost(early, what[where]), z[where])
+        known = moved & (source[where] * (signal + 1 - early.keep) < signal)
+        tokens[known] = ops.draw(log_x[known], what[where][known])
+        return canvas.write(z.masked_scatter(where, tokens))
+
+    # --- the bound ---
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        where = self.unsure(noised)
+        log_x, z, x = pred.at(where), noised.z[where], noised.target[where]
+        spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()  # Σx̂ − 1
+        if s is None:
+            nats = self._continuous(log_x, spare, z, x, self.rate(noised.t).pick(where), self.mix(noised.t).pick(where))
+        else:
+            nats = self._discrete(log_x, spare, z, x, self.mix(s).pick(where), self.mix(noised.t).pick(where))
+            if self.direct:
+                nats = torch.where((s == 0).expand_as(where)[where], -_said(log_x, x), nats)
+        return torch.zeros(where.shape, device=where.device).masked_scatter(where, nats.float())
+
+    def _continuous(self, log_x: Tensor, spare: Tensor, z: Tensor, x: Tensor, rate: Mix, mix: Mix) -> Tensor:
+        """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""
+        mix = mix._replace(keep=mix.keep.clamp(min=1e-12))
+        ratio = self._log_ratio(log_x, z, x, mix)
+        gap = self._divergence(log_x, x, mix) + ops.pkl(torch.ones_like(ratio), (-ratio).exp())
+        gap = gap + mix.keep * spare * (-ratio).exp()
+        return self._b(rate, z) / self._q(mix, z, x) * gap / mix.keep
+
+    def _discrete(self, log_x: Tensor, spare: Tensor, z: Tensor, x: Tensor, early: Mix, late: Mix) -> Tensor:
+        """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
+
+        All that cancels is (N,) numbers in the widest float.
+        """
+        between, q = _between(early, late), self._q(late, z, x)
+        into = self._b(between, z)
+        said = late.keep * _said(log_x, z).exp() + self._b(late, z) + into * early.keep * spare
+        stay = between.keep * self._q(early, z, x) / q
+        moved = into / q * self._divergence(log_x, x, early)
+        return moved + said.log() - q.log() - stay * self._log_ratio(log_x, z, x, early)
+
+    def _divergence(self, log_x: Tensor, x: Tensor, mix: Mix) -> Tensor:
+        """(N,) Σ_y q_y·log(q_y/q̂_y), of the laws at x and x̂: the KL where x̂ sums to one.
+
+        One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
+        """
+        odds = (mix.keep / mix.word.clamp(min=1e-30)).log().to(log_x.dtype)
+        others = F.softplus(log_x + odds[:, None]).sum(-1) - F.softplus(_said(log_x, x) + odds)
+        total = self._q(mix, x, x) * self._log_ratio(log_x, x, x, mix)
+        if self.vocab.mask is not None:
+            mask = torch.full_like(x, self.vocab.mask)
+            others = others - F.softplus(_said(log_x, mask) + odds)
+            total = total + mix.mask * self._log_ratio(log_x, mask, x, mix)
+        return -total - mix.word * others
+
+    def _log_ratio(self, log_x: Tensor, y: Tensor, x: Tensor, mix: Mix) -> Tensor:
+        """(N,) log(q(y | x̂)/q(y | x)), finite where both are zero."""
+        tiny = torch.finfo(mix.keep.dtype).tiny
+        signal = mix.keep.log() + _said(log_x, y)
+        return torch.logaddexp(signal, self._b(mix, y).clamp(min=tiny).log()) - self._q(mix, y, x).clamp(min=tiny).log()
+
+    # --- compressed laws ---
+
+    def _law(self, t: Tensor) -> Mix:
+        return self.mixing.mix(self.schedule.keep(t), self.words)
+
+    def _b(self, mix: Mix, z: Tensor) -> Tensor:
+        """b[z]"""
+        mask = -1 if self.vocab.mask is None else self.vocab.mask
+        return torch.where(z == mask, mix.mask, mix.word)
+
+    def _q(self, mix: Mix, z: Tensor, x: Tensor) -> Tensor:
+        """q(z | x)"""
+        return torch.where(z == x, mix.keep, 0.0) + self._b(mix, z)
+
+    def _lost(self, mix: Mix, v: Tensor) -> Tensor:
+        """Tokens of pure noise from v in (0, 1): the inverse CDF of b/(1 − α), the mask first, then words in order."""
+        amount = v * (mix.mask + self.words * mix.word) - mix.mask
+        index = (amount / mix.word.clamp(min=1e-300)).floor().clamp(-1, self.words - 1).long()
+        if self.vocab.mask is None:
+            return index.clamp(min=0)
+        return torch.where(index < 0, self.vocab.mask, index + (index >= self.vocab.mask))
+
+    def _table(self, mix: Mix) -> Tensor:
+        noise = torch.full((self.vocab.size,), float(mix.word), dtype=torch.float64)
+        if self.vocab.mask is not None:
+            noise[self.vocab.mask] = mix.mask
+        return mix.keep * torch.eye(self.vocab.size, dtype=torch.float64) + noise
+
+
+def _between(early: Mix, late: Mix) -> Mix:
+    """The law of the step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
+    keep = late.keep / early.keep.clamp(min=1e-300)
+    return Mix(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
+
+
+def _said(log_x: Tensor, y: Tensor) -> Tensor:
+    """(N, V), (N,) → (N,) log x̂[y]"""
+    return log_x.gather(-1, y[:, None]).squeeze(-1)

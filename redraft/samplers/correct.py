@@ -1,0 +1,89 @@
+"""Self-correction: a finished text is read again, and what the network disbelieves most is changed (GIDD)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes.base import Process
+from redraft.samplers.ancestral import Ancestral, require_steps
+from redraft.samplers.base import Sampler, instant
+from redraft.types import Canvas, Denoiser, Noised
+
+
+@dataclass(frozen=True)
+class Correct:
+    """The inner sampler, then up to `steps` corrections (von Rütte et al. 2025, "self-correction").
+
+    Each draws a token for every position from x̂^{1/temperature} at the time `level`, and writes the `tokens` likeliest
+    of those that differ from what stands there. A row is done when nothing differs, or when the share of its tokens
+    that are the likeliest ones has not grown for `patience` steps; it then costs nothing more. Only noise that changes
+    visible tokens teaches a network to doubt them: uniform or hybrid noise, and a head without carry-over. It is no
+    sampling any more: texts get likelier and less diverse.
+    """
+
+    sampler: Sampler = Ancestral()
+    steps: int = 128
+    tokens: int = 1  # changed per step
+    temperature: float = 0.1
+    level: float = 0.01
+    patience: int = 32
+
+    def __post_init__(self) -> None:
+        require_steps(self.steps)
+        if self.temperature <= 0 or not 0 < self.level < 1 or self.tokens < 1 or self.patience < 1:
+            raise ValueError(
+                f"temperature={self.temperature}, level={self.level}, tokens={self.tokens}, patience={self.patience}; "
+                "use a temperature above 0, a level between 0 and 1, and counts of at least 1"
+            )
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        first, second = rng.split(2)
+        for written in self.sampler(denoise, process, canvas, rng=first):
+            yield written
+        yield from self.correct(denoise, process, written, rng=second)
+
+    def correct(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        """The corrections alone, of any text: its tokens that are not fixed may change."""
+        free = self._doubtful(process, canvas)
+        best = torch.full((len(free),), -1.0, device=free.device)
+        waited, active = torch.zeros_like(best), free.any(-1)
+        for i in range(self.steps):
+            if not active.any():
+                return
+            canvas, agreed, changed = self._step(denoise, canvas, free & active[:, None], rng.fold(i))
+            waited = torch.where(agreed > best, 0, waited + 1)
+            best = torch.maximum(best, agreed)
+            active = active & changed & (waited < self.patience)
+            yield canvas
+
+    def _doubtful(self, process: Process, canvas: Canvas) -> Tensor:
+        """(B, L) where a token may be wrong: neither given nor certain."""
+        t = instant(canvas, self.level)
+        free = ~canvas.fixed & process.unsure(Noised(canvas.z, t, canvas.z))
+        if not bool(free.any()) and not bool(canvas.fixed.all()):
+            raise ValueError(
+                f"{type(process).__name__} never doubts a visible token; self-correction needs uniform noise"
+            )
+        return free
+
+    @torch.no_grad()
+    def _step(self, denoise: Denoiser, canvas: Canvas, free: Tensor, rng: Rng) -> tuple[Canvas, Tensor, Tensor]:
+        """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
+        log_x = denoise(canvas.z, canvas.time(instant(canvas, self.level)), canvas.context).at(free)
+        sharp = (log_x / self.temperature).log_softmax(-1)
+        proposed = ops.draw(sharp, rng.uniform(free.shape[1])[free])
+        # rounded, so that what is equal in mathematics is equal here, whatever the batch
+        sure = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
+        scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, sure)
+        z = canvas.z.masked_scatter(free, proposed)
+        differs = free & (z != canvas.z)
+        chosen = ops.top(scores, differs, torch.full((len(free),), self.tokens, device=free.device))
+        likeliest = canvas.z.masked_scatter(free, log_x.argmax(-1)) == canvas.z
+        agreed = (free & likeliest).sum(-1) / free.sum(-1).clamp(min=1)
+        return canvas.write(torch.where(chosen, z, canvas.z)), agreed, chosen.any(-1)

@@ -1,0 +1,584 @@
+"""Insertion: missing tokens are counted, given ones stay, the bound is a likelihood, samplers write the language."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+from redraft import check
+from redraft.check_insertion import LONGEST, VOCAB, AtOnce, Oracle, Sentences, Ways, expected, written
+from redraft.evaluate import generate, likelihood
+from redraft.evaluate import written as tokens_written
+from redraft.heads import Shift, Subs
+from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
+from redraft.networks.attention import Causal
+from redraft.networks.transformer import TransformerConfig
+from redraft.objectives import Bound, Objective, Recover, Stratified
+from redraft.ops import Rng, pkl, rng
+from redraft.processes.insertion import Counted, Expected, Insertion, inserted
+from redraft.processes.masked import Masked
+from redraft.run import load
+from redraft.samplers.ancestral import Ancestral, FirstHitting
+from redraft.samplers.base import Sampler, last
+from redraft.samplers.blocks import Blocks
+from redraft.samplers.stride import Strides
+from redraft.samplers.unmask import Confidence, Entropy, Margin, Unmask
+from redraft.schedules import Cosine, CosineSquared, Exponential, Linear, Polynomial
+from redraft.text import Characters
+from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Vocab
+from tests.conftest import randomise
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CHANCE = 1e-4
+PAD, MASK = 6, 7
+WORDS = Vocab(8, mask=MASK, pad=PAD)
+LETTERS = Characters("abcdef", ("pad", "mask"))
+PROCESS = Insertion(WORDS, Polynomial(2.0), Linear())
+SQUARE = Insertion(VOCAB, Polynomial(2.0), Polynomial(2.0))
+seeds = st.integers(0, 10**6)
+
+
+def column(t: float, rows: int) -> Tensor:
+    return torch.full((rows, 1), t, dtype=torch.float64)
+
+
+def random_rows(seed: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
+    """Tokens and padding; the first row is full, the last one empty."""
+    g = torch.Generator().manual_seed(seed)
+    size = torch.randint(0, length + 1, (rows, 1), generator=g)
+    size[0], size[-1] = length, 0
+    pad = torch.arange(length) >= size
+    return torch.randint(0, 6, (rows, length), generator=g).masked_fill(pad, PAD), pad
+
+
+# --- noise ---
+
+
+@given(seed=seeds, t=st.floats(0, 1))
+def test_gaps_and_tokens_make_up_the_text(seed: int, t: float) -> None:
+    x, pad = random_rows(seed, 5, 9)
+    noised = PROCESS.noise(x, column(t, 5), pad=pad, rng=rng(seed, 5))
+    assert noised.pad is not None and noised.gaps is not None and noised.open is not None  # noqa: PT018
+    for i in range(5):
+        size, text = int((~noised.pad[i]).sum()), x[i][~pad[i]].tolist()
+        gaps = noised.gaps[i].tolist()
+        assert noised.pad[i].tolist() == [j >= size for j in range(9)]
+        assert sum(gaps) + size == len(text)
+        assert gaps[size + 1 :] == [0] * (9 - size)
+        places = [sum(gaps[: j + 1]) + j for j in range(size)]  # where each token of z stands in x
+        assert noised.target[i, :size].tolist() == [text[p] for p in places]
+        assert all(z in (MASK, text[p]) for z, p in zip(noised.z[i, :size].tolist(), places, strict=True))
+        assert noised.open[i].tolist() == [j <= size and t > 0 for j in range(10)] or len(text) == 0
+
+
+@given(seed=seeds, t=st.floats(0.05, 0.95))
+def test_prompts_stay_and_nothing_is_missing_inside_them(seed: int, t: float) -> None:
+    """x = given given free free given free: the gap at the start and the one inside the prompt are closed."""
+    x = torch.tensor([[0, 1, 2, 3, 4, 5]])
+    free = torch.tensor([[False, False, True, True, False, True]])
+    noised = PROCESS.noise(x, torch.where(free, column(t, 1), 0.0), rng=rng(seed))
+    assert noised.pad is not None and noised.gaps is not None and noised.open is not None  # noqa: PT018
+    z = noised.z[0][~noised.pad[0]].tolist()
+    assert [token for token in z if token in (0, 1, 4)] == [0, 1, 4]
+    assert noised.gaps[0, :2].tolist() == [0, 0]
+    assert noised.open[0, :2].tolist() == [False, False]
+    assert noised.open[0, 2 : len(z) + 1].all()
+    assert float(noised.t) == t
+
+
+def test_nothing_is_learnt_of_a_row_that_is_given() -> None:
+    x = torch.tensor([[0, 1, 2]])
+    noised = PROCESS.noise(x, torch.zeros(1, 3), rng=rng(0))
+    assert torch.equal(noised.z, x)
+    gaps = torch.full((1, 4), 2.0, requires_grad=True)
+    nats = PROCESS.nelbo(Known(torch.zeros(1, 3, 8), missing=Expected(gaps)), noised)
+    nats.sum().backward()
+    assert nats.tolist() == [[0.0] * 4]
+    assert gaps.grad is not None
+    assert gaps.grad.tolist() == [[0.0] * 4]
+
+
+def test_how_many_are_masked_and_missing() -> None:
+    """Linear schedules: t·(−log t) of the tokens are masked (Kim et al. 2025), t are missing."""
+    process, draws = Insertion(WORDS), 200_000
+    for t in (0.1, 0.5, 0.9):
+        noised = process.noise(torch.zeros(1, draws, dtype=torch.int64), column(t, 1), rng=rng(3))
+        assert noised.gaps is not None
+        masked, missing = int((noised.z == MASK).sum()) / draws, int(noised.gaps.sum()) / draws
+        expected_mask = -t * torch.tensor(t).log().item()
+        assert masked == pytest.approx(expected_mask, abs=5 * (expected_mask / draws) ** 0.5)
+        assert missing == pytest.approx(t, abs=5 * (t / draws) ** 0.5)
+        assert process.marginal(t)[0].tolist() == pytest.approx(
+            [1 - t - expected_mask, 0, 0, 0, 0, 0, 0, expected_mask, t], abs=1e-6
+        )
+
+
+def test_one_time_per_row() -> None:
+    with pytest.raises(ValueError, match="one time per row"):
+        PROCESS.noise(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([[0.5, 0.7]]), rng=rng(0))
+
+
+# --- the canvas grows ---
+
+
+@given(seed=seeds)
+def test_inserted_masks_move_the_rest(seed: int) -> None:
+    """Against lists: every token keeps what belongs to it, a new one is a mask to be written in an open gap."""
+    g = torch.Generator().manual_seed(seed)
+    z, pad = random_rows(seed, 6, 7)
+    limit = (~pad).sum(-1) + torch.randint(0, 8, (6,), generator=g).minimum(pad.sum(-1))
+    room = pad & (torch.arange(7) < limit[:, None])
+    fixed = torch.where(pad, ~room, torch.rand(6, 7, generator=g) < 0.5)
+    open = (torch.rand(6, 8, generator=g) < 0.7) & (torch.arange(8) <= (~pad).sum(-1, keepdim=True))
+    count = torch.randint(0, 4, (6, 8), generator=g) * open
+    after = inserted(Canvas(z, fixed, Context(pad=pad), open=open), count, WORDS)
+    assert after.context.pad is not None and after.open is not None  # noqa: PT018
+    for i in range(6):
+        left, tokens, doors = int(room[i].sum()), [], []
+        for gap in range(int((~pad[i]).sum()) + 1):
+            new = min(int(count[i, gap]), left)
+            left -= new
+            tokens += [(MASK, False)] * new
+            doors += [bool(open[i, gap])] * (new + 1)
+            if gap < (~pad[i]).sum():
+                tokens.append((int(z[i, gap]), bool(fixed[i, gap])))
+        size = len(tokens)
+        assert after.context.pad[i].tolist() == [j >= size for j in range(7)]
+        assert list(zip(after.z[i, :size].tolist(), after.fixed[i, :size].tolist(), strict=True)) == tokens
+        assert after.open[i].tolist() == doors + [False] * (7 - size)
+        assert int((after.context.pad[i] & ~after.fixed[i]).sum()) == left
+        assert (after.z[i, size:] == PAD).all()
+
+
+def test_a_canvas_must_say_where() -> None:
+    canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"DiffusionLM.canvas and .infill make one"):
+        PROCESS.prior(canvas, rng=rng(0))
+    with pytest.raises(ValueError, match=r"open must be \(B, L \+ 1\), not \(1, 2\)"):
+        replace(canvas, open=canvas.fixed)
+
+
+def test_the_last_step_inserts_nothing() -> None:
+    """What would arrive then would stay masked."""
+    full = torch.ones(1, 4, dtype=torch.bool)
+    start = Canvas(
+        torch.full((1, 4), PAD), ~full, Context(pad=full), open=torch.tensor([[True, False, False, False, False]])
+    )
+    said = Known(torch.zeros(1, 4, 8), missing=Expected(torch.full((1, 5), 100.0)))
+    for s, size in ((0.5, 4), (0.0, 0)):
+        after = PROCESS.step(said, start, column(s, 1), column(1.0, 1), rng=rng(0))
+        assert after.context.pad is not None
+        assert int((~after.context.pad).sum()) == size
+
+
+# --- predictions of gaps ---
+
+
+def test_arrivals_are_poisson_or_a_thinned_count() -> None:
+    rows, share = 20_000, column(0.3, 20_000)
+    poisson = Expected(torch.full((rows, 1), 4.0)).draw(share, rng=rng(1, rows)).double()
+    # Poisson(1.2), though never more than the gaps there are: here one
+    assert float((poisson > 0).double().mean()) == pytest.approx(1 - 2.718281828**-1.2, abs=0.015)
+    p = torch.tensor([0.2, 0.0, 0.5, 0.3])
+    counts = Counted(p.log().expand(rows, 2, 4)).draw(share, rng=rng(2, rows)).double()
+    q = 0.3  # P(k) = Σ_g p(g)·binomial(k; g, q)
+    none = 0.2 + 0.5 * (1 - q) ** 2 + 0.3 * (1 - q) ** 3
+    assert counts.mean().item() == pytest.approx(q * 1.9, abs=0.015)
+    assert float((counts == 0).double().mean()) == pytest.approx(none, abs=0.015)
+    assert float(torch.corrcoef(counts.T)[0, 1]) == pytest.approx(0, abs=0.03), "gap by gap"
+
+
+def test_what_a_count_costs() -> None:
+    count = torch.tensor([[0, 3]])
+    assert Expected(torch.tensor([[0.5, 2.0]])).nll(count).tolist() == [
+        pytest.approx([0.5, 2 - 3 * 0.6931472 + 1.7917595], abs=1e-5)
+    ]
+    log_p = torch.randn(1, 2, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    assert Counted(log_p).nll(count).tolist() == [[-log_p[0, 0, 0].item(), -log_p[0, 1, 3].item()]]
+    assert Counted(log_p).mean[0, 0].item() == pytest.approx(sum(k * log_p[0, 0, k].exp().item() for k in range(4)))
+
+
+# --- the bound ---
+
+
+def integral(oracle: Oracle) -> float:
+    time, weight = check._quadrature(48)
+    return float(weight @ expected(oracle, time))
+
+
+@dataclass(frozen=True)
+class Loose(Insertion):
+    """The paper's loss as if it were a likelihood: m − g + g·log(g/m) for each gap."""
+
+    def nelbo(self, pred: Known, noised: Noised, s: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        assert noised.gaps is not None
+        wrong = pkl(noised.gaps.double(), pred.gaps.mean) - (
+            pred.gaps.mean - noised.gaps - torch.xlogy(noised.gaps, pred.gaps.mean)
+        )
+        return super().nelbo(pred, noised) + self.insert_schedule.rate(noised.t) * wrong
+
+
+def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
+    """{ab, ba}, each half the time: log 2, where the paper's loss gives 2 log 2."""
+    toy = Sentences.of()
+    pair = Sentences(torch.tensor([[0, 1, 3], [1, 0, 3]]), torch.full((2,), 0.5, dtype=torch.float64))
+    log2 = torch.tensor(2.0).log().item()
+    for schedules in product((Linear(), Polynomial(2.0), CosineSquared()), (Linear(), Polynomial(3.0))):
+        process = Insertion(VOCAB, *schedules)
+        assert integral(Oracle(pair, process)) == pytest.approx(log2, abs=1e-4)
+        assert integral(Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-4)
+    assert integral(Oracle(pair, Loose(VOCAB))) == pytest.approx(2 * log2, abs=1e-3)
+    assert integral(Oracle(toy, Loose(VOCAB))) - toy.entropy == pytest.approx(0.8305, abs=1e-3)
+    one = Sentences(torch.tensor([[0, 3, 3], [3, 3, 3]]), torch.tensor([0.3, 0.7], dtype=torch.float64))
+    assert integral(Oracle(one, Loose(VOCAB))) == pytest.approx(one.entropy, abs=1e-4), "no gap of two: no difference"
+
+
+def test_the_bound_rises_with_any_error() -> None:
+    toy = Sentences.of()
+    assert integral(Oracle(toy, SQUARE, counted=True)) == pytest.approx(toy.entropy, abs=1e-4)
+    assert [integral(Oracle(toy, SQUARE, blur=b)) > toy.entropy + 0.05 for b in (0.003, 0.1)] == [True, True]
+
+
+def test_all_at_once_is_mask_noise_on_a_known_length() -> None:
+    process, toy = Insertion(VOCAB, AtOnce(), Cosine()), Sentences.of()
+    x, pad = toy.x.repeat(40, 1), toy.pad.repeat(40, 1)
+    noised = process.noise(x, column(0.6, len(x)), pad=pad, rng=rng(0, len(x)))
+    assert noised.gaps is not None
+    assert int(noised.gaps.sum()) == 0
+    assert torch.equal(noised.target.masked_fill(pad, 3), x)
+    pred = Oracle(toy, process, blur=0.2)(noised.z, noised.t, Context(pad=noised.pad))
+    mask_noise = Masked(VOCAB, Cosine())
+    assert torch.equal(process.nelbo(pred, noised)[:, :-1], mask_noise.nelbo(pred, noised))
+    share = float((noised.z == VOCAB.masked).sum() / (~pad).sum())
+    assert share == pytest.approx(1 - float(mask_noise.marginal(0.6)[0, 0]), abs=0.04)
+
+
+def test_draws_of_time_near_zero_tame_the_noise() -> None:
+    """E[(weight·integrand)²] of linear schedules, where the rate is 1/t: with t = u² twenty times smaller."""
+    process, toy = Insertion(VOCAB), Sentences.of()
+    ways, oracle = Ways.of(toy, process), Oracle(toy, process)
+    time, weight = check._quadrature(64)
+    noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
+    nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
+    seen = (p * torch.where(p > 0, nats, 0.0) ** 2).sum(-1) * weight * (time > 1e-6)
+    tamed = float((seen * Stratified(power=2.0).weight(time)).sum())
+    assert float(seen.sum()) > 20 * tamed
+
+
+def test_continuous_time_only() -> None:
+    noised = PROCESS.noise(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1), rng=rng(0))
+    with pytest.raises(ValueError, match=r"use Bound\(\) without steps"):
+        PROCESS.nelbo(Known(torch.zeros(1, 2, 8)), noised, column(0.4, 1))
+
+
+# --- the laws ---
+
+
+def test_every_law_holds() -> None:
+    rows = list(check.check(SQUARE))
+    assert [r for r in rows if not r.ok] == []
+    assert len({r.law for r in rows}) == 12
+
+
+def test_the_laws_catch_a_loose_bound() -> None:
+    failed = [r.law for r in check._growing_bound(SQUARE, Oracle(Sentences.of(), Loose(VOCAB))) if not r.ok]
+    assert failed == ["bound = entropy, length included"]
+
+
+@dataclass(frozen=True)
+class Hasty(Insertion):
+    """Inserts as if each step were a little longer."""
+
+    def step(self, pred, canvas, s, t, *, rng):  # type: ignore[no-untyped-def]
+        return super().step(pred, canvas, torch.where(s > 0, 0.9 * s, s), t, rng=rng)
+
+
+@dataclass(frozen=True)
+class Forgetful(Insertion):
+    """Opens every gap, also beside what is written."""
+
+    def noise(self, x, t, *, pad=None, rng):  # type: ignore[no-untyped-def]
+        noised = super().noise(x, t, pad=pad, rng=rng)
+        return noised._replace(gaps=noised.gaps.clamp(max=0))
+
+
+def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
+    oracle = Oracle(Sentences.of(), Hasty(VOCAB, Polynomial(2.0), Polynomial(2.0)))
+    p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
+    assert check.chi_square(written(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
+    failed = [r.law for r in check._lost_and_found(Forgetful(VOCAB)) if not r.ok]
+    assert failed == ["the prior is reached", "draws match marginals"]
+
+
+@pytest.mark.parametrize("sampler", [Unmask(32, Margin(1.0)), Unmask(32, Entropy(1.0))], ids=repr)
+def test_any_order_of_revealing_writes_the_language(sampler: Sampler) -> None:
+    """Scores that do not depend on the drawn token: one mask after the other has the law of chance."""
+    oracle = Oracle(Sentences.of(), SQUARE, counted=True)
+    p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
+    assert check.chi_square(written(oracle, sampler, rng(5, 4000)), p) > CHANCE
+
+
+# --- networks ---
+
+
+def config(counts: bool = False, **changes: object) -> DiffusionLMConfig:
+    network = TransformerConfig(8, width=16, layers=2, heads=2, hidden=32, time=8, gaps=12, gap_counts=counts)
+    return DiffusionLMConfig(PROCESS, replace(network, **changes))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["expected", "counted"])
+def writer(request: pytest.FixtureRequest) -> DiffusionLM:
+    model = randomise(DiffusionLM(config(request.param), LETTERS), 0)
+    with torch.no_grad():  # some gaps of about one token, as after training
+        model.network.gaps.output.bias.copy_(torch.linspace(2, -12, 13) if request.param else torch.tensor([-2.5]))
+    return model
+
+
+def test_configurations_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match="gaps=None for Insertion; insertion, and it alone, needs gaps"):
+        config(gaps=None)
+    with pytest.raises(ValueError, match="gaps=12 for Masked"):
+        replace(config(), process=Masked(WORDS))
+    with pytest.raises(ValueError, match="depends on the time"):
+        config(time=None)
+    with pytest.raises(ValueError, match="depends on the time"):
+        replace(config(), head=Shift())
+    with pytest.raises(ValueError, match="under full attention"):
+        config(pattern=Causal(MASK), time=None)
+    with pytest.raises(ValueError, match="give the vocabulary pad or eos"):
+        Insertion(Vocab(8, mask=MASK))
+    for schedules in ((Exponential(), Linear()), (Linear(0.1), Linear()), (Linear(), Exponential())):
+        with pytest.raises(ValueError, match="insertion needs schedules that begin at 1"):
+            Insertion(WORDS, *schedules)
+
+
+def test_other_models_say_nothing_of_gaps() -> None:
+    model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(8, width=16, layers=1, heads=2)))
+    with pytest.raises(ValueError, match="says nothing of gaps"):
+        _ = model(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1)).gaps
+    with pytest.raises(ValueError, match="has no layer for gaps"):
+        model.network.with_gaps(torch.zeros(1, 2, dtype=torch.int64), None)
+
+
+def test_padding_and_neighbours_do_not_matter(writer: DiffusionLM) -> None:
+    """A row among longer ones, or on a wider canvas, is told the same as alone; the end slot is always there."""
+    x, pad = random_rows(3, 6, 9)
+    together = writer(x, column(0.4, 6), Context(pad=pad))
+    wide = writer(
+        torch.nn.functional.pad(x, (0, 4), value=PAD),
+        column(0.4, 6),
+        Context(pad=torch.nn.functional.pad(pad, (0, 4), value=True)),
+    )
+    for i, size in enumerate((~pad).sum(-1).tolist()):
+        alone = writer(x[i : i + 1, :size], column(0.4, 1))
+        for pred in (together, wide):
+            assert torch.allclose(pred.gaps.mean[i, : size + 1], alone.gaps.mean[0], atol=1e-5)
+            assert torch.allclose(pred.x[i, :size], alone.x[0], atol=1e-5)
+
+
+def test_one_pass_answers_all_questions(writer: DiffusionLM) -> None:
+    calls = []
+    handle = writer.network.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    x, pad = random_rows(0, 3, 5)
+    noised = PROCESS.noise(x, column(0.5, 3), pad=pad, rng=rng(0, 3))
+    PROCESS.nelbo(writer(noised.z, noised.t, Context(pad=noised.pad)), noised)
+    handle.remove()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("term", [Bound(), Recover()], ids=repr)
+def test_the_gradient_reaches_every_weight(writer: DiffusionLM, term: Bound | Recover) -> None:
+    x, pad = random_rows(0, 4, 6)
+    writer.zero_grad()
+    Objective(term)(writer, Batch.of(x, pad), rng=rng(0, 4)).mean.backward()
+    # the bound sees a distribution through its mean, which moves with all of it
+    assert [n for n, p in writer.named_parameters() if p.grad is None or not p.grad.any()] == []
+    writer.zero_grad()
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A network in the oracle's place."""
+
+    toy: Sentences
+    process: Insertion
+    model: DiffusionLM
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        with torch.no_grad():
+            return self.model(z, t, context)
+
+
+def test_a_network_learns_lengths_and_words() -> None:
+    """The toy language, 200 steps: the bound, integrated exactly, comes near the entropy; `likelihood` estimates it."""
+    toy, steps = Sentences.of(), 200
+    network = TransformerConfig(VOCAB.size, width=32, layers=1, heads=2, time=16, gaps=LONGEST)
+    torch.manual_seed(0)
+    model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
+    adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(Recover())
+    before = integral(Learnt(toy, SQUARE, model))  # type: ignore[arg-type]
+    for step in range(steps):
+        adam.param_groups[0]["lr"] = 0.01 * min(1, 2 * (1 - step / steps))
+        index = torch.searchsorted(toy.p.cumsum(0), keys.fold(step).uniform(1)[:, 0]).clamp(max=len(toy.p) - 1)
+        objective(model, Batch.of(toy.x[index], toy.pad[index]), rng=keys.fold(steps + step)).mean.backward()
+        adam.step()
+        adam.zero_grad()
+    after = integral(Learnt(toy, SQUARE, model))  # type: ignore[arg-type]
+    assert before > toy.entropy + 1
+    assert toy.entropy < after < toy.entropy + 0.4
+    found = likelihood(model, [Batch.of(toy.x, toy.pad)], draws=32)
+    error = float((toy.p**2 @ found.row_variance).sqrt())
+    assert float(toy.p @ found.row_nats) == pytest.approx(after, abs=4 * error)
+    assert error < 0.4
+
+
+# --- text ---
+
+
+def test_a_canvas_has_room(writer: DiffusionLM) -> None:
+    canvas = writer.canvas(["ab", ""], new=3)
+    assert canvas.open is not None and canvas.context.pad is not None  # noqa: PT018
+    assert canvas.z.tolist() == [[0, 1, PAD, PAD, PAD], [PAD] * 5]
+    assert canvas.fixed.tolist() == [[True, True, False, False, False], [False, False, False, True, True]]
+    assert canvas.context.pad.tolist() == [[False, False, True, True, True], [True] * 5]
+    assert canvas.open.tolist() == [[False, False, True, False, False, False], [True] + [False] * 5]
+    assert writer.text(canvas) == ["ab", ""]
+
+
+def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
+    """a[[2]]b[[*]]c: two tokens exactly between a and b, any number up to four between b and c."""
+    canvas = writer.infill("a[[2]]b[[*]]c", rows=50, room=4)
+    sizes = set()
+    for sampler in (Ancestral(16), Unmask(16), Unmask(8, Confidence(1.0))):
+        end = last(sampler(writer, writer.process, canvas, rng=rng(1, 50)))
+        assert end.context.pad is not None
+        for row, pad in zip(end.z.tolist(), end.context.pad.tolist(), strict=True):
+            text = [token for token, empty in zip(row, pad, strict=True) if not empty]
+            assert (text[0], text[3], text[-1]) == (0, 1, 2)
+            assert 5 <= len(text) <= 9
+            assert MASK not in text, "no mask is left"
+            sizes.add(len(text))
+        assert tokens_written(canvas, end, WORDS).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
+    assert len(sizes) > 2, "holes of different lengths"
+
+
+def test_a_row_is_written_as_it_would_be_alone(writer: DiffusionLM) -> None:
+    templates = ["a[[*]]b", "[[*]]", "abc[[*]]", "[[1]]a[[*]]b[[*]]", "fed"] * 4
+    canvas, keys = writer.infill(templates, room=5), rng(7, 20)
+    for sampler in (Ancestral(8), Unmask(8)):
+        together = writer.text(last(sampler(writer, writer.process, canvas, rng=keys)))
+        for i, template in enumerate(templates):
+            single = sampler(writer, writer.process, writer.infill(template, room=5), rng=Rng(keys.key[i : i + 1]))
+            assert writer.text(last(single)) == [together[i]]
+        assert together == generate(writer, sampler, canvas, seed=7, batch=3).texts
+
+
+def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:
+    canvas, keys = writer.canvas("a", new=3), rng(0)
+    for sampler, reason in (
+        (Blocks(Ancestral(4), decode_block=2), "insertion moves what stands to the right, so it has no blocks"),
+        (Strides(Ancestral(4), 4, 2), "so it has no strides"),
+        (FirstHitting(), "first hitting knows mask noise only, not Insertion"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            last(sampler(writer, writer.process, canvas, rng=keys))
+    with pytest.raises(ValueError, match=r"UpTo\(-1\)"):
+        UpTo(-1)
+
+
+# --- the original ---
+
+
+def golden(variant: str) -> tuple[dict[str, Tensor], dict[str, float]]:
+    folder = GOLDEN / f"flexmdm_{variant}"
+    return load_file(folder / "io.safetensors"), json.loads((folder / "expected.json").read_text())["scalars"]
+
+
+def retold(io: dict[str, Tensor]) -> tuple[Insertion, Noised]:
+    """The original's draw as ours, from its hitting times; its time τ is 1 − t."""
+    process, tau = Insertion(Vocab(40, mask=38, pad=39)), io["t"][:, None]
+    missing, hidden = tau < io["insertion_time"], (tau >= io["insertion_time"]) & (tau < io["unmasking_time"])
+    pad = io["x1"] == 39
+    noised = process.packed(io["x1"], missing & ~pad, hidden & ~pad, torch.zeros_like(pad), pad)
+    return process, noised._replace(t=1 - tau.double())
+
+
+@pytest.mark.parametrize("variant", ["expectation", "distribution"])
+def test_the_original_s_draws(variant: str) -> None:
+    io, _ = golden(variant)
+    process, noised = retold(io)
+    assert noised.gaps is not None and noised.pad is not None and noised.open is not None  # noqa: PT018
+    assert torch.equal(noised.z, io["xt"])
+    assert torch.equal((~noised.pad).sum(-1), io["xt_length"])
+    assert torch.equal(noised.gaps * noised.open, io["gaps"] * io["gaps_mask"])
+    assert torch.equal(noised.open, io["gaps_mask"].bool())
+    assert torch.equal(process.unsure(noised), io["mask_indices"].bool())
+    masked = process.unsure(noised)
+    assert torch.equal(noised.target[masked], io["unmasked_targets"][masked])
+    rate = process.insert_schedule.rate(noised.t).float()
+    assert torch.allclose(rate.expand_as(io["insert_weight"]), io["insert_weight"], rtol=1e-4)
+    assert torch.allclose(rate.expand_as(io["unmask_weight"]), io["unmask_weight"], rtol=1e-4)
+    assert torch.allclose(rate * io["expected_gaps"], io["length_rate"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["expectation", "distribution"])
+def test_the_original_s_network(variant: str) -> None:
+    """Through the model's own door: the logits it says and the counts it expects, as far as the text goes."""
+    io, _ = golden(variant)
+    model = load(GOLDEN / f"flexmdm_{variant}")
+    _, noised = retold(io)
+    assert noised.open is not None and noised.pad is not None  # noqa: PT018
+    with torch.no_grad():
+        pred = replace_head(model)(noised.z, noised.t.float(), Context(pad=noised.pad))
+    assert torch.allclose(pred.gaps.mean[noised.open], io["expected_gaps"][noised.open], rtol=1e-4, atol=2e-5)
+    said = io["token_logits"].log_softmax(-1)
+    masked = io["mask_indices"].bool()
+    assert torch.allclose(pred.at(masked), said[masked], rtol=1e-4, atol=2e-5)
+    if variant == "distribution":
+        assert isinstance(pred.gaps, Counted)
+        counts = io["length_posterior_logits"].log_softmax(-1)
+        assert torch.allclose(pred.gaps.log_p[noised.open], counts[noised.open], rtol=1e-4, atol=2e-5)
+
+
+def replace_head(model: DiffusionLM) -> DiffusionLM:
+    """The original leaves the mask among its predictions."""
+    model.config = replace(model.config, head=Subs(zero_mask=False))
+    return model
+
+
+def test_the_original_s_losses() -> None:
+    """Its insertion loss is the loose one: ours is smaller by rate·g·log g. Both per 3 rows of 16 tokens."""
+    io, scalars = golden("expectation")
+    process, noised = retold(io)
+    assert noised.gaps is not None and noised.open is not None  # noqa: PT018
+    pred, cells = Known(io["token_logits"].log_softmax(-1), missing=Expected(io["expected_gaps"])), 3 * 16
+    rate, g, m = process.insert_schedule.rate(noised.t), noised.gaps.double(), io["expected_gaps"].double()
+    unmask = float(process.unmasking.nelbo(pred, noised).sum()) / cells
+    theirs = float((rate * pkl(g, m))[noised.open].sum()) / cells
+    assert unmask == pytest.approx(scalars["unmask_loss"], rel=1e-4)
+    assert theirs == pytest.approx(scalars["insertion_loss"], rel=1e-4)
+    assert unmask + theirs == pytest.approx(scalars["total_loss"], rel=1e-4)
+    ours = float(process.nelbo(pred, noised).sum()) / cells
+    assert ours == pytest.approx(unmask + theirs - float((rate * torch.xlogy(g, g)).sum()) / cells, rel=1e-4)
+
+
+def test_the_original_s_loss_of_counts() -> None:
+    """Its cross-entropy is averaged over all gaps before it is weighted; ours weighs each gap by itself."""
+    io, scalars = golden("distribution")
+    process, noised = retold(io)
+    assert noised.gaps is not None and noised.open is not None  # noqa: PT018
+    price = Counted(io["length_posterior_logits"].log_softmax(-1)).nll(noised.gaps)
+    rate = process.insert_schedule.rate(noised.t).expand_as(price)
+    theirs = float((rate[noised.open] * price[noised.open].mean()).sum()) / (3 * 16)
+    assert theirs == pytest.approx(scalars["insertion_loss"], rel=1e-4)
+    ours = float((rate * price)[noised.open].sum()) / (3 * 16)
+    assert ours != pytest.approx(theirs, rel=1e-2)

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 
 class Pattern(ABC):
-    """Which keys a query may see, from their positions alone."""
+    """Which keys a query may see, from their places in the row alone."""
 
     @abstractmethod
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
-        """(Lq,), (Lk,) positions → (Lq, Lk) bool; None: all."""
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        """Places of queries and of keys, in shapes that broadcast → whether the one sees the other, bool."""
+
+    @abstractmethod
+    def sees_all(self, first: int, end: int) -> bool:
+        """Whether all queries at places first..end − 1 see all keys at 0..end − 1: no mask is needed."""
 
 
 @dataclass(frozen=True)
 class Full(Pattern):
     """Every token sees every token."""
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
-        return None
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= 0) & (key >= 0)
+
+    def sees_all(self, first: int, end: int) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -41,15 +51,33 @@ class BlockCausal(Pattern):
         if self.block < 1:
             raise ValueError(f"block={self.block}; a block has at least one token")
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
-        return (query // self.block)[:, None] >= (key // self.block)[None, :]
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        return query // self.block >= key // self.block
 
-    def streams(self, pos: Tensor) -> Tensor:
-        """(2L, 2L) for [noisy; clean], both at positions `pos` (L,): clean tokens never see noisy ones."""
-        block = pos // self.block
-        same, earlier = block[:, None] == block[None, :], block[:, None] > block[None, :]
-        noisy = torch.cat([same, earlier], -1)
-        return torch.cat([noisy, torch.cat([torch.zeros_like(same), same | earlier], -1)], 0)
+    def sees_all(self, first: int, end: int) -> bool:
+        return first // self.block == (end - 1) // self.block
+
+    def streams(self, pos: Tensor) -> TwoStreams:
+        """The pattern of the 2L places [noisy; clean], both at positions `pos` (L,)."""
+        return TwoStreams((pos // self.block).repeat(2), torch.arange(2 * len(pos), device=pos.device) >= len(pos))
+
+
+@dataclass(frozen=True)
+class TwoStreams(Pattern):
+    """Noisy tokens see their own noisy block and the clean earlier ones; clean tokens never see noisy ones.
+
+    Tensors rather than the block's size and the row's length: what is compiled holds for any numbers in them.
+    """
+
+    block: Tensor  # (2L,) the block of each place
+    clean: Tensor  # (2L,) bool
+
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        same, earlier = self.block[query] == self.block[key], self.block[query] > self.block[key]
+        return torch.where(self.clean[key], earlier | same & self.clean[query], same & ~self.clean[query])
+
+    def sees_all(self, first: int, end: int) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -61,30 +89,91 @@ class Causal(Pattern):
 
     start: int  # id of the start sign
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
-        if len(query) == 1:
-            return None  # the newest token sees all
-        return query[:, None] >= key[None, :]
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        return query >= key
+
+    def sees_all(self, first: int, end: int) -> bool:
+        return first == end - 1  # the newest token sees all
 
 
-def visible(allowed: Tensor | None, key_pad: Tensor | None, queries: int) -> Tensor | None:
-    """Pattern and padding as one mask, broadcastable to (B, 1, Lq, Lk).
+Mask: TypeAlias = Tensor | BlockMask | None  # (Lq, Lk) or (B, 1, Lq, Lk) bool; tiles of it; None: all see all
 
-    The queries are the last keys; each always sees itself, so that no row of the softmax is empty.
+
+@dataclass(frozen=True)
+class Sight:
+    """Who sees whom in one pass: what the pattern allows, without padding; but each token sees itself, so that no
+    softmax is empty.
+
+    The one definition of it, in two forms: `dense`, and `tiles` for flex_attention.
     """
-    if key_pad is None:
-        return allowed
-    keys = key_pad.shape[-1]
-    itself = torch.eye(queries, keys, dtype=torch.bool, device=key_pad.device).roll(keys - queries, 1)
-    real = ~key_pad[:, None, None, :]
-    return (real if allowed is None else real & allowed) | itself
+
+    pattern: Pattern
+    query: Tensor  # (Lq,) places of the queries among the keys, or (B, M) where each row has its own
+    keys: int
+    pad: Tensor | None = None  # (B, keys)
+
+    def __call__(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Rows and places, in shapes that broadcast → bool."""
+        seen = self.pattern.sees(query, key)
+        return seen if self.pad is None else seen & ~self.pad[row, key] | (query == key)
+
+    @classmethod
+    def of(cls, pattern: Pattern, places: Tensor, first: int, pad: Tensor | None) -> Sight | None:
+        """Of the queries from `first` on, among keys at all places (Lk,) = 0, 1, …; None if all see all."""
+        if pad is None and pattern.sees_all(first, len(places)):
+            return None
+        return cls(pattern, places[first:], len(places), pad)
+
+    def at(self, index: Tensor) -> Sight:
+        """The same for (B, M) of the queries."""
+        return replace(self, query=self.query[index])
+
+    def mask(self, head_width: int) -> Tensor | BlockMask:
+        """In the form that is faster here."""
+        tiles = tiled(self.query.device, torch.is_grad_enabled(), len(self.query), head_width)
+        return self.tiles() if tiles else self.dense()
+
+    def dense(self) -> Tensor:
+        """(Lq, keys), or (B, 1, Lq, keys) where rows differ."""
+        row = torch.arange(1 if self.pad is None else len(self.pad), device=self.query.device)
+        mask = self(row[:, None, None], self.query[..., None], torch.arange(self.keys, device=self.query.device))
+        return mask if mask.dim() == 2 else mask[:, None]
+
+    def tiles(self) -> BlockMask:
+        """Of each 128 × 128 pairs: all, none, or to be asked one by one."""
+
+        def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return self(b, self.query[q], k)
+
+        rows = None if self.pad is None else len(self.pad)
+        return create_block_mask(sees, rows, None, len(self.query), self.keys, device=self.query.device)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def tiled(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
+    """Whether flex_attention is the faster form: in training on GPUs, where it skips the tiles that nobody sees.
+
+    On CPUs it has no backward pass and gains nothing forward. Without gradients shapes change from call to call, and
+    each would be compiled anew. Up to 128 queries are one row of tiles; its kernels want heads of 16 numbers or more.
+    """
+    return device.type == "cuda" and grad and queries > 128 and head_width >= 16
+
+
+@cache
+def _flex(device: str) -> Callable[..., Any]:
+    """flex_attention, compiled at its first use on a GPU; elsewhere interpreted: right, but slow."""
+    if device == "cuda":
+        return torch.compile(flex_attention)
+    return flex_attention
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """(B, H, Lq, d), (B, Hkv, Lk, d) ×2 → (B, H, Lq, d).
 
     On CPUs in bf16 plain matrix products beat the fused kernel by a fifth; elsewhere the fused kernel wins.
     """
+    if isinstance(mask, BlockMask):
+        out: Tensor = _flex(q.device.type)(q, k, v, block_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
+        return out
     if k.shape[1] != q.shape[1]:
         k, v = (a.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for a in (k, v))
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:

@@ -33,6 +33,7 @@ _BUFFERS = re.compile(
 
 _DIT: Table = {
     "embedding.weight": ("vocab_embed.embedding",),
+    "time.label": ("cond_map.embedding_table",),
     "time": ("sigma_map",),
     "blocks.*.norm1": ("blocks.*.norm1",),
     "blocks.*.norm2": ("blocks.*.norm2",),
@@ -44,6 +45,17 @@ _DIT: Table = {
     "norm": ("output_layer.norm_final",),
     "modulation": ("output_layer.adaLN_modulation",),
     "output": ("output_layer.linear",),
+}
+_EXPECTED_GAPS: Table = {
+    "gaps.norm": ("len_pred.norm",),
+    "gaps.modulation": ("len_pred.adaLN",),
+    "gaps.hidden": ("len_pred.proj1",),
+    "gaps.output": ("len_pred.proj2",),
+}
+_COUNTED_GAPS: Table = {
+    "gaps.norm": ("len_pred.norm_final",),
+    "gaps.modulation": ("len_pred.adaLN_modulation",),
+    "gaps.output": ("len_pred.linear",),
 }
 
 _LLADA: Table = {
@@ -94,83 +106,89 @@ class LayoutError(ValueError):
 
 
 def dit(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, Tensor]]:
-    """MDLM, SEDD, BD3-LM, GIDD: a transformer driven by time (adaLN), with blocks where BD3-LM's settings name them.
+    """MDLM, SEDD, UDLM, GIDD, BD3-LM, FlexMDM: a transformer driven by time (adaLN).
 
-    Sizes are read off the tensors: the families name them differently, and some give a wrong default for the
-    width of the time embedding. What the network is fed as time (σ, 0, t) is the model's `Level`.
+    BD3-LM's settings may name blocks, UDLM's weights know labels, FlexMDM's gaps. Sizes are read off the tensors: the
+    families name them differently, and some give a wrong default for the width of the time embedding. What the network
+    is fed as time (σ, 0, t) is the model's `Level`.
     """
-    state = _renamed(state, {"backbone.": ""})
-    config = {**config, **config.get("algo", {}), **config.get("model", {})}  # nested in training, flat in exports
-    _require(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
+    state = _renamed(state, {"backbone.": "", "model._orig_mod.": "", "model.": ""})
+    labels = state.get("cond_map.embedding_table.weight")  # one row per class, and one for none
+    counted = "len_pred.linear.weight" in state
+    config = flat(config)
+    require(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
     vocab, width = _size(state, "vocab_embed.embedding")
     ours = TransformerConfig(
         vocab=vocab,
         width=width,
-        layers=_setting(config, "n_blocks", "num_hidden_layers"),
-        heads=_setting(config, "n_heads", "num_attention_heads"),
-        pattern=BlockCausal(_setting(config, "block_size")) if config.get("cross_attn") else Full(),
+        layers=setting(config, "n_blocks", "num_hidden_layers"),
+        heads=setting(config, "n_heads", "num_attention_heads"),
+        pattern=BlockCausal(setting(config, "block_size")) if config.get("cross_attn") else Full(),
         norm="layer",
         gated=False,
         mlp_bias=True,
         time=_size(state, "sigma_map.mlp.0.weight")[0],
+        classes=None if labels is None else len(labels) - 1,
         head_bias=True,
+        gaps=config.get("interpolant", {}).get("max_length"),
+        gap_counts=counted,
     )
-    return ours, _translated(state, _DIT, ours)
+    return ours, _translated(state, {**_DIT, **(_COUNTED_GAPS if counted else _EXPECTED_GAPS)}, ours)
 
 
 def llada(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, Tensor]]:
     """LLaDA: Llama under other names (those of OLMo)."""
-    _require(config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False)
-    _require(config, include_bias=False, include_qkv_bias=False, bias_for_layer_norm=False, scale_logits=False)
-    _require(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
-    width = _setting(config, "d_model")
+    require(config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False)
+    require(config, include_bias=False, include_qkv_bias=False, bias_for_layer_norm=False, scale_logits=False)
+    require(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
+    width = setting(config, "d_model")
     ours = TransformerConfig(
-        vocab=_setting(config, "embedding_size", "vocab_size"),
+        vocab=setting(config, "embedding_size", "vocab_size"),
         width=width,
-        layers=_setting(config, "n_layers"),
-        heads=_setting(config, "n_heads"),
+        layers=setting(config, "n_layers"),
+        heads=setting(config, "n_heads"),
         kv_heads=config.get("n_kv_heads"),
-        hidden=config.get("mlp_hidden_size") or _setting(config, "mlp_ratio") * width,
-        norm_eps=_setting(config, "rms_norm_eps"),
-        rotary=float(_setting(config, "rope_theta")),
-        tied=_setting(config, "weight_tying"),
+        hidden=config.get("mlp_hidden_size") or setting(config, "mlp_ratio") * width,
+        norm_eps=setting(config, "rms_norm_eps"),
+        rotary=float(setting(config, "rope_theta")),
+        tied=setting(config, "weight_tying"),
     )
     return ours, _translated(_renamed(state, {"model.transformer.": ""}), _LLADA, ours)
 
 
 def llama(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, Tensor]]:
     """Llama, DiffuLLaMA, SmolLM2: as Hugging Face stores them."""
-    _require(config, attention_bias=False, mlp_bias=False)
+    require(config, attention_bias=False, mlp_bias=False)
     return _hugging_face(state, config, qkv_bias=False)
 
 
 def qwen2(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, Tensor]]:
     """Qwen2, Qwen2.5, Dream: Llama with biases on queries, keys and values."""
-    _require(config, use_sliding_window=False)
+    require(config, use_sliding_window=False)
     return _hugging_face(state, config, qkv_bias=True)
 
 
 def gpt2(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, Tensor]]:
     """GPT-2, bare or with its head, and DiffuGPT: learned positions, biases everywhere, tied output."""
-    _require(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
-    _require(config, scale_attn_by_inverse_layer_idx=False)
+    require(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
+    require(config, scale_attn_by_inverse_layer_idx=False)
     state = _renamed(state, {"transformer.": "", "denoise_model.": "", "embed_tokens.": "wte."})
     state = {name: tensor.T if name.endswith(_CONV1D) else tensor for name, tensor in state.items()}
     ours = TransformerConfig(
-        vocab=_setting(config, "vocab_size"),
-        width=_setting(config, "n_embd"),
-        layers=_setting(config, "n_layer"),
-        heads=_setting(config, "n_head"),
+        vocab=setting(config, "vocab_size"),
+        width=setting(config, "n_embd"),
+        layers=setting(config, "n_layer"),
+        heads=setting(config, "n_head"),
         hidden=config.get("n_inner"),
         norm="layer",
-        norm_eps=_setting(config, "layer_norm_epsilon"),
+        norm_eps=setting(config, "layer_norm_epsilon"),
         norm_bias=True,
         gated=False,
         qkv_bias=True,
         out_bias=True,
         mlp_bias=True,
         rotary=None,
-        positions=_setting(config, "n_positions"),
+        positions=setting(config, "n_positions"),
         tied=config.get("tie_word_embeddings", True),
     )
     return ours, _translated(state, _GPT2, ours)
@@ -178,19 +196,19 @@ def gpt2(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str,
 
 def _hugging_face(state: Weights, config: Settings, qkv_bias: bool) -> tuple[TransformerConfig, dict[str, Tensor]]:
     rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    _require(config, hidden_act="silu")
-    _require(rotary, rope_type="default", type="default")
+    require(config, hidden_act="silu")
+    require(rotary, rope_type="default", type="default")
     ours = TransformerConfig(
-        vocab=_setting(config, "vocab_size"),
-        width=_setting(config, "hidden_size"),
-        layers=_setting(config, "num_hidden_layers"),
-        heads=_setting(config, "num_attention_heads"),
+        vocab=setting(config, "vocab_size"),
+        width=setting(config, "hidden_size"),
+        layers=setting(config, "num_hidden_layers"),
+        heads=setting(config, "num_attention_heads"),
         kv_heads=config.get("num_key_value_heads"),
         head_dim=config.get("head_dim"),
-        hidden=_setting(config, "intermediate_size"),
-        norm_eps=_setting(config, "rms_norm_eps"),
+        hidden=setting(config, "intermediate_size"),
+        norm_eps=setting(config, "rms_norm_eps"),
         qkv_bias=qkv_bias,
-        rotary=float(_setting({**config, **rotary}, "rope_theta")),
+        rotary=float(setting({**config, **rotary}, "rope_theta")),
         tied=config.get("tie_word_embeddings", False),
     )
     return ours, _translated(_renamed(state, {"model.": ""}), _LLAMA, ours)
@@ -199,7 +217,12 @@ def _hugging_face(state: Weights, config: Settings, qkv_bias: bool) -> tuple[Tra
 # Settings
 
 
-def _setting(config: Settings, *names: str) -> Any:
+def flat(config: Settings) -> Settings:
+    """The settings of the diffusion papers: nested in training runs, flat in exports."""
+    return {**config, **config.get("algo", {}), **config.get("model", {})}
+
+
+def setting(config: Settings, *names: str) -> Any:
     """The first of these settings that is there; there is no default, since a wrong guess gives wrong numbers."""
     for name in names:
         if config.get(name) is not None:
@@ -207,7 +230,7 @@ def _setting(config: Settings, *names: str) -> Any:
     raise LayoutError(f"the settings lack {' or '.join(names)}; give the config.json that belongs to the weights")
 
 
-def _require(config: Settings, **values: object) -> None:
+def require(config: Settings, **values: object) -> None:
     """Settings that the transformer cannot follow; one that is absent or null has the usual value."""
     for name, needed in values.items():
         found = config.get(name)
@@ -266,12 +289,12 @@ def _without_twin(state: Weights, table: Table) -> Weights:
 def _complete(state: Weights, needed: Collection[str]) -> None:
     missing = [name for name in needed if name not in state]
     unexpected = [name for name in state if name not in needed and not _BUFFERS.fullmatch(name)]
-    faults = [f"{kind} {_some(names)}" for kind, names in (("missing", missing), ("unexpected", unexpected)) if names]
+    faults = [f"{kind} {some(names)}" for kind, names in (("missing", missing), ("unexpected", unexpected)) if names]
     if faults:
         raise LayoutError(f"the weights are of another layout or size: {'; '.join(faults)}")
 
 
-def _some(names: Collection[str], most: int = 4) -> str:
+def some(names: Collection[str], most: int = 4) -> str:
     """ "a, b, c, d and 17 more" """
     first = ", ".join(sorted(names)[:most])
     return first if len(names) <= most else f"{first} and {len(names) - most} more"

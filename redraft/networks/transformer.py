@@ -17,11 +17,12 @@ from redraft.networks.attention import (
     Full,
     KeyValue,
     KeyValues,
+    Mask,
     Pattern,
     Rotary,
+    Sight,
     attend,
     join_pads,
-    visible,
 )
 from redraft.ops import dropout
 from redraft.types import Context
@@ -47,11 +48,14 @@ class TransformerConfig:
     out_bias: bool = False  # GPT-2: True
     mlp_bias: bool = False  # DiT, GPT-2: True
     qk_norm: bool = False  # Qwen3: True
-    rotary: float | None = 10_000.0  # base; None: learned positions
-    positions: int | None = None  # number of learned positions (GPT-2)
+    rotary: float | None = 10_000.0  # base; None: no rotary positions (GPT-2)
+    positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
+    classes: int | None = None  # labels that a row may have (UDLM); one more stands for none; None: no labels
     tied: bool = False  # the output layer is the embedding
     head_bias: bool = False  # DiT: True
+    gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none
+    gap_counts: bool = False  # it gives a distribution over the counts 0..gaps; False: the expected count
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -59,12 +63,16 @@ class TransformerConfig:
             raise ValueError(f"width={self.width} does not split into {self.heads} heads; set head_dim, or change one")
         if self.heads % self.groups:
             raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
-        if (self.rotary is None) == (self.positions is None):
-            raise ValueError("give either rotary=base or positions=how many, not both and not neither")
+        if self.rotary is None and self.positions is None:
+            raise ValueError("a network without positions cannot tell order: give rotary=base or positions=how many")
         if isinstance(self.pattern, Causal) and self.time is not None:
             raise ValueError("a causal network reads clean tokens and sees no time; use time=None")
+        if self.classes is not None and (self.time is None or not isinstance(self.pattern, Full)):
+            raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
+        if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
+            raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
 
     @property
     def groups(self) -> int:
@@ -106,17 +114,15 @@ class Attention(nn.Module):
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
-    def forward(
-        self, query: Tensor, h: Tensor, queries: View, view: View, past: KeyValue | None
-    ) -> tuple[Tensor, KeyValue]:
-        """(B, M, D) queries among the tokens h (B, L, D), or h itself → (B, M, D), and the keys and values of h."""
-        c = self.config
+    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
+        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
+        c, queries = self.config, view if at is None else view.at(at)
         own, shared = c.heads * c.head_width, c.groups * c.head_width
-        if query is h:
+        if at is None:
             q, k, v = self.qkv(h).split([own, shared, shared], -1)
         else:
             bias = [None, None] if self.qkv.bias is None else self.qkv.bias.split([own, 2 * shared])
-            q = F.linear(query, self.qkv.weight[:own], bias[0])
+            q = at.spread(F.linear(at.take(h), self.qkv.weight[:own], bias[0]))
             k, v = F.linear(h, self.qkv.weight[own:], bias[1]).split(shared, -1)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in (q, k, v))
         if self.q_norm is not None and self.k_norm is not None:
@@ -126,7 +132,8 @@ class Attention(nn.Module):
         new = (k, v)
         if past is not None:
             k, v = (torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
-        return self.out(attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)), new
+        mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
+        return self.out(mixed if at is None else at.collect(mixed)), new
 
 
 class MLP(nn.Module):
@@ -154,19 +161,13 @@ class Block(nn.Module):
         self.attention, self.mlp = Attention(config), MLP(config)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
-    def forward(
-        self, h: Tensor, view: View, past: KeyValue | None, at: Tensor | None = None
-    ) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or at (B, M) positions only (B, M, D); and the keys and values of all tokens."""
+    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
+        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
-        known = self.norm1(h, shift1, scale1)
-        if at is None:
-            query, queries = known, view
-        else:
-            query, queries, h = take(known, at), view.at(at), take(h, at)
-            rest = [part if part is None or part.shape[1] == 1 else take(part, at) for part in rest]
+        mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
+        if at is not None:
+            h, rest = at.take(h), [None if part is None else at.take(part) for part in rest]
         gate1, shift2, scale2, gate2 = rest
-        mixed, new = self.attention(query, known, queries, view, past)
         h = self._add(h, mixed, gate1)
         return self._add(h, self.mlp(self.norm2(h, shift2, scale2)), gate2), new
 
@@ -183,14 +184,14 @@ class TimeOf:
     """
 
     embedded: Tensor  # (K, C)
-    which: Tensor  # (B, 1) or (B, L) index into K
+    which: Tensor  # (B, 1) or (B, L), or (N,) where asked: index into K
 
     def __call__(self, layer: nn.Linear) -> Tensor:
         """(B, 1 or L, features of the layer)"""
         return layer(self.embedded)[self.which]
 
-    def at(self, index: Tensor) -> TimeOf:
-        return self if self.which.shape[1] == 1 else replace(self, which=self.which.gather(1, index))
+    def at(self, asked: Asked) -> TimeOf:
+        return replace(self, which=asked.take(self.which))
 
 
 def modulated(layer: nn.Linear | None, time: TimeOf | None, parts: int) -> list[Tensor | None]:
@@ -204,38 +205,112 @@ class View:
 
     time: TimeOf | None
     rotary: Rotary | None
-    mask: Tensor | None  # (L, keys) or (B, 1, L, keys)
+    sight: Sight | None  # None: all see all
+    mask: Mask  # the same as attention wants it, made once for all layers
 
-    def at(self, index: Tensor) -> View:
-        """The same for (B, M) of the positions."""
-        rotary = None if self.rotary is None else self.rotary.at(index)
-        time = None if self.time is None else self.time.at(index)
-        if self.mask is None or self.mask.dim() == 2:
-            return View(time, rotary, None if self.mask is None else self.mask[index][:, None])
-        return View(time, rotary, self.mask.take_along_dim(index[:, None, :, None], 2))
+    def at(self, asked: Asked) -> View:
+        """The same for some of the positions; their mask is dense: one layer asks so, and M changes at every call."""
+        rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
+        time = None if self.time is None else self.time.at(asked)
+        sight = None if self.sight is None else self.sight.at(asked.rectangle)
+        return View(time, rotary, sight, None if sight is None else sight.dense())
 
 
-def take(h: Tensor, index: Tensor) -> Tensor:
-    """(B, L, D), (B, M) positions → (B, M, D)"""
-    B, L, D = h.shape
-    flat = (index + torch.arange(B, device=h.device)[:, None] * L).flatten()
-    return h.flatten(0, 1).index_select(0, flat).view(B, -1, D)
+@dataclass(frozen=True)
+class Asked:
+    """The N positions whose states are wanted, row by row.
+
+    What treats each token by itself is computed for these alone. Attention wants a rectangle of them, (B, M), as wide
+    as the row that asks most; what fills it up is computed in vain.
+    """
+
+    row: Tensor  # (N,)
+    column: Tensor  # (N,)
+    slot: Tensor  # (N,) place in the rectangle
+    shape: tuple[int, int]  # (B, M)
+
+    @classmethod
+    def of(cls, place: Tensor, rows: int, length: int) -> Asked:
+        """(N,) places row · length + column, in the order of the rows."""
+        row = place // length
+        count = row.bincount(minlength=rows)
+        most = max(1, int(count.max()))
+        rank = torch.arange(len(place), device=place.device) - (count.cumsum(0) - count)[row]
+        return cls(row, place % length, row * most + rank, (rows, most))
+
+    def take(self, a: Tensor) -> Tensor:
+        """(B, L, …), or (B, 1, …) of whole rows → (N, …)"""
+        place = self.row if a.shape[1] == 1 else self.row * a.shape[1] + self.column
+        return a.flatten(0, 1).index_select(0, place)
+
+    def spread(self, a: Tensor) -> Tensor:
+        """(N, …) → (B, M, …), zero where nothing is asked"""
+        if len(a) < self.shape[0] * self.shape[1]:
+            a = a.new_zeros(self.shape[0] * self.shape[1], *a.shape[1:]).index_copy(0, self.slot, a)
+        return a.unflatten(0, self.shape)
+
+    def collect(self, a: Tensor) -> Tensor:
+        """(B, M, …) → (N, …)"""
+        return a.flatten(0, 1).index_select(0, self.slot)
+
+    @property
+    def rectangle(self) -> Tensor:
+        """(B, M) columns"""
+        return self.spread(self.column)
 
 
 class TimeEmbedding(nn.Module):
-    """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT."""
+    """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT.
 
-    def __init__(self, width: int, waves: int = 256) -> None:
+    A label is added after the SiLU, through one of its own (UDLM); without one nothing is added.
+    """
+
+    def __init__(self, width: int, classes: int | None = None, waves: int = 256) -> None:
         super().__init__()
         self.waves = waves
         self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
+        self.label = None if classes is None else nn.Embedding(classes + 1, width)
 
-    def forward(self, level: Tensor) -> TimeOf:
-        distinct, which = level.float().unique(return_inverse=True)
+    def forward(self, level: Tensor, label: Tensor | None = None) -> TimeOf:
+        """(B, 1) or (B, L) levels, (B,) labels."""
+        if label is None:
+            distinct, which = level.float().unique(return_inverse=True)
+            return TimeOf(self._embedded(distinct), which)
+        assert self.label is not None
+        told = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
+        pairs, which = told.flatten(0, 1).unique(dim=0, return_inverse=True)
+        known = F.silu(self.label(pairs[:, 1].long()))
+        return TimeOf(self._embedded(pairs[:, 0]) + known, which.view(level.shape))
+
+    def _embedded(self, level: Tensor) -> Tensor:
+        """(K,) → (K, C)"""
         half = self.waves // 2
         frequency = torch.exp(-math.log(10_000) * torch.arange(half, device=level.device, dtype=torch.float32) / half)
-        angle = distinct[:, None] * frequency
-        return TimeOf(F.silu(self.mlp(torch.cat([angle.cos(), angle.sin()], -1))), which)
+        angle = level[:, None] * frequency
+        return F.silu(self.mlp(torch.cat([angle.cos(), angle.sin()], -1)))
+
+
+class Gaps(nn.Module):
+    """The output layer for gaps: what the state of a token says of those missing right before it, in fp32.
+
+    FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, or logits of counts.
+    """
+
+    def __init__(self, config: TransformerConfig, most: int) -> None:
+        super().__init__()
+        self.most, width = most, config.width
+        self.norm = Norm(config, width)
+        self.modulation = nn.Linear(config.time, 2 * width) if config.time else None
+        self.hidden = None if config.gap_counts else nn.Linear(width, width)
+        self.output = nn.Linear(width, most + 1 if config.gap_counts else 1)
+
+    def forward(self, h: Tensor, time: TimeOf | None) -> Tensor:
+        """(B, L, D) → (B, L) expected counts, or (B, L, most + 1) logits of counts."""
+        with torch.autocast(h.device.type, enabled=False):
+            h = self.norm(h, *modulated(self.modulation, time, 2))
+            if self.hidden is None:
+                return self.output(h)
+            return self.most * F.softplus(self.output(F.gelu(self.hidden(h))).squeeze(-1))
 
 
 class Transformer(nn.Module):
@@ -247,11 +322,12 @@ class Transformer(nn.Module):
         self.recompute = False  # gradient checkpointing: set by the training loop
         self.embedding = nn.Embedding(config.vocab, config.width)
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
-        self.time = TimeEmbedding(config.time) if config.time else None
+        self.time = TimeEmbedding(config.time, config.classes) if config.time else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
         self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
         self.output = None if config.tied else nn.Linear(config.width, config.vocab, bias=config.head_bias)
+        self.gaps = None if config.gaps is None else Gaps(config, config.gaps)
         self.initialise()
 
     def forward(
@@ -260,18 +336,33 @@ class Transformer(nn.Module):
         level: Tensor | None = None,
         context: Context = Context(),
         at: Tensor | None = None,
+        label: Tensor | None = None,
     ) -> Tensor:
         """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
 
-        With a cache the tokens stand right after those it holds. With `at` (B, M) only the states of these positions
-        are computed: the last block then asks only their questions.
+        label: (B,) class of each row, where the network knows classes; None: it is told of none.
+        With a cache the tokens stand right after those it holds. With `at`, N places row · L + column in the order of
+        rows, only their states are computed and given, (N, D): the last block then asks only their questions.
         """
         pattern = self.config.pattern
+        if label is not None and self.config.classes is None:
+            raise ValueError("this network knows no labels; give it none, or set classes=how many")
         if isinstance(pattern, Causal):
             return self._causal(tokens, context, pattern, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
-        return self._run(tokens, level, context.pad, _past(context), at)[0]
+        return self._run(tokens, level, context.pad, _past(context), at, label)[0]
+
+    def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
+        """(B, L) ids → (B, L, D) hidden states, and what they say of the gaps before each token (see `Gaps`).
+
+        The gap at the end of a text stands before a token too: give the ids one token, say padding, more than the text.
+        """
+        if self.gaps is None:
+            raise ValueError("this network has no layer for gaps; insertion needs TransformerConfig(gaps=longest gap)")
+        pos = torch.arange(tokens.shape[1], device=tokens.device)
+        h, time, _ = self._trunk(tokens, level, pos, Sight.of(Full(), pos, 0, context.pad), None, None)
+        return self.norm(h, *modulated(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
     def absorb(self, tokens: Tensor, context: Context = Context()) -> KeyValues:
@@ -299,7 +390,7 @@ class Transformer(nn.Module):
             if tokens.shape[1] > 1:
                 later = self._run(tokens[:, :-1], None, None if pad is None else pad[:, :-1], past)[0]
                 h = torch.cat([h.to(later.dtype), later], 1)
-            return h if at is None else take(h, at)
+            return h if at is None else h.flatten(0, 1)[at]
         stream = tokens if context.clean is None else context.clean
         slots = F.pad(stream[:, :-1], (1, 0), value=pattern.start)
         return self._run(slots, None, None if pad is None else F.pad(pad[:, :-1], (1, 0)), None, at)[0]
@@ -313,42 +404,69 @@ class Transformer(nn.Module):
         pos = torch.arange(L, device=tokens.device)
         if level is not None:
             level = torch.cat([level.expand_as(tokens), torch.zeros_like(tokens, dtype=level.dtype)], 1)
-        mask = visible(pattern.streams(pos), None if pad is None else torch.cat([pad, pad], 1), 2 * L)
+        places = torch.arange(2 * L, device=tokens.device)
+        sight = Sight.of(pattern.streams(pos), places, 0, None if pad is None else torch.cat([pad, pad], 1))
         both = torch.cat([tokens, context.clean], 1)
-        return self._layers(both, level, pos.repeat(2), mask, None, pos.expand(B, L) if at is None else at)[0]
+        asked = Asked.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
+        h = self._layers(both, level, pos.repeat(2), sight, None, asked)[0]
+        return h.unflatten(0, (B, L)) if at is None else h
 
     def _run(
-        self, tokens: Tensor, level: Tensor | None, pad: Tensor | None, past: KeyValues | None, at: Tensor | None = None
+        self,
+        tokens: Tensor,
+        level: Tensor | None,
+        pad: Tensor | None,
+        past: KeyValues | None,
+        at: Tensor | None = None,
+        label: Tensor | None = None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """One stream, right after what the cache holds."""
         L, before = tokens.shape[1], past.length if past else 0
         key = torch.arange(before + L, device=tokens.device)
         pad = join_pads(past.pad if past else None, before, pad, L, tokens)
-        mask = visible(self.config.pattern.allowed(key[before:], key), pad, L)
-        return self._layers(tokens, level, key[before:], mask, past, at)
+        sight = Sight.of(self.config.pattern, key, before, pad)
+        asked = None if at is None else Asked.of(at, *tokens.shape)
+        return self._layers(tokens, level, key[before:], sight, past, asked, label)
 
     def _layers(
         self,
         tokens: Tensor,
         level: Tensor | None,
         pos: Tensor,
-        mask: Tensor | None,
+        sight: Sight | None,
         past: KeyValues | None,
-        at: Tensor | None,
+        at: Asked | None,
+        label: Tensor | None = None,
     ) -> tuple[Tensor, list[KeyValue]]:
-        """The trunk: normed hidden states (B, L or M, D), and each layer's keys and values."""
+        """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
+        h, time, kept = self._trunk(tokens, level, pos, sight, past, at, label)
+        return self.norm(h, *modulated(self.modulation, time, 2)), kept
+
+    def _trunk(
+        self,
+        tokens: Tensor,
+        level: Tensor | None,
+        pos: Tensor,
+        sight: Sight | None,
+        past: KeyValues | None,
+        at: Asked | None,
+        label: Tensor | None = None,
+    ) -> tuple[Tensor, TimeOf | None, list[KeyValue]]:
+        """All layers but the last norm: the states, their time, and each layer's keys and values."""
         c, h = self.config, self.embedding(tokens)
         if self.position is not None:
+            _require_positions(int(pos[-1]) + 1 if len(pos) else 0, self.position.num_embeddings)
             h = h + self.position(pos)
         h = dropout(h, c.dropout, self.training)
         rotary = None if c.rotary is None else Rotary.of(pos, c.head_width, c.rotary)
-        view, kept = View(None if self.time is None else self.time(_level(level)), rotary, mask), []
+        time = None if self.time is None else self.time(_level(level), label)
+        view = View(time, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        kept = []
         for i, block in enumerate(self.blocks):
             args = (h, view, past.layer(i) if past else None, at if i == c.layers - 1 else None)
             h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
             kept.append(new)
-        time = view.time if at is None or view.time is None else view.time.at(at)
-        return self.norm(h, *modulated(self.modulation, time, 2)), kept
+        return h, time if at is None or time is None else time.at(at), kept
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -356,13 +474,20 @@ class Transformer(nn.Module):
         for name, p in self.named_parameters():
             if "norm" in name and name.endswith("weight"):
                 p.fill_(1)
-            elif name.endswith("bias") or "modulation" in name or name.startswith("output"):
+            elif name.endswith("bias") or "modulation" in name or name.startswith(("output", "gaps.output")):
                 p.zero_()
             elif name.startswith(("embedding", "position")):
                 p.normal_(0, 0.02)
             else:
                 residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
                 p.normal_(0, (p.shape[1] * (2 * self.config.layers if residual else 1)) ** -0.5)
+        if self.gaps is not None and self.gaps.hidden is not None:  # one missing token in every gap, to begin with
+            self.gaps.output.bias.fill_(math.log(math.expm1(1 / self.gaps.most)))
+
+
+def _require_positions(length: int, known: int) -> None:
+    if length > known:
+        raise ValueError(f"{length} tokens are too many: this network has learned {known} positions; write fewer tokens")
 
 
 def _past(context: Context) -> KeyValues | None:

@@ -8,17 +8,21 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
+from redraft.networks import attention
 from redraft.networks.attention import (
     BlockCausal,
     Causal,
     Full,
     KeyValue,
     KeyValues,
+    Pattern,
     Rotary,
+    Sight,
     attend,
     join_pads,
-    visible,
+    tiled,
 )
 
 sizes = st.integers(1, 5)
@@ -32,20 +36,23 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 # --- patterns ---
 
 
+def pairs(pattern: Pattern, length: int) -> Tensor:
+    """(L, L) who sees whom."""
+    return Sight(pattern, torch.arange(length), length).dense()
+
+
 @given(block=sizes, length=lengths)
 def test_block_causal_sees_its_block_and_earlier_ones(block: int, length: int) -> None:
-    pos = torch.arange(length)
-    allowed = BlockCausal(block).allowed(pos, pos)
-    assert allowed is not None
+    mask = pairs(BlockCausal(block), length)
     for q in range(length):
         for k in range(length):
-            assert bool(allowed[q, k]) == (k // block <= q // block)
+            assert bool(mask[q, k]) == (k // block <= q // block)
 
 
 @given(block=sizes, length=lengths)
 def test_two_streams_follow_the_three_rules(block: int, length: int) -> None:
     """(a) own half and block; (b) noisy sees clean earlier; (c) clean sees clean, not later; nothing else."""
-    mask = BlockCausal(block).streams(torch.arange(length))
+    mask = pairs(BlockCausal(block).streams(torch.arange(length)), 2 * length)
     assert mask.shape == (2 * length, 2 * length)
     for q in range(2 * length):
         for k in range(2 * length):
@@ -56,12 +63,17 @@ def test_two_streams_follow_the_three_rules(block: int, length: int) -> None:
 
 
 def test_causal_sees_what_came_before() -> None:
-    pos = torch.arange(5)
-    allowed = Causal(0).allowed(pos, pos)
-    assert allowed is not None
-    assert torch.equal(allowed, torch.ones(5, 5).tril().bool())
-    assert Causal(0).allowed(pos[4:], pos) is None
-    assert Full().allowed(pos, pos) is None
+    assert torch.equal(pairs(Causal(0), 5), torch.ones(5, 5).tril().bool())
+    assert pairs(Full(), 5).all()
+
+
+@given(block=sizes, length=lengths, data=st.data())
+def test_a_mask_is_left_out_exactly_where_all_see_all(block: int, length: int, data: st.DataObject) -> None:
+    first, places = data.draw(st.integers(0, length - 1)), torch.arange(length)
+    for pattern in (Full(), BlockCausal(block), Causal(0)):
+        assert (Sight.of(pattern, places, first, None) is None) == bool(pairs(pattern, length)[first:].all())
+        assert Sight.of(pattern, places, first, torch.zeros(1, length, dtype=torch.bool)) is not None
+    assert Sight.of(BlockCausal(block).streams(places), torch.arange(2 * length), 0, None) is not None
 
 
 def test_a_block_has_a_token() -> None:
@@ -69,27 +81,74 @@ def test_a_block_has_a_token() -> None:
         BlockCausal(0)
 
 
-@given(queries=st.integers(1, 4), before=st.integers(0, 3), seed=st.integers(0, 999), patterned=st.booleans())
-def test_padding_is_seen_by_itself_alone(queries: int, before: int, seed: int, patterned: bool) -> None:
+# --- masks ---
+
+
+@given(queries=st.integers(1, 4), before=st.integers(0, 3), seed=st.integers(0, 999))
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), Causal(0)], ids=repr)
+def test_padding_is_seen_by_itself_alone(pattern: Pattern, queries: int, before: int, seed: int) -> None:
     keys = before + queries
-    pad = noise(2, keys, seed=seed) > 0
-    pos = torch.arange(keys)
-    allowed = BlockCausal(2).allowed(pos[before:], pos) if patterned else None
-    mask = visible(allowed, pad, queries)
-    assert mask is not None
-    mask = mask.expand(2, 1, queries, keys)
+    pad, allowed = noise(2, keys, seed=seed) > 0, pairs(pattern, keys)
+    mask = Sight(pattern, torch.arange(before, keys), keys, pad).dense()
+    assert mask.shape == (2, 1, queries, keys)
     for b in range(2):
-        for q in range(queries):
+        for q in range(before, keys):
             for k in range(keys):
-                seen = not pad[b, k] and (allowed is None or bool(allowed[q, k]))
-                assert bool(mask[b, 0, q, k]) == (seen or k == before + q)
+                assert bool(mask[b, 0, q - before, k]) == ((not pad[b, k] and bool(allowed[q, k])) or k == q)
     assert mask.any(-1).all(), "a softmax over nothing is not a number"
 
 
-def test_without_padding_the_pattern_is_the_mask() -> None:
-    assert visible(None, None, 3) is None
-    allowed = torch.ones(3, 3, dtype=torch.bool)
-    assert visible(allowed, None, 3) is allowed
+PATTERNS: list[Pattern] = [Full(), BlockCausal(16), Causal(0), BlockCausal(4).streams(torch.arange(75))]
+every_pattern = pytest.mark.parametrize("pattern", PATTERNS, ids=["full", "blocks", "causal", "streams"])
+
+
+@every_pattern
+@pytest.mark.parametrize("padded", [False, True])
+def test_some_of_the_queries_see_what_they_saw_among_all(pattern: Pattern, padded: bool) -> None:
+    sight = Sight(pattern, torch.arange(150), 150, noise(3, 150) > 0.5 if padded else None)
+    index = torch.stack([noise(150, seed=row).argsort()[:20] for row in range(3)])
+    whole = sight.dense().expand(3, 1, 150, 150)
+    assert torch.equal(sight.at(index).dense(), whole.take_along_dim(index[:, None, :, None], 2))
+
+
+@every_pattern
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("first", [0, 20])
+@pytest.mark.usefixtures("interpreted")
+def test_tiles_attend_as_the_dense_mask_does(pattern: Pattern, padded: bool, first: int) -> None:
+    """150 keys are no whole number of tiles; queries from 20 on stand behind a cache; four heads share two of keys."""
+    pad = noise(3, 150) > 0.5 if padded else None
+    sight = Sight(pattern, torch.arange(first, 150), 150, pad)
+    q, k, v = noise(3, 4, 150 - first, 16, seed=1), noise(3, 2, 150, 16, seed=2), noise(3, 2, 150, 16, seed=3)
+    dense, tiles = (attend(q, k, v, mask) for mask in (sight.dense(), sight.tiles()))
+    assert torch.allclose(tiles, dense, atol=1e-5)
+    assert not torch.allclose(dense, attend(q, k, v, None), atol=1e-2) or (pattern == Full() and not padded)
+
+
+def test_tiles_that_nobody_sees_are_left_out() -> None:
+    """Of 8 × 8 tiles of two streams, 512 tokens each: 4 of noisy tokens, 6 of clean earlier ones, 10 of clean ones."""
+    streams = Sight(BlockCausal(128).streams(torch.arange(512)), torch.arange(1024), 1024).tiles()
+    causal = Sight(Causal(0), torch.arange(1024), 1024).tiles()
+    assert (streams.sparsity(), causal.sparsity()) == pytest.approx((100 * (1 - 20 / 64), 100 * (1 - 36 / 64)))
+
+
+def test_tiles_are_for_training_on_gpus() -> None:
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert tiled(gpu, grad=True, queries=256, head_width=64)
+    assert not tiled(cpu, grad=True, queries=256, head_width=64), "no backward pass"
+    assert not tiled(gpu, grad=False, queries=256, head_width=64), "a compilation for every shape"
+    assert not tiled(gpu, grad=True, queries=128, head_width=64), "one row of tiles"
+    assert not tiled(gpu, grad=True, queries=256, head_width=8), "no such kernel"
+    assert isinstance(Sight(Causal(0), torch.arange(256), 256).mask(64), Tensor)
+
+
+def test_the_chosen_form_is_the_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(attention, "tiled", lambda *case: asked.append(case) or True)
+    assert isinstance(Sight(Causal(0), torch.arange(4), 4).mask(16), BlockMask)
+    with torch.no_grad():
+        Sight(Causal(0), torch.arange(2, 4), 4).mask(8)
+    assert asked == [(torch.device("cpu"), True, 4, 16), (torch.device("cpu"), False, 2, 8)]
 
 
 # --- attention ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,13 +15,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft.heads import Head, Shift, Subs
+from redraft.heads import Head, Score, Shift, Softmax, Subs
 from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig, Level
-from redraft.networks.attention import BlockCausal, Causal
+from redraft.networks.attention import BlockCausal, Causal, Sight
 from redraft.networks.pretrained import LayoutError, dit, gpt2, llada, llama, qwen2
 from redraft.networks.transformer import Transformer, TransformerConfig
 from redraft.objectives import Bound, Recover
+from redraft.processes.interpolating import Interpolating, MaskNoise
 from redraft.processes.masked import Masked
+from redraft.processes.score import mask_limit, proper, ratios, tweedie
 from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.types import Context, Noised, Times, Vocab
 
@@ -161,6 +164,65 @@ def test_mdlm_is_told_sigma() -> None:
     same(BySigma()(golden.time(), process), golden.time("sigma"))
 
 
+def test_mdlm_importance_weight_is_a_constant() -> None:
+    """Times drawn so that log(1 − α) is uniform leave −log(1 − α₀) to multiply the cross-entropy by."""
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    noised = Noised(golden["xt"], golden.time(), golden["x0"])
+    nll = Recover(power=0.0)(lm.process, lm(golden["xt"], golden.time()), noised, Times(golden.time()))
+    first = Exponential(low=1e-3)  # σ₀ = 10⁻³
+    same(nll.mean() * -math.log(1 - first.start), golden.loss("loss_subs_importance"))
+
+
+@pytest.mark.parametrize("name", ["ddpm_q_xs_unnormalised", "ddpm_cache_q_xs_unnormalised"])
+def test_mdlm_reverse_step(name: str) -> None:
+    """The second forgets the ε of the schedule (its chances are t and s): normalised, both are the same step."""
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    t, hidden = golden.time(), golden["xt"] == 40
+    share = Linear().share(t - golden.expected["dt_reverse_step"], t)
+    step = share[..., None] * lm(golden["xt"], t).x.exp()
+    step[..., 40] = 1 - share
+    same(step[hidden].float(), (golden[name] / golden[name].sum(-1, keepdim=True))[hidden])
+
+
+def test_mdlm_score_analytic_step_and_denoiser() -> None:
+    """The score of MDLM's prediction, and SEDD's samplers on it."""
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    xt, limit, schedule = golden["xt"], mask_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
+    s, t = (golden.time().double() - gap for gap in (golden.expected["dt_reverse_step"], 0.0))
+    keep_s, keep_t = schedule.keep(s), schedule.keep(t)
+    log_score = ratios(lm(xt, t).x.double(), xt, keep_t, limit)
+    same(log_score.exp().float(), golden["score_subs"])
+    same(proper(tweedie(log_score, xt, keep_s.log() - keep_t.log(), limit)).float(), golden["analytic_probs"])
+    clean = tweedie(log_score, xt, -keep_t.log(), limit)
+    clean[..., 40] = 0  # the original drops the mask
+    same(clean.float(), golden["denoiser_probs"])
+
+
+def test_mdlm_weights_read_as_scores() -> None:
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Score(), Linear(eps=1e-3), BySigma())
+    noised = Noised(golden["xt"], golden.time(), golden["x0"])
+    nats = lm.process.nelbo(lm(golden["xt"], golden.time()), noised)
+    same(lm.raw(golden["xt"], golden["sigma"]), golden["sedd_log_score"])
+    same(nats, golden["nll_sedd"])
+    same(nats.mean(), golden.loss("loss_sedd"))
+
+
+def test_mdlm_weights_read_as_d3pm() -> None:
+    """A thousand steps and the reconstruction; the prediction has weight on the mask, and nothing is carried over."""
+    golden = load("mdlm")
+    lm = model(dit(golden.weights, golden.config), 40, Softmax())
+    process, t = Interpolating(Vocab(41, mask=40), Linear(), MaskNoise()), golden.time("t_T1000").double()
+    steps = 1000 * process.nelbo(lm(golden["xt"], t), Noised(golden["xt"], t, golden["x0"]), t - 1 / 1000)
+    everywhere = torch.ones_like(golden["x0"], dtype=torch.bool)
+    nats = steps + lm(golden["x0"], torch.zeros(3, 1)).nll(everywhere, golden["x0"])
+    same(nats, golden["nll_d3pm_T1000"])
+    same(nats.mean(), golden.loss("loss_d3pm_T1000"))
+
+
 # BD3-LM
 
 
@@ -174,7 +236,8 @@ def test_bd3lm_exported_settings_say_the_same() -> None:
 
 def test_bd3lm_mask_of_two_streams() -> None:
     golden = load("bd3lm")
-    assert torch.equal(BlockCausal(4).streams(torch.arange(16)), golden["block_diff_mask_2L"].bool())
+    dense = Sight(BlockCausal(4).streams(torch.arange(16)), torch.arange(32), 32).dense()
+    assert torch.equal(dense, golden["block_diff_mask_2L"].bool())
 
 
 def test_bd3lm_logits_of_two_streams() -> None:
@@ -227,6 +290,38 @@ def test_bd3lm_cosine_is_ours_shrunk_by_epsilon() -> None:
     same(lost, golden["sched_cosine_move_chance"].double(), atol=1e-7)
     # the ε in its denominator makes the original's weight a little less than that of the bound
     same((1 - eps) * cosine.slope(t) / (lost + eps), golden["sched_cosine_loss_scale"].double(), atol=1e-7)
+
+
+# UDLM and FlexMDM
+
+
+def test_udlm_labels_stand_beside_any_time() -> None:
+    golden = load("udlm")
+    net = network(dit(golden.weights, golden.config))
+    level = golden.time("sigma").expand(3, 16).clone()
+    same(net.logits(net(golden["xt"], level, label=golden["cond"])), golden["logits_cond"])
+    level[:, 8:] = 0.0  # another time for half of the tokens
+    some = net.logits(net(golden["xt"], level, label=golden["cond"]))
+    alone = [
+        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], label=golden["cond"][i : i + 1])) for i in range(3)
+    ]
+    same(some, torch.cat(alone))
+
+
+def test_labels_need_time_and_full_attention() -> None:
+    config, _ = dit(load("udlm").weights, load("udlm").config)
+    assert config.classes == 3
+    for changed in ({"time": None}, {"pattern": BlockCausal(4)}):
+        with pytest.raises(ValueError, match="classes need time and full attention"):
+            replace(config, **changed)
+
+
+@pytest.mark.parametrize(("name", "counts"), [("flexmdm_expectation", False), ("flexmdm_distribution", True)])
+def test_flexmdm_has_a_layer_for_gaps(name: str, counts: bool) -> None:
+    golden = load(name)
+    config, state = dit(golden.weights, golden.config)
+    assert (config.gaps, config.gap_counts) == (16, counts)
+    assert sum(key.startswith("gaps.") for key in state) == (5 if counts else 7)
 
 
 # LLaDA and Llama

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
+from redraft.networks import attention, transformer
+from redraft.networks.attention import BlockCausal, Causal, Full, Mask, Pattern, attend
 from redraft.networks.transformer import Norm, Transformer, TransformerConfig
 from redraft.types import Context
 
@@ -31,6 +34,7 @@ LAYOUTS: dict[str, Callable[[TransformerConfig], TransformerConfig]] = {
 }
 BLOCKS = [BlockCausal(1), BlockCausal(2), BlockCausal(3), BlockCausal(4)]
 every_layout = pytest.mark.parametrize("layout", list(LAYOUTS))
+every_pattern = pytest.mark.parametrize("pattern", [Full(), BlockCausal(3), Causal(MASK)], ids=repr)
 every_block = pytest.mark.parametrize("pattern", BLOCKS, ids=repr)
 
 
@@ -180,6 +184,63 @@ def test_a_causal_row_does_not_depend_on_its_batch(net: Net) -> None:
             assert close(states[alone, :length], network(x[alone, :length]))
 
 
+# --- some positions only ---
+
+ASKED = {
+    "one row": [[2, 5], [], []],
+    "all rows": [[0, 7], [3, 1], [6, 4]],
+    "unequal rows": [[0, 2, 3, 7], [], [5]],
+    "one twice": [[4, 4], [1], [0]],
+    "nothing": [[], [], []],
+    "everything": [list(range(8))] * 3,
+}
+
+
+@pytest.mark.parametrize("columns", ASKED.values(), ids=list(ASKED))
+@every_layout
+def test_asked_positions_say_what_they_say_among_all(net: Net, layout: str, columns: list[list[int]]) -> None:
+    z, x, t, place = tokens(3, 8), tokens(3, 8, seed=1), levels(3, 8), [8 * r + c for r in range(3) for c in columns[r]]
+    pad = torch.arange(8) >= torch.tensor([[8], [8], [7]])
+    for pattern in (Full(), BlockCausal(3), *([] if layout == "time" else [Causal(MASK)])):
+        network = net(pattern, layout)
+        for context in (Context(), Context(pad=pad), Context(pad=pad, clean=x)):
+            for level in (t, t[:, :1]):
+                whole = network(z, level, context).flatten(0, 1)
+                some = network(z, level, context, torch.tensor(place, dtype=torch.int64))
+                assert some.shape == (len(place), 16)
+                assert close(some, whole[place])
+
+
+def test_the_last_block_computes_what_is_asked(net: Net) -> None:
+    """Five states of 24: the first block works on all of them, the last one on five, but knows the keys of all."""
+    network, sizes = net(), dict[str, int]()
+    for name in ("blocks.0.mlp", "blocks.1.mlp", "blocks.1.attention.out", "blocks.1.norm1"):
+
+        def note(_: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
+            sizes[name] = inputs[0].shape[:-1].numel()
+
+        network.get_submodule(name).register_forward_pre_hook(note)
+    network(tokens(3, 8), None, Context(), torch.tensor([0, 3, 4, 7, 21]))
+    assert list(sizes.values()) == [24, 24, 5, 5]
+    assert list(sizes) == ["blocks.0.mlp", "blocks.1.norm1", "blocks.1.attention.out", "blocks.1.mlp"]
+
+
+def test_weights_learn_from_some_positions_as_from_all(net: Net) -> None:
+    network, place = net(), torch.tensor([0, 3, 4, 7, 21])
+
+    def learnt(states: Tensor) -> list[Tensor]:
+        network.zero_grad()
+        states.square().sum().backward()
+        return [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+    z = tokens(3, 8)
+    whole, some = learnt(network(z).flatten(0, 1)[place]), learnt(network(z, None, Context(), place))
+    assert len(some) == len(list(network.parameters())) - 1, "all but the output layer"
+    assert all(close(a, b) for a, b in zip(whole, some, strict=True))
+    nothing = learnt(network(z, None, Context(), place[:0]))
+    assert [bool((g == 0).all()) for g in nothing] == [True] * len(some), "the graph reaches every weight all the same"
+
+
 # --- the cache ---
 
 
@@ -265,6 +326,40 @@ def test_nothing_absorbed_is_nothing_seen(net: Net) -> None:
 def test_absorbing_keeps_no_graph(net: Net) -> None:
     cache = net(BlockCausal(2)).absorb(tokens(2, 4))
     assert not any(a.requires_grad for pair in cache.buffers for a in pair)
+
+
+# --- the other form of the mask ---
+
+
+@every_pattern
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("layout", ["plain", "grouped queries"])
+@pytest.mark.usefixtures("interpreted")
+@torch.no_grad()
+def test_tiles_give_what_a_dense_mask_gives(
+    net: Net, monkeypatch: pytest.MonkeyPatch, pattern: Pattern, layout: str, ragged: bool
+) -> None:
+    """In all passes there are: one stream, two streams, some positions only, behind a cache."""
+    network, z, x = net(pattern, layout), tokens(2, 12), tokens(2, 12, seed=1)
+    pad = torch.arange(12) >= torch.tensor([[12], [7]]) if ragged else None
+    at, masks = torch.tensor([3, 5, 0, 13, 18]), Counter[type]()
+
+    def passes() -> list[Tensor]:
+        found = [network(z, None, Context(pad=pad, clean=clean), a) for clean in (None, x) for a in (None, at)]
+        if not isinstance(pattern, Full):
+            seen = Context(cache=network.absorb(z[:, :4], Context(pad=None if pad is None else pad[:, :4])))
+            found.append(network(z[:, 4:], None, replace(seen, pad=None if pad is None else pad[:, 4:])))
+        return found
+
+    def counted(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        masks[type(mask)] += 1
+        return attend(q, k, v, mask)
+
+    dense = passes()
+    monkeypatch.setattr(attention, "tiled", lambda *case: True)
+    monkeypatch.setattr(transformer, "attend", counted)
+    assert all(close(a, b) for a, b in zip(dense, passes(), strict=True))
+    assert (masks[BlockMask] > 0) == (ragged or not isinstance(pattern, Full))
 
 
 # --- layouts ---
@@ -417,6 +512,5 @@ def test_settings_that_do_not_fit_are_refused(tiny: TransformerConfig) -> None:
         replace(tiny, heads=3)
     with pytest.raises(ValueError, match="heads=2 is no multiple of kv_heads=4"):
         replace(tiny, kv_heads=4)
-    for positions, rotary in ((None, None), (8, 10_000.0)):
-        with pytest.raises(ValueError, match="give either rotary=base or positions=how many"):
-            replace(tiny, positions=positions, rotary=rotary)
+    with pytest.raises(ValueError, match="give rotary=base or positions=how many"):
+        replace(tiny, positions=None, rotary=None)

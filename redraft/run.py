@@ -13,11 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from redraft import checkpoint, config
+from redraft import checkpoint, config, foreign
 from redraft.checkpoint import Checkpoint, CheckpointError
 from redraft.data import Corpus, Documents, Endless, Packed
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.objectives import Objective
+from redraft.objectives import Mistakes, Objective
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.text import Tokenizer
@@ -46,13 +46,14 @@ class Run:
     data: Corpus | Endless
     tokenizer: Tokenizer
     framing: Documents | Packed
-    objective: Objective = field(default_factory=Objective)
+    objective: Objective | Mistakes = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
     optimiser: Optimiser = field(default_factory=Optimiser)
     steps: int = 1000
     batch: int = 64  # rows of a step, over all workers
     micro: int = 1  # parts of a worker's rows: gradient accumulation
     seed: int = 0
+    base: str | None = None  # a model to begin with: its weights, wherever ours have the same name
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the hardware is fast at it
     compile: bool = False  # the blocks of the network; after a restart it may round differently
     recompute: bool = False  # gradient checkpointing: less memory, more time
@@ -76,20 +77,46 @@ class Run:
             raise ValueError(f"{wrong[0]}={getattr(self, wrong[0])}; it must be at least 1")
 
 
+@dataclass(frozen=True)
+class Bundle:
+    """A model that no run of ours made: all that an export of it says."""
+
+    model: DiffusionLMConfig
+    tokenizer: Tokenizer | None = None
+
+
 def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str, ...] = ()) -> DiffusionLM:
     """The model of a run's directory (its newest sound checkpoint), of one checkpoint, or of an exported directory.
 
     The weights are the averaged ones. Nothing but our own classes is built, unless `trust` names further modules.
+    Directories of other projects are recognised by their config.json: MDLM, SEDD, UDLM, GIDD, BD3-LM, FlexMDM, LLaDA,
+    Dream, DiffuGPT, DiffuLLaMA.
     """
     path = Path(path)
     if not path.is_dir():
+        foreign.refuse_pickles(path)
         raise CheckpointError(f"{path} is no directory; give the directory of a run, say runs/demo")
     if (path / checkpoint.MANIFEST).exists() and (path / "state.json").exists():
         return _from_checkpoint(checkpoint.read(path), device, trust)
-    if (path / "config.json").exists():
-        exported = checkpoint.import_model(path)
-        return assemble(_run(exported.config, trust), exported.tensors, device)
-    return _from_checkpoint(newest(path), device, trust)
+    if not (path / "config.json").exists():
+        foreign.refuse_pickles(path)
+        return _from_checkpoint(newest(path), device, trust)
+    if "class" not in foreign.settings(path):
+        found = foreign.read(path)
+        return assemble(Bundle(found.model, found.tokenizer), found.weights, device)
+    exported = checkpoint.import_model(path)
+    return assemble(_described(exported.config, trust), exported.tensors, device)
+
+
+@torch.no_grad()
+def begin_with(model: DiffusionLM, path: str | Path) -> None:
+    """Takes over the weights of another model; what only ours has stays as it is."""
+    ours, theirs = dict(model.named_parameters()), dict(load(path).named_parameters())
+    wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
+    if wrong:
+        raise CheckpointError(f"{path} is no base for this model: it has another {wrong[0]}; build both alike")
+    for name, p in theirs.items():
+        ours[name].copy_(p)
 
 
 def newest(path: Path) -> Checkpoint:
@@ -99,13 +126,14 @@ def newest(path: Path) -> Checkpoint:
     return checkpoint.read(found)
 
 
-def export(path: str | Path, model: DiffusionLM, run: Run, card: str = "") -> Path:
-    """A directory to give away: config.json, model.safetensors, README.md."""
+def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
+    """A directory to give away: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
-    return checkpoint.export(Path(path), weights, config.to_json(run), None, card)
+    origin = Bundle(model.config, model.tokenizer) if run is None else run
+    return checkpoint.export(Path(path), weights, config.to_json(origin), None, card)
 
 
-def assemble(run: Run, weights: Mapping[str, Tensor], device: torch.device | str) -> DiffusionLM:
+def assemble(run: Run | Bundle, weights: Mapping[str, Tensor], device: torch.device | str) -> DiffusionLM:
     """The model of a run with given weights, ready to be used."""
     with torch.device("meta"):  # no time is spent on weights that are overwritten
         model = DiffusionLM(run.model, run.tokenizer)
@@ -122,13 +150,11 @@ def assemble(run: Run, weights: Mapping[str, Tensor], device: torch.device | str
 
 
 def _from_checkpoint(saved: Checkpoint, device: torch.device | str, trust: tuple[str, ...]) -> DiffusionLM:
-    return assemble(_run(saved.documents["config"], trust), saved.tensors["model"], device)
+    return assemble(_described(saved.documents["config"], trust), saved.tensors["model"], device)
 
 
-def _run(data: config.JSON, trust: tuple[str, ...]) -> Run:
-    run = config.from_json(data, trust)
-    if not isinstance(run, Run):
-        raise CheckpointError(
-            "config.json describes no Run of this library; foreign weights go through networks.pretrained"
-        )
-    return run
+def _described(data: config.JSON, trust: tuple[str, ...]) -> Run | Bundle:
+    found = config.from_json(data, trust)
+    if not isinstance(found, Run | Bundle):
+        raise CheckpointError(f"config.json describes a {type(found).__name__}; it must describe a Run or a Bundle")
+    return found

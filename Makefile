@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: setup test lint bench bench-long clean
+.PHONY: setup demo test lint docs bench bench-long clean
 
 setup: $(VENV)/.ready
 
@@ -15,6 +15,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# Trains, measures, writes; leaves runs/demo/report.html.
+demo: setup
+	$(BIN)/redraft demo
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,6 +28,10 @@ lint: setup
 # One torch thread per worker: two processes with two threads each run at a tenth of the speed.
 test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# The API page and the signatures in other pages, from the source.
+docs: setup
+	$(BIN)/python docs/api.py
 
 bench: setup
 	$(BIN)/python -m bench.quick

@@ -1,0 +1,120 @@
+"""Arguments to values, by tyro; what it objects to becomes one line."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import is_dataclass, replace
+from difflib import get_close_matches
+from functools import reduce
+from importlib.metadata import version
+from operator import or_
+from typing import Annotated, Any, Protocol, get_args
+
+import tyro
+from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, SuppressFixed
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+
+_HELP = ("-h", "--help")
+_ABOUT = """Diffusion language models: train them, measure them, let them write.
+
+Begin with `redraft demo`, or with `redraft train mdlm_tiny` and `redraft generate runs/mdlm_tiny --watch`."""
+_PLAINER = {
+    r"^Error parsing (?!-)\S+: ": "",  # what a dataclass says names its field
+    r"^Error parsing ": "",
+    r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
+    r"could not convert string to float: (.*)": r"\1 is no number",
+    r"^invalid choice (\S+) for argument '(\S+)'. Expected one of \((.*)\).*": r"\2 \1: choose from \3",
+    r"^Unrecognized options: ([^\s,]+).*": r"\1 is too much here, or misspelt",
+    r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
+    r"^Missing from .*?: (\S+).*": r"\1 is missing",
+}
+
+
+Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # no "(default: False)" behind every one of them
+
+
+def optional(metavar: str, otherwise: str = "") -> Any:
+    """How help shows an argument that may be left out, and what happens then."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})" if otherwise else "")
+
+
+class Verb(Protocol):
+    """What a command line asks for, ready to be done."""
+
+    def __call__(self) -> None: ...
+
+
+def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
+    """The verb of a command line. `train` has a flag for every setting of a preset: they wait until that is known."""
+    name, *rest = argv = argv or ["--help"]
+    if not name.startswith("-") and name not in verbs:
+        raise ValueError(f"there is no verb {name!r}; {nearest(name, verbs)}")
+    if name == "--version":
+        print(f"redraft {version('redraft')}")
+        raise SystemExit(0)
+    if name == "train" and rest and rest[0] not in _HELP:
+        if rest[0].startswith("-"):
+            raise ValueError(f"{rest[0]} stands before the preset; write redraft train PRESET {rest[0]} …")
+        words, asked = ([word for word in rest if (word in _HELP) == is_help] for is_help in (False, True))
+        own, settings = _tyro(verbs[name], words, "redraft train", return_unknown_args=True)
+        return replace(own, settings=(*settings, *asked))
+    if name in verbs:
+        return _tyro(verbs[name], rest, f"redraft {name}")
+    about = {each: (kind.__doc__ or "").partition("\n")[0] for each, kind in verbs.items()}
+    choices = [Annotated[kind, tyro.conf.subcommand(n, description=about[n])] for n, kind in verbs.items()]
+    return _tyro(reduce(or_, choices), argv, "redraft", _ABOUT)
+
+
+def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole: tuple[type, ...]) -> Any:
+    """A frozen dataclass, with those of its fields replaced, at any depth, that a command line names.
+
+    Values of the types `whole` have no flags: a part of them changed would not fit the rest. Fields that a protocol
+    annotates have the flags of the value they hold.
+    """
+    registry = ConstructorRegistry()
+
+    @registry.struct_rule
+    def rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if isinstance(info.default, whole):
+            return StructConstructorSpec(lambda: info.default, ())
+        choices = get_args(info.type) or (info.type,)
+        if not any(getattr(c, "_is_protocol", False) for c in choices) or not is_dataclass(kind := type(info.default)):
+            return None
+        held = StructFieldSpec("value", Annotated[kind, tyro.conf.arg(name="")], info.default)  # type: ignore[arg-type]
+        return StructConstructorSpec(lambda value: value, (held,))
+
+    return _tyro(type(value), argv, prog, about, default=value, registry=registry)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Advice to somebody who gave a name that is none of those known."""
+    known = list(known)
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+
+
+def _tyro(kind: Any, argv: Sequence[str], prog: str, about: str | None = None, **more: Any) -> Any:
+    """tyro.cli, of which help goes to stdout as ever and an objection becomes a ValueError."""
+    complaint = io.StringIO()
+    config = (FlagCreatePairsOff, AvoidSubcommands, SuppressFixed)
+    try:
+        with redirect_stderr(complaint):
+            return tyro.cli(kind, args=argv, prog=prog, description=about, config=config, **more)
+    except SystemExit as end:
+        if end.code == 2:
+            raise ValueError(f"{_line(complaint.getvalue())} ({prog} --help says more)") from None
+        raise
+
+
+def _line(box: str) -> str:
+    """What tyro draws as a box, as one line: its first section, and the option that was perhaps meant."""
+    rows = [row.strip("|│ ") for row in box.splitlines()[1:-1]]
+    sections = re.split(r"^[-─]{3,}$", "\n".join(rows), flags=re.MULTILINE)
+    said = " ".join(next(filter(str.strip, sections), box).split())
+    for pattern, plain in _PLAINER.items():
+        said = re.sub(pattern, plain, said)
+    meant = re.search(r"Perhaps you meant:\s+(-\S+)", "".join(sections[1:]))
+    return f"{said.rstrip('.')}; did you mean {meant[1].rstrip(',')}?" if meant else said.rstrip(".")

@@ -1,0 +1,107 @@
+"""`redraft eval`: how likely a model finds held-out text, and how well it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from redraft.cli.arguments import Flag, optional
+from redraft.cli.output import emit, note
+
+if TYPE_CHECKING:
+    from redraft.cli.models import Opened
+    from redraft.data import Corpus, Endless
+    from redraft.run import Run
+
+Figure = dict[str, float | str | None]
+Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth knowing
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Measure a model: likelihood of held-out text, quality and cost of what it writes."""
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """The directory of a run, of one of its checkpoints, or of an exported model."""
+    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "that of the run")] = ()
+    """The text to measure on; of files all is used."""
+    split: Literal["train", "valid", "test"] = "valid"
+    """Which part of the text."""
+    rows: int = 256
+    """Of held-out text, at most."""
+    draws: int = 4
+    """Levels of noise per row and estimate: more of them, a smaller error."""
+    samples: int = 64
+    """Texts to write; 0: none."""
+    seed: int = 0
+    """Of noise and texts."""
+    json: Flag = False
+    """One JSON object per figure."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """A Python file of your own whose classes the model is made of."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("draws", 1), ("samples", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"--{name} {getattr(self, name)}: at least {least}")
+
+    def __call__(self) -> None:
+        from redraft.cli.models import opened
+        from redraft.cli.recipes import source
+        from redraft.evaluate import record
+
+        it = opened(self.model, self.trust)
+        if it.run is None:
+            raise ValueError(f"{self.model} tells of no run, so there is no framing of rows; evaluate it in Python")
+        data = source(self.data, undivided=True) if self.data else it.run.data
+        note(f"{self.model}: run {it.name}, step {it.step}")
+        for name, value, more in chain(self._likelihood(it, it.run, data), self._generation(it, it.run)):
+            figure = record(name, value, run=it.name, seed=self.seed, **more)
+            emit(figure, self.json, _line(figure))
+
+    def _likelihood(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
+        """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
+        from redraft.data import StoriesData, evaluation, tokenise
+        from redraft.evaluate import BIT, excess, likelihood
+        from redraft.stories import STORIES
+
+        rows = tokenise(data, self.split, run.tokenizer, run.framing)
+        found = likelihood(it.model, evaluation(rows, self.rows), draws=self.draws, seed=self.seed)
+        count = len(found.row_nats)
+        of = {"split": self.split, "rows": count}
+        yield "bits_per_token", found.bits_per_token, {"stderr": found.stderr, **of}
+        yield "bits_per_char", found.bits_per_char, {"stderr": found.relative_error * found.bits_per_char, **of}
+        yield "perplexity", found.perplexity, of
+        if isinstance(data, StoriesData):
+            yield "entropy_bits_per_char", STORIES.entropy_per_char() / BIT, {}
+        if isinstance(data, StoriesData) and not rows.tally.cut:  # of a story that was cut nobody knows the truth
+            texts = (data.document(self.split, index) for index in range(count))
+            value, error = excess(found, [STORIES.log_prob(text) for text in texts])
+            yield "excess_bits_per_char", value, {"stderr": error, **of}
+
+    def _generation(self, it: Opened, run: Run) -> Iterator[Found]:
+        """What the run's own sampler writes."""
+        from redraft.data import StoriesData
+        from redraft.evaluate import generate, grammatical
+
+        if not self.samples:
+            return
+        given = run.model.vocab.bos is not None  # a canvas begins with it
+        canvas = it.model.canvas(new=run.framing.length - given, rows=self.samples)
+        written = generate(it.model, run.sampler, canvas, seed=self.seed)
+        of = {"rows": self.samples, "sampler": str(run.sampler)}
+        if isinstance(run.data, StoriesData):
+            yield "grammatical", grammatical(written.texts).share, of
+        yield "nfe", written.nfe, of
+        yield "tokens_per_second", written.tokens_per_second, of
+
+
+def _line(figure: Figure) -> str:
+    error = f" ± {figure['stderr']:.2g}" if figure.get("stderr") else ""
+    value = "–" if figure["value"] is None else f"{figure['value']:.4g}"
+    return f"{str(figure['name']).replace('_', ' '):<24}{value:>10}{error}"

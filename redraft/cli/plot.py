@@ -1,0 +1,42 @@
+"""Curves as text: two by four dots of Braille in each character."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+Point = tuple[float, float]
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a character
+
+
+def plot(curve: Sequence[Point], level: float | None = None, width: int = 60, height: int = 10) -> list[str]:
+    """Lines of text: the curve, its largest and smallest value beside it; `level` is a dotted line across."""
+    values = [y for _, y in curve] + ([] if level is None else [level])
+    left, right, low, high = curve[0][0], curve[-1][0], min(values), max(values)
+    wide, tall = 2 * width - 1, 4 * height - 1
+
+    def dot(point: Point) -> tuple[int, int]:
+        x, y = (point[0] - left) / (right - left or 1), (high - point[1]) / (high - low or 1)
+        return round(wide * x), round(tall * y)
+
+    dots = [place for a, b in pairwise([curve[0], *curve]) for place in _segment(dot(a), dot(b))]
+    if level is not None:
+        dots += [(x, dot((left, level))[1]) for x in range(0, wide + 1, 4)]
+    labels = [f"{high:.3f}", *[""] * (height - 2), f"{low:.3f}", "step"]
+    steps = f"{left:g}".ljust(width - len(f"{right:g}")) + f"{right:g}"
+    return [f"{label:>8} {row}" for label, row in zip(labels, [*_braille(dots, width, height), steps], strict=True)]
+
+
+def _segment(a: tuple[int, int], b: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """The dots between two, as close as they can be."""
+    count = max(abs(b[0] - a[0]), abs(b[1] - a[1]), 1)
+    return (
+        (round(a[0] + (b[0] - a[0]) * i / count), round(a[1] + (b[1] - a[1]) * i / count)) for i in range(count + 1)
+    )
+
+
+def _braille(dots: Iterable[tuple[int, int]], width: int, height: int) -> Iterator[str]:
+    cells = [[0x2800] * width for _ in range(height)]
+    for x, y in dots:
+        cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+    return ("".join(map(chr, row)).rstrip("\u2800") for row in cells)

@@ -1,0 +1,64 @@
+"""`redraft check` and `redraft demo`: see for yourself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional
+
+from redraft.cli.arguments import Flag, optional
+from redraft.cli.output import emit
+
+if TYPE_CHECKING:
+    from redraft.check import Row
+
+
+@dataclass(frozen=True)
+class Check:
+    """Prove processes and samplers by exact enumeration on a toy language."""
+
+    file: Annotated[Positional[Path | None], optional("[FILE.py]")] = None
+    """A Python file with processes of your own; without it the built-in ones are checked."""
+    json: Flag = False
+    """One JSON object per law."""
+
+    def __call__(self) -> None:
+        from redraft import check as laws
+        from redraft.config import load_module
+
+        processes = laws.built_in() if self.file is None else laws.processes_of(load_module(self.file))
+        failed = 0
+        for row in laws.check_all(processes):
+            failed += not row.ok
+            emit(asdict(row), self.json, _law(row))
+        if failed:
+            raise SystemExit(1)
+
+
+def _law(row: Row) -> str:
+    within = f" ± {row.tolerance:g}" if row.tolerance else ""
+    sign = "ok  " if row.ok else "FAIL"
+    return f"{sign}  {row.process:<22} {row.law:<52} {row.value:.6g} {row.rule} {row.expected:.6g}{within}"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train a small model on the embedded stories, measure it against the truth, let it write, leave a report."""
+
+    out: Path = Path("runs/demo")
+    """Where the run, report.html and result.json go."""
+    seed: int = 0
+    """Of the weights, the noise and the texts."""
+    minutes: float = 4.0
+    """Of training on two cores, about."""
+    json: Flag = False
+    """The result as one JSON object on stdout."""
+    quiet: Flag = False
+    """No progress."""
+
+    def __call__(self) -> None:
+        from redraft.demo import demo
+
+        demo(self.out, seed=self.seed, minutes=self.minutes, json=self.json, quiet=self.quiet)

@@ -1,0 +1,171 @@
+"""Words of the command line to a Run: presets and files, data, tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from inspect import Parameter, signature
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from redraft.cli.arguments import nearest
+from redraft.config import ConfigError, load_function
+from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, Parquet, Sotu, StoriesData, Tally, TextFiles
+from redraft.networks.attention import Causal
+from redraft.presets import PRESETS
+from redraft.processes.base import Process
+from redraft.run import Run
+from redraft.samplers.blocks import Blocks
+from redraft.stories import STORIES
+from redraft.text import Bytes, Characters, Hub, Special, Tokenizer, Words, train_bpe
+from redraft.types import Vocab
+
+_READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
+_SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
+_SIZES = {"words": 8192, "bpe": 2048}
+
+
+def recipe(
+    name: str, data: Sequence[str] = (), tokenizer: str | None = None, length: int | None = None
+) -> tuple[Run, str | None]:
+    """The run of a preset or of "file.py:function", on other data and with rows of another length if wished for.
+
+    Also the tokenizer that it is still to get, if it is not to keep its own: that learns from the data, of which more
+    may be said by further flags.
+    """
+    function = _function(name)
+    takes = signature(function).parameters if name in PRESETS else {}
+    given: dict[str, Any] = {}
+    if "path" in takes and data and Path(data[0]).is_file():
+        given["path"], data = data[0], ()
+    if "tokenizer" in takes and tokenizer is not None:
+        given["tokenizer"] = Bytes()  # until the right one is made
+    _require_files(name, takes, {*given, "path"} if data else {*given})
+    run = _built(function, name, given)
+    if data and (text := source(data)) != run.data:
+        if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
+            tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
+        size = run.framing.length
+        framing = Documents(size, tail=True) if isinstance(text, Endless) else Packed(size)
+        run = replace(run, data=text, framing=framing)
+    return (run if length is None else with_length(run, length)), tokenizer
+
+
+def _function(name: str) -> Callable[..., Any]:
+    if name in PRESETS:
+        return PRESETS[name]
+    if ":" in name or name.endswith(".py"):
+        return load_function(name)
+    advice = f"{nearest(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
+    raise ConfigError(f"there is no preset {name!r}; {advice}")
+
+
+def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -> None:
+    """What a preset reads from a file must be given, unless it lies where the preset looks for it."""
+    flags = {"path": "data", "tokenizer": "tokenizer"}
+    for parameter, flag in flags.items():
+        if parameter in takes and parameter not in given and not Path(takes[parameter].default).exists():
+            default = takes[parameter].default
+            raise ConfigError(f"{name} reads {default}, which is not here; say where it is: --{flag} path/to/{default}")
+
+
+def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> Run:
+    try:
+        run = function(**given)
+    except Exception as error:  # a user's function may raise anything
+        raise ConfigError(f"{name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(run, Run):
+        raise ConfigError(f"{name} gave {str(run)[:40]!r}; it must return a redraft.Run")
+    return run
+
+
+def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
+    """The same run with another tokenizer: process, network, start and stop sign follow its vocabulary.
+
+    A network that had outputs to spare keeps them.
+    """
+    vocab, network, sampler = tokenizer.vocab, run.model.network, run.sampler
+    outputs = max(vocab.size, 0 if network.vocab == run.model.vocab.size else network.vocab)
+    pattern = Causal(vocab.masked) if isinstance(network.pattern, Causal) else network.pattern
+    network = replace(network, vocab=outputs, pattern=pattern)
+    if isinstance(sampler, Blocks) and sampler.stop is not None:
+        sampler = replace(sampler, stop=vocab.eos)
+    model = replace(run.model, process=_speaking(run.model.process, vocab), network=network)
+    return replace(run, model=model, tokenizer=tokenizer, sampler=sampler)
+
+
+def with_length(run: Run, length: int) -> Run:
+    """The same run with longer or shorter rows, and as many learned positions more or less."""
+    network, more = run.model.network, length - run.framing.length
+    if network.positions is not None:
+        network = replace(network, positions=network.positions + more)
+    return replace(run, framing=replace(run.framing, length=length), model=replace(run.model, network=network))
+
+
+def _speaking(process: Process, vocab: Vocab) -> Process:
+    """A process on another vocabulary; wrappers hand it on."""
+    held = {field.name: getattr(process, field.name) for field in fields(process)}  # type: ignore[arg-type]
+    changed: dict[str, Any] = {n: _speaking(v, vocab) for n, v in held.items() if isinstance(v, Process)}
+    return replace(process, **changed, **({"vocab": vocab} if "vocab" in held else {}))  # type: ignore[type-var]
+
+
+# Data ---------------------------------------------------------------------------------------------------------------
+
+
+def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless:
+    """`stories`, `sotu`, or files and directories of text, JSON lines or parquet.
+
+    Of files every 20th document is held out for valid and one for test; undivided, all of them are in every split.
+    """
+    if list(names) == ["stories"]:
+        return StoriesData()
+    if list(names) == ["sotu"]:
+        return Sotu()
+    paths = [path for name in names for path in _files(Path(name))]
+    readers = {_READERS.get(path.suffix, TextFiles) for path in paths}
+    if len(readers) > 1:
+        kinds = ", ".join(sorted({path.suffix or "no ending" for path in paths}))
+        raise ConfigError(f"--data names files of several kinds ({kinds}); give one kind at a time")
+    all_of_it = tuple(map(str, paths))
+    return readers.pop()(all_of_it, *((all_of_it, all_of_it) if undivided else ()))
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise ConfigError(f"--data {path} is neither stories nor sotu, nor a file or directory that exists")
+    found = sorted(file for file in path.rglob("*") if file.suffix in _READERS)
+    if not found:
+        raise ConfigError(f"--data {path} is a directory without files that end in {', '.join(_READERS)}")
+    return found
+
+
+# Tokenizers ---------------------------------------------------------------------------------------------------------
+
+
+def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
+    """`chars`, `bytes`, `words`, `words:N`, `bpe`, `bpe:N`, learnt from the training split, or a tokenizer.json."""
+    kind, _, size = choice.partition(":")
+    if choice == "chars":
+        return Characters.collect(_training(text), _SPECIALS)
+    if choice == "bytes":
+        return Bytes()
+    if kind in _SIZES and (size.isdecimal() or kind == choice):
+        most = int(size or _SIZES[kind])
+        return train_bpe(_training(text), most) if kind == "bpe" else Words.collect(_training(text), most)
+    if not Path(choice).exists():
+        raise ConfigError(f"--tokenizer {choice} is none of chars, bytes, words:N, bpe:N, and no tokenizer.json either")
+    try:
+        return Hub.load(choice)
+    except ValueError as error:  # also what is no UTF-8 or no JSON
+        raise ConfigError(f"--tokenizer {choice} cannot be used: {error}") from error
+
+
+def _training(text: Corpus | Endless) -> Iterable[str]:
+    """What a tokenizer learns from: the training split, of an endless one the beginning; of the stories every word."""
+    if not isinstance(text, Endless):
+        return text.documents("train", Tally())
+    words = [" ".join(STORIES.words())] if isinstance(text, StoriesData) else []
+    return chain(words, (text.document("train", index) for index in range(4096)))

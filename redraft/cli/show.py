@@ -1,0 +1,174 @@
+"""`redraft show`: the presets, one of them, or what a directory holds, with its curves."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import getdoc, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional
+
+from redraft.cli.arguments import Flag, optional
+from redraft.cli.output import emit, note
+from redraft.cli.plot import plot
+
+if TYPE_CHECKING:
+    from redraft.model import DiffusionLMConfig
+    from redraft.run import Run
+
+Metrics = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Show:
+    """List the presets, or describe one of them, or a run: its settings, figures and curves."""
+
+    what: Annotated[Positional[str | None], optional("[PRESET|FILE.py:FN|DIR]")] = None
+    """A preset, a function of your own file, or the directory of a run, a checkpoint or an exported model."""
+    json: Flag = False
+    """One JSON object for each preset, or one for what is described."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """A Python file of your own whose classes the model is made of."""
+
+    def __call__(self) -> None:
+        if self.what is None:
+            self._presets()
+        elif Path(self.what).is_dir() or ("/" in self.what and ":" not in self.what):
+            self._directory(Path(self.what))
+        else:
+            self._recipe(self.what)
+
+    def _presets(self) -> None:
+        from redraft.presets import PRESETS
+
+        for name, function in PRESETS.items():
+            run, complete = _preset(name)
+            network, about = run.model.network, (getdoc(function) or "").partition("\n")[0]
+            size = {"layers": network.layers, "width": network.width}
+            count = parameters(run.model) if complete else None  # of the others the tokenizer decides
+            emit(
+                {"name": name, **size, "parameters": count, "about": about},
+                self.json,
+                f"{name:<18} {network.layers:>3} × {network.width:<5} {_short(count):>7}  {about}",
+            )
+
+    def _recipe(self, name: str) -> None:
+        from redraft import config
+        from redraft.cli.recipes import recipe
+        from redraft.presets import PRESETS
+
+        run, complete = _preset(name) if name in PRESETS else (recipe(name)[0], True)
+        if not complete:
+            note(f"{name} reads its tokenizer from a file; it is shown with one of bytes")
+        count, digest = parameters(run.model), config.digest(run)
+        record = {"name": name, "run": digest, "parameters": count, "config": config.to_json(run)}
+        emit(record, self.json, f"{_pretty(run)}\n{count:,} parameters, run {digest}")
+
+    def _directory(self, path: Path) -> None:
+        from redraft import config
+
+        run, step = _found(path, self.trust)
+        metrics = _metrics(path)
+        record = {
+            "path": str(path),
+            "run": config.digest(run),
+            "step": step,
+            "steps": run.steps,
+            "parameters": parameters(run.model),
+            "last": {key: value for line in metrics for key, value in line.items() if key != "samples"},
+            "config": config.to_json(run),
+        }
+        emit(record, self.json, "\n".join([*_description(record, run), *_curves(metrics)]))
+
+
+def parameters(model: DiffusionLMConfig) -> int:
+    """How many numbers a model has, counted without making them."""
+    import torch
+
+    from redraft.model import DiffusionLM
+
+    with torch.device("meta"):
+        return sum(p.numel() for p in DiffusionLM(model).parameters())
+
+
+def _short(count: int | None) -> str:
+    return "" if count is None else f"{count / 1e6:.3g} M"
+
+
+def _preset(name: str) -> tuple[Run, bool]:
+    """A preset, and whether that is all of it: where its tokenizer is a file that is not here, bytes stand for it."""
+    from redraft.presets import PRESETS
+    from redraft.text import Bytes
+
+    own = signature(PRESETS[name]).parameters.get("tokenizer")
+    complete = own is None or Path(own.default).exists()
+    return (PRESETS[name]() if complete else PRESETS[name](tokenizer=Bytes())), complete
+
+
+def _pretty(value: object) -> str:
+    """A nested dataclass as Python would write it, long lists and texts cut short."""
+    from rich.console import Console
+    from rich.pretty import Pretty
+
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(Pretty(value, max_length=6, max_string=60), soft_wrap=True)
+    return capture.get().rstrip()
+
+
+def _found(path: Path, trust: Path | None) -> tuple[Run, int | None]:
+    """The run of a directory and the step of its newest checkpoint."""
+    from redraft import config
+    from redraft.checkpoint import CheckpointError
+    from redraft.cli.models import described, document, holder, step_of, trusted
+    from redraft.run import Run
+
+    where, modules = holder(path), trusted(trust)
+    if (where / "config.json").exists():
+        run, step = described(where, modules), step_of(where)
+    elif (path / "run.json").exists():  # claimed, but nothing is saved yet
+        run, step = config.from_json(document(path / "run.json").get("run"), modules), 0
+    else:
+        missing = "it has neither run.json and step-… directories nor config.json" if path.is_dir() else "no directory"
+        raise CheckpointError(f"{path} is no run and no model: {missing}; `redraft train` makes one")
+    if not isinstance(run, Run):
+        raise CheckpointError(f"{path} is a model that no run of ours made; there is nothing to show of its training")
+    return run, step
+
+
+def _metrics(path: Path) -> Metrics:
+    """The lines of the log, of a checkpoint that of its run; the last one may be cut short."""
+    file = next((f for f in (path / "metrics.jsonl", path.parent / "metrics.jsonl") if f.exists()), None)
+    lines = [] if file is None else file.read_text().splitlines()
+    return [jsonlib.loads(line) for line in lines if line.endswith("}")]
+
+
+def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
+    network, last = run.model.network, record["last"]
+    shape = f"{network.layers} × {network.width}, {network.pattern}, {record['parameters']:,} parameters"
+    yield f"{record['path']}: run {record['run']}, step {record['step']} of {run.steps}"
+    yield f"  model      {type(run.model.process).__name__}; {shape}"
+    yield f"  tokenizer  {type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
+    yield f"  data       {_pretty(run.data)}; {run.framing}"
+    yield f"  sampler    {run.sampler}"
+    if "train_bits_per_token" in last:
+        speed = f"{last['tokens_per_second']:,.0f} tokens/s"
+        yield f"  training   {last['train_bits_per_token']:.4f} bits per token, {speed}"
+    if "valid_bits_per_char" in last:
+        truth = f" (the truth: {last['entropy_bits_per_char']:.4f})" if "entropy_bits_per_char" in last else ""
+        yield f"  held out   {last['valid_bits_per_char']:.4f} bits per character{truth}"
+
+
+def _curves(metrics: Metrics) -> Iterator[str]:
+    """Training and held-out loss over the steps; on the stories with the entropy as a dotted line."""
+    titles = {"train_bits_per_token": "training, bits per token", "valid_bits_per_char": "held out, bits per character"}
+    for key, title in titles.items():
+        curve = [(line["step"], line[key]) for line in metrics if key in line]
+        known = [line["entropy_bits_per_char"] for line in metrics if "entropy_bits_per_char" in line]
+        level = known[0] if known and key == "valid_bits_per_char" else None
+        if len(curve) > 1:
+            yield f"\n  {title}" + ("" if level is None else f"; dotted: the entropy, {level:.4f}")
+            yield from plot(curve, level)

@@ -1,0 +1,153 @@
+"""`redraft train`: a preset or a recipe of one's own, every setting of it a flag."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Fixed, Positional, Suppress, arg
+
+from redraft.cli.arguments import Flag, optional, parse_settings
+from redraft.cli.output import emit, first, note
+
+if TYPE_CHECKING:
+    from redraft.run import Run
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a model, or go on where the same training stopped.
+
+    `redraft train PRESET --help` lists every setting of a preset, say --steps 2000 --optimiser.lr 1e-3
+    --model.network.width 256. Presets: `redraft show`. On several GPUs: torchrun --standalone --nproc-per-node 8 -m
+    redraft.cli train PRESET
+    """
+
+    recipe: Annotated[Positional[str], arg(metavar="PRESET|FILE.py:FN")]
+    """The name of a preset, or a function of your own file that returns a redraft.Run."""
+    out: Annotated[Path | None, optional("DIR", "runs/PRESET")] = None
+    """Where checkpoints and metrics.jsonl go."""
+    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "the preset's")] = ()
+    """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet; of every
+    20 paragraphs, lines or records one is held out for valid and one for test."""
+    tokenizer: Annotated[str | None, optional("chars|bytes|words:N|bpe:N|PATH", "the preset's")] = None
+    """Learnt from the text, or a tokenizer.json. Where the preset's cannot fit the text, the default is bpe:2048."""
+    length: Annotated[int | None, optional("INT", "the preset's")] = None
+    """Tokens of a row."""
+    quiet: Flag = False
+    """No progress bar."""
+    json: Flag = False
+    """When it ends, the lines of metrics.jsonl that are new, and then the result, one JSON object each."""
+    settings: Suppress[Fixed[tuple[str, ...]]] = ()
+
+    def __call__(self) -> None:
+        from redraft.train import fit
+
+        run = self._run()
+        out = self.out or Path("runs") / self._name
+        _require_same(run, out)
+        out.mkdir(parents=True, exist_ok=True)
+        began = _step(out)
+        note(_intention(run, out, began))
+        with _tidy(out):
+            fit(run, out, quiet=self.quiet)
+        self._report(run, out, began)
+
+    @property
+    def _name(self) -> str:
+        file, _, function = self.recipe.rpartition(":")
+        return Path(file).stem if function == "run" else function
+
+    def _run(self) -> Run:
+        from redraft.cli.recipes import make_tokenizer, recipe, with_tokenizer
+        from redraft.text import Tokenizer
+        from redraft.types import Vocab
+
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"--length {self.length}: a row has one token at least")
+        run, tokenizer = recipe(self.recipe, self.data, self.tokenizer, self.length)
+        about = f"The settings of {self.recipe}, beside --out, --data, --tokenizer, --length, --quiet and --json."
+        prog = f"redraft train {self.recipe}"
+        run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
+        return run if tokenizer is None else with_tokenizer(run, make_tokenizer(tokenizer, run.data))
+
+    def _report(self, run: Run, out: Path, began: int) -> None:
+        from redraft import config
+        from redraft.cli.show import parameters
+
+        records = [jsonlib.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        for record in records:
+            if self.json and record["step"] > began:
+                emit(record, True, "")
+        valid = {k: v for record in records for k, v in record.items() if k.endswith("_per_char") or k == "step"}
+        result = {"out": str(out), "run": config.digest(run), "parameters": parameters(run.model), **valid}
+        bits = f"{valid['valid_bits_per_char']:.3f} bits per character of held-out text"
+        truth = f" (the truth: {valid['entropy_bits_per_char']:.3f})" if "entropy_bits_per_char" in valid else ""
+        emit(result, self.json, f"{out}: step {run.steps}, {bits}{truth}")
+        note(f"next: redraft generate {out} --watch")
+
+
+def _step(out: Path) -> int:
+    """At which step the newest sound checkpoint stands."""
+    from redraft import checkpoint
+    from redraft.cli.models import step_of
+
+    found = checkpoint.latest(out)
+    return 0 if found is None else step_of(found) or 0
+
+
+def _intention(run: Run, out: Path, began: int) -> str:
+    from redraft.cli.show import parameters
+
+    words = f"{type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
+    rows = f"{run.batch} rows of {run.framing.length} tokens per step"
+    size = f"{parameters(run.model):,} parameters, {words}, {rows}"
+    if began >= run.steps:
+        return f"{out} is finished: all {run.steps} steps are done; more of them would be another run"
+    return f"{size}; " + (f"going on at step {began} of {run.steps}" if began else f"{run.steps} steps") + f" in {out}"
+
+
+def _require_same(run: Run, out: Path) -> None:
+    """Refuses a directory that holds another run, and says what differs."""
+    from redraft import config
+    from redraft.cli.models import document
+
+    file = out / "run.json"
+    if not file.exists():
+        return
+    held = document(file)
+    if held.get("hash") != config.digest(run):
+        differing = list(_differences(held.get("run"), config.to_json(run)))
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        what = "; ".join(differing[:3]) + more
+        raise ValueError(f"{out} holds another run ({what}); choose another directory with --out, or remove this one")
+
+
+def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """ "optimiser.lr 0.003 → 0.001" for each plain value that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old | new:
+            yield from _differences(old.get(key), new.get(key), f"{where}.{key}".lstrip("."))
+    elif old != new:
+        before, after = (str(value) if len(str(value)) < 40 else "…" for value in (old, new))
+        yield f"{where} {before} → {after}"
+
+
+@contextmanager
+def _tidy(out: Path) -> Iterator[None]:
+    """A training that could not begin leaves no claim on its directory, so that the mended command can have it."""
+    fresh = not (out / "run.json").exists()
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"stopped, with a checkpoint in {out}; the same command goes on from there")
+        raise
+    except (ValueError, RuntimeError):
+        if fresh and first() and {path.name for path in out.iterdir()} <= {"run.json"}:
+            (out / "run.json").unlink(missing_ok=True)
+            out.rmdir()
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from torch import Tensor
 from redraft import check
 from redraft.ops import Rng, draw
 from redraft.processes.base import Process
+from redraft.processes.interpolating import Interpolating
+from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.unmask import Unmask
@@ -59,6 +62,35 @@ def rows() -> list[check.Row]:
 def test_every_law_holds_for_mask_noise(rows: list[check.Row]) -> None:
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) >= 18
+
+
+@pytest.mark.parametrize("process", [p for p in check.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
+def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Markov) -> None:
+    """Sampling too, for one of them; all of them by `redraft check`."""
+    toy = check.Toy.of()
+    rows = [*check.forward_laws(process), *check.reverse_laws(process), *check.bound_laws(process, toy)]
+    if isinstance(process, Interpolating) and process.vocab.mask is not None:
+        rows += check.sampling_laws(process, toy)
+    assert [r for r in rows if not r.ok] == []
+    assert len({r.law for r in rows}) >= 12
+
+
+@dataclass(frozen=True)
+class Ordinary(check.Oracle):
+    """p(x[l] | all of z), its own token included: what one would take for the best denoiser."""
+
+    def _evidence(self, noisy: Tensor, exact: Tensor, l: int) -> Tensor:
+        return noisy.prod(1)
+
+
+@pytest.mark.parametrize("process", [Interpolating(check.VOCAB), Markov(check.VOCAB)], ids=repr)
+def test_a_visible_token_must_not_vote_for_itself(process: Interpolating | Markov) -> None:
+    """The step brings z in by itself: with the ordinary posterior it counts twice. For mask noise both are the same."""
+    toy = check.Toy.of()
+    assert check.bound(process, Ordinary(toy, process)) > toy.entropy + 0.3
+    assert check.sampled(process, Ordinary(toy, process), Ancestral(64), check.rng(1, check.DRAWS)) < check.P_MIN
+    masked = Masked(check.VOCAB)
+    assert check.bound(masked, Ordinary(toy, masked)) == pytest.approx(toy.entropy, abs=1e-6)
 
 
 def test_values_are_the_theory_s(rows: list[check.Row]) -> None:

@@ -22,7 +22,7 @@ from redraft.run import Run
 from redraft.text import Words
 from redraft.train import fit
 
-VOCABULARY = {"mdlm_lm1b": 30_522, "mdlm_owt": 50_258, "ar_owt": 50_258, "bd3_owt": 50_258, "llada_8b": 126_464}
+VOCABULARY = {"lm1b": 30_522, "owt": 50_258, "8b": 126_464}  # states of the data that a preset is named after
 
 
 @cache
@@ -33,7 +33,7 @@ def made_up(size: int) -> Words:
 
 def build(name: str, size: int | None = None) -> Run:
     """A preset; those that read their tokenizer from a file get a made-up one."""
-    vocabulary = VOCABULARY.get(name)
+    vocabulary = VOCABULARY.get(name.rsplit("_", 1)[-1])
     return PRESETS[name](made_up(size or vocabulary)) if vocabulary else PRESETS[name]()
 
 
@@ -45,7 +45,7 @@ def parameters(run: Run, part: str = "") -> int:
 
 def test_the_dict_holds_them_all() -> None:
     assert PRESETS == TINY | PUBLISHED
-    assert VOCABULARY.keys() == PUBLISHED.keys() - {"mdlm_text8"}
+    assert {name.rsplit("_", 1)[-1] for name in PUBLISHED} <= VOCABULARY.keys() | {"text8", "enwik8"}
     assert all(function.__name__ == name and function.__doc__ for name, function in PRESETS.items())
 
 
@@ -120,7 +120,8 @@ def shrunken(run: Run, folder: Path) -> Run:
     run = replace(run, model=replace(run.model, network=network), steps=1, batch=2, eval_rows=2, samples=1)
     if isinstance(run.data, StoriesData):
         return run
-    (folder / "text").write_text(" ".join(run.tokenizer.decode([i % 20]) or "a" for i in range(200)))
+    said = [run.tokenizer.decode([i % 20]) for i in range(200)]
+    (folder / "text").write_text(" ".join(text if text.isprintable() and text else "a" for text in said))
     files = (str(folder / "text"),)
     data = TextFiles(files, valid=files, split_by="file")
     return replace(run, data=data, framing=replace(run.framing, length=32))

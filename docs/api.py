@@ -1,0 +1,115 @@
+"""Writes what the documentation says of the code, from the code: `make docs`.
+
+`docs/api.md` has every public name of `redraft`: its source without the bodies of functions. A page may show the
+signature of a name in the same way, between two marks that this program looks for:
+
+    <!-- redraft.Canvas -->
+    …
+    <!-- end -->
+
+Such blocks are marked `py`; those marked `python` are examples, and run by tests/test_docs.py. The list of methods in
+`docs/methods/README.md` is made from the title and the first sentence of each page beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from textwrap import dedent
+
+import redraft
+
+FOLDER = Path(__file__).parent
+MARKED = re.compile(r"(<!-- (redraft\.\w+|methods) -->\n).*?(<!-- end -->)", re.DOTALL)
+HEADER = """# API
+
+Every public name of `redraft`, by the module it lives in; bodies of functions are left out. Written by `make docs`:
+edit the docstrings instead.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """All pages that this program has a part in, as they should be."""
+    found = {page: page.read_text("utf-8") for page in FOLDER.rglob("*.md") if page.name != "api.md"}
+    renewed = {page: MARKED.sub(_renewed, text) for page, text in found.items() if MARKED.search(text)}
+    return {**renewed, FOLDER / "api.md": api()}
+
+
+def _renewed(match: re.Match[str]) -> str:
+    name = match[2].removeprefix("redraft.")
+    content = methods() if name == "methods" else _block(outline(getattr(redraft, name), prose=False))
+    return match[1] + content + match[3]
+
+
+def methods() -> str:
+    """A line for each method: its title, a link, and what it is."""
+    files = [file for file in sorted((FOLDER / "methods").glob("*.md")) if file.name != "README.md"]
+    return "\n".join(map(_entry, files)) + "\n"
+
+
+def _entry(file: Path) -> str:
+    title, about, *_ = file.read_text("utf-8").split("\n\n")
+    sentence = re.split(r"(?<=\.) (?=[A-Z(])", " ".join(about.split()))[0]
+    return f"- [{title.removeprefix('# ')}]({file.name}): {sentence}"
+
+
+def api() -> str:
+    """The whole page."""
+    home = {name: getattr(redraft, name).__module__ for name in redraft.__all__}
+    parts = [HEADER]
+    for module, names in groupby(sorted(home, key=lambda name: (home[name], name)), key=lambda name: home[name]):
+        parts.append(f"## {module}\n")
+        parts += [f"### {name}\n\n{_block(outline(getattr(redraft, name)))}" for name in names]
+    return "\n".join(parts)
+
+
+def _block(code: str) -> str:
+    return f"```py\n{code}\n```\n"
+
+
+def outline(thing: type | object, prose: bool = True) -> str:
+    """The source of a class or function as it stands, without bodies, private names and, if so wished, docstrings."""
+    source = dedent(inspect.getsource(thing))  # type: ignore[arg-type]
+    return "\n".join(_outline(ast.parse(source).body[0], source.splitlines(), prose))
+
+
+def _outline(node: ast.stmt, lines: list[str], prose: bool) -> Iterator[str]:
+    if isinstance(node, ast.AnnAssign) and not _private(node.target):
+        yield from lines[node.lineno - 1 : node.end_lineno]
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef) and not _private(node):
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        body = node.body[0].lineno
+        header = lines[first - 1 : max(body - 1, node.lineno)]
+        inside = list(_inside(node, lines, prose))
+        yield from header if inside or header[-1].endswith("...") else [*header[:-1], f"{header[-1]} ..."]
+        yield from inside
+
+
+def _inside(node: ast.FunctionDef | ast.ClassDef, lines: list[str], prose: bool) -> Iterator[str]:
+    """Docstring, fields and methods."""
+    head = node.body[0]
+    if prose and ast.get_docstring(node):
+        yield from lines[head.lineno - 1 : head.end_lineno]
+    before: ast.stmt = head
+    for child in node.body if isinstance(node, ast.ClassDef) else []:
+        if part := list(_outline(child, lines, prose)):
+            yield from part if type(child) is type(before) is ast.AnnAssign or child is head else ["", *part]
+            before = child
+
+
+def _private(node: ast.expr | ast.stmt) -> bool:
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "name", "")
+    return name.startswith("_") and name not in ("__call__", "__init__")
+
+
+def main() -> None:
+    for page, text in pages().items():
+        page.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The documentation is true: its examples run, its links lead somewhere, and what is generated is up to date."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from redraft.config import load_module
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in ROOT.rglob("*.md") if page.relative_to(ROOT).parts[0] not in (".venv", "runs", "build"))
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PLAN = DOCS / "design.md"  # shows signatures, planned ones too
+EXAMPLES = [page for page in PAGES if page.is_relative_to(DOCS) and page != PLAN and PYTHON.search(page.read_text())]
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=name)
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All Python blocks of a page, one after the other in one module, in an empty directory."""
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text("utf-8")
+    for block in PYTHON.finditer(text):
+        line = text[: block.start(1)].count("\n")
+        exec(compile("\n" * line + block[1], str(page), "exec"), vars(module))
+
+
+def test_there_are_examples() -> None:
+    """A page for every noun and method, each with an example of its own."""
+    assert {page.stem for page in EXAMPLES} >= {page.stem for page in (DOCS / "nouns").glob("*.md")}
+    assert len(EXAMPLES) >= 18
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = [link[0] for link in LINK.finditer(prose(page)) if not leads(page, link[1], link[2])]
+    assert broken == []
+
+
+def leads(page: Path, path: str, anchor: str | None) -> bool:
+    """Whether there is such a file, and in it such a heading."""
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (anchor is None or anchor in map(slug, re.findall(r"^#+ (.*)", prose(target), re.M)))
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    pages = load_module(DOCS / "api.py").pages()
+    stale = [name(page) for page, text in pages.items() if page.read_text("utf-8") != text]
+    assert stale == [], "run `make docs`"
+    assert len(pages) > 10
+
+
+def test_every_page_is_on_the_map() -> None:
+    """From docs/index.md, or the list of methods that it points to, every page can be reached."""
+    reached, new = set(), {DOCS / "index.md"}
+    while new:
+        page = new.pop()
+        reached.add(page)
+        linked = {(page.parent / link[1]).resolve() for link in LINK.finditer(prose(page))}
+        new |= linked.intersection(PAGES) - reached
+    assert [name(page) for page in PAGES if page.is_relative_to(DOCS) and page not in reached] == []

@@ -1,0 +1,126 @@
+"""The example of a method in one file keeps the laws, learns, writes text, and comes back from its checkpoint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import redraft
+from redraft import check, data
+from redraft.config import load_module
+from redraft.evaluate import BIT
+from redraft.objectives import Objective, Step
+from redraft.ops import rng
+from redraft.run import Run, load
+from redraft.schedules import Exponential
+from redraft.text import TEXT8, Characters
+from redraft.train import fit
+from redraft.types import Context, Known, Vocab
+
+FILE = Path(__file__).parents[1] / "examples" / "typo.py"
+typo = load_module(FILE)
+
+
+def test_the_command_line_proves_it() -> None:
+    command = [sys.executable, "-m", "redraft.cli", "check", str(FILE)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    laws = found.stdout.splitlines()
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert len(laws) >= 20
+    assert all(law.startswith("ok  ") for law in laws)
+
+
+def test_the_laws_hold_on_real_keys_too() -> None:
+    """z, x and c side by side, the mask below z and x."""
+    process, toy = typo.Typo(check.VOCAB, "zxc"), check.Toy.of()
+    rows = [*check.forward_laws(process), *check.reverse_laws(process)]
+    assert [row for row in rows if not row.ok] == []
+    assert check.bound(process, check.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
+
+
+def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
+    """What the docstring says: x̂ must not see the letter itself, which Bayes' rule brings in."""
+    process, toy = typo.Typo(check.VOCAB), check.Toy.of()
+
+    class Ordinary(check.Oracle):
+        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Known:
+            times, which = t.unique(return_inverse=True)
+            itself = torch.stack([process.marginal(float(u)) for u in times])[which, :, z]
+            return Known((super().__call__(z, t, context).x + itself.log()).log_softmax(-1))
+
+    assert check.bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
+
+
+def test_letters_drift_to_neighbouring_keys() -> None:
+    """After the shortest of walks only neighbours have been reached."""
+    letters = Characters(TEXT8)
+    near = typo.Typo(letters.vocab, letters.alphabet).marginal(1e-6)[letters.encode("g")[0]]
+    ranked = near.argsort(descending=True).tolist()
+    assert letters.decode(ranked[:1]) == "g"
+    assert set(letters.decode(ranked[1:7])) == set("tyfhvb")
+    assert near[ranked[7]] < 1e-3 * near[ranked[6]]
+
+
+def test_noise_spares_prompts_and_padding() -> None:
+    process, x = typo.Typo(Vocab(9)), torch.arange(8).repeat(2, 1)
+    pad = torch.arange(8).expand(2, 8) >= 6
+    t = torch.full((2, 8), 0.9).masked_fill(torch.arange(8) < 2, 0.0)
+    noised = process.noise(x, t, pad=pad, rng=rng(0, 2))
+    kept = process.unsure(noised).logical_not()
+    assert kept.sum(-1).tolist() == [4, 4]
+    assert torch.equal(noised.z[kept], x[kept])
+    assert not torch.equal(noised.z, x)
+    assert process.nelbo(Known(torch.zeros(2, 8, 9).log_softmax(-1)), noised)[kept].tolist() == [0.0] * 8
+
+
+def test_what_is_left_at_the_end_is_stated() -> None:
+    process = typo.Typo(Vocab(5), schedule=Exponential(low=1e-3, high=1.0))
+    end = process.marginal(1.0)
+    stated = process.prior_kl(torch.arange(5)[None])[0]
+    assert stated.tolist() == pytest.approx((end * (5 * end).log()).sum(-1).tolist())
+    assert stated.max() > 0.1
+    assert process.jump
+    assert not typo.Typo(Vocab(5)).jump
+
+
+@pytest.mark.parametrize("letters", ["qp", "abcd"])
+def test_keys_that_cannot_be_reached_are_refused(letters: str) -> None:
+    with pytest.raises(ValueError, match="on connected keys"):
+        typo.Typo(Vocab(3), letters).marginal(0.5)
+
+
+def small() -> Run:
+    """The run of the example, small enough for seconds: the first letters of each story."""
+    run = typo.run()
+    network = replace(run.model.network, width=32, layers=1, heads=2, hidden=64)
+    optimiser = replace(run.optimiser, warmup=5)
+    run = replace(run, model=replace(run.model, network=network), optimiser=optimiser, batch=16)
+    return replace(run, framing=replace(run.framing, length=24), steps=40, eval_rows=8, samples=2, eval_every=40)
+
+
+def bits(model: redraft.DiffusionLM, run: Run) -> float:
+    """Of the first stories, at the same times and with the same noise for every model."""
+    rows = data.tokenise(run.data, "valid", run.tokenizer, run.framing).take(range(64))
+    with torch.no_grad():
+        return float(Step(model, Objective())(rows, rng(0, 64)).mean) / BIT
+
+
+def test_it_learns_and_writes(tmp_path: Path) -> None:
+    run = small()
+    torch.manual_seed(run.seed)
+    before = bits(redraft.DiffusionLM(run.model, run.tokenizer), run)
+    model = fit(run, tmp_path / "typo", quiet=True)
+    after = bits(model, run)
+    assert before > 5.0  # 53 keys: almost log2(53) = 5.7
+    assert after < before - 1.0
+    again = load(tmp_path / "typo", trust=("typo",))
+    assert again.config == run.model
+    canvas = again.canvas("One ", new=20, rows=2)
+    texts = again.text(redraft.last(run.sampler(again, again.process, canvas, rng=rng(1, 2))))
+    assert all(text.startswith("One ") for text in texts)
+    assert texts[0] != texts[1]

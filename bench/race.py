@@ -28,5 +28,5 @@ def report(bench: str, goal: float | None, *, ratio: float, at_most: bool = True
     """One JSON line; a bench without a goal is for orientation only."""
     ok = None if goal is None else (ratio <= goal if at_most else ratio >= goal)
     numbers = {n: round(v, 6) if isinstance(v, float) else v for n, v in more.items()}
-    print(json.dumps({"bench": bench, "ratio": round(ratio, 4), "goal": goal, "ok": ok, **numbers}), flush=True)
+    print(json.dumps({"bench": bench, "ratio": float(f"{ratio:.4g}"), "goal": goal, "ok": ok, **numbers}), flush=True)
     return ok is not False

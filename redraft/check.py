@@ -19,15 +19,17 @@ from torch import Tensor
 
 from redraft import check_insertion
 from redraft.ops import Rng, rng
+from redraft.processes import score
 from redraft.processes.base import Process
 from redraft.processes.insertion import Insertion
-from redraft.processes.interpolating import Hybrid, Interpolating, UniformNoise
+from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise, UniformNoise
 from redraft.processes.markov import BandJumps, Markov, MaskJumps
 from redraft.processes.masked import Masked
+from redraft.processes.star import Cap, Remask, Rescale, Star
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler, last
 from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import Entropy, Unmask
+from redraft.samplers.unmask import AnyOrder, Entropy, Unmask
 from redraft.schedules import Cosine, CosineSquared, Linear, Polynomial, Schedule
 from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
 
@@ -156,11 +158,17 @@ def check(process: Process) -> Iterator[Row]:
         yield from insertion_laws(process)
         return
     toy = Toy.of()
+    if isinstance(process, Remask):
+        yield from remask_laws(process, toy)
+        return
     yield from forward_laws(process)
     yield from reverse_laws(process)
     yield from bound_laws(process, toy)
+    yield from closed_form_laws(process, toy)
     yield from block_laws(process, toy)
     yield from sampling_laws(process, toy)
+    if isinstance(process, Masked) or (isinstance(process, Interpolating) and process.mixing == UniformNoise()):
+        yield from score_laws(process)
 
 
 def forward_laws(process: Process) -> Iterator[Row]:
@@ -197,20 +205,29 @@ def _reach(process: Process, x: Tensor) -> Iterator[Row]:
 def reverse_laws(process: Process) -> Iterator[Row]:
     """`step` against Bayes' rule from the tables."""
     s, t, V = 0.4, 0.7, process.vocab.size
-    guess = rng(4).uniform(V)[0] * (torch.arange(V) < WORDS)
-    guess = guess / guess.sum()
+    guess = _guess(V)
     worst = 1.0
     for z in range(V):
         p = process.transition(s, t)[:, z] * (guess @ process.marginal(s))
         if p.sum() > 0:
             worst = min(worst, chi_square(_stepped(process, torch.full((1, DRAWS), z), guess, s, t), p))
     yield _at_least(process, "step is Bayes' rule", worst, P_MIN)
+    yield _kept_marginals(process, s, t)
+
+
+def _guess(states: int) -> Tensor:
+    """(V,) some x̂, nothing on the mask."""
+    guess = rng(4).uniform(states)[0] * (torch.arange(states) < WORDS)
+    return guess / guess.sum()
+
+
+def _kept_marginals(process: Process, s: float, t: float) -> Row:
     worst = 1.0
     for w in range(WORDS):
         noisy = process.noise(torch.full((1, DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
-        truth = torch.eye(V, dtype=torch.float64)[w]
+        truth = torch.eye(process.vocab.size, dtype=torch.float64)[w]
         worst = min(worst, chi_square(_stepped(process, noisy, truth, s, t), process.marginal(s)[w]))
-    yield _at_least(process, "stepping back keeps marginals", worst, P_MIN)
+    return _at_least(process, "stepping back keeps marginals", worst, P_MIN)
 
 
 def _stepped(process: Process, z: Tensor, guess: Tensor, s: float, t: float) -> Tensor:
@@ -267,6 +284,24 @@ def _expected(process: Process, oracle: Oracle, t: Tensor, s: Tensor | None = No
     return torch.cat([likelihoods(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
 
 
+def closed_form_laws(process: Process, toy: Toy) -> Iterator[Row]:
+    """Where one process is another in disguise, every sequence has the same bound at every time."""
+    ours: Interpolating | Markov
+    match process:
+        case Interpolating(mixing=Hybrid() as hybrid):
+            law, ours = "without uniform noise = mask noise", replace(process, mixing=replace(hybrid, p_u=0.0))
+        case Markov(jumps=MaskJumps()) | Interpolating(mixing=MaskNoise()):
+            law, ours = "equals the closed form of mask noise", process
+        case _:
+            return
+    theirs, time = Masked(process.vocab, ours.schedule), torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    oracle = Oracle(toy, theirs, blur=0.3)
+    gaps = [
+        likelihoods(ours, oracle, time, s) - likelihoods(theirs, oracle, time, s) for s in (None, 0 * time, time / 2)
+    ]
+    yield _equal(ours, law, float(torch.stack(gaps).abs().max()), 0, 1e-5)
+
+
 def block_laws(process: Process, toy: Toy) -> Iterator[Row]:
     for size in (1, 2, LENGTH) if process.continuous else ():
         oracle = Oracle(toy, process, block=size)
@@ -284,6 +319,7 @@ def sampling_laws(process: Process, toy: Toy) -> Iterator[Row]:
         samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
     if isinstance(process, Masked):
         samplers["first hitting"] = (FirstHitting(), None)
+        samplers["in any order, one by one: sampling"] = (Unmask(LENGTH, AnyOrder()), None)
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
     for law, (sampler, block) in samplers.items():
         p = sampled(process, Oracle(toy, process, block), sampler, rng(7, DRAWS))
@@ -292,12 +328,54 @@ def sampling_laws(process: Process, toy: Toy) -> Iterator[Row]:
 
 def sampled(process: Process, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
     """The p-value of a χ² test of sampled sequences against the joint; zero if one is no sequence at all."""
-    blank = torch.zeros(len(keys.key), LENGTH, dtype=torch.int64)
-    z = last(sampler(oracle, process, Canvas(blank, torch.zeros_like(blank, dtype=torch.bool)), rng=keys)).z
+    z = last(sampler(oracle, process, _blank(len(keys.key)), rng=keys)).z
     if bool((z >= WORDS).any()):
         return 0.0
     number = (z * WORDS ** torch.arange(LENGTH - 1, -1, -1)).sum(-1)
     return chi_square(number, oracle.toy.p)
+
+
+def _blank(rows: int) -> Canvas:
+    """Nothing is given."""
+    z = torch.zeros(rows, LENGTH, dtype=torch.int64)
+    return Canvas(z, torch.zeros_like(z, dtype=torch.bool))
+
+
+# --- scores: the same in other words ---
+
+
+def score_laws(process: Masked | Interpolating) -> Iterator[Row]:
+    """SEDD: the score entropy of the ratios of x̂ is the bound, and Tweedie's step is Bayes' rule."""
+    s, t, V, limit = 0.4, 0.7, process.vocab.size, score.limit(process)
+    x, z = (a[None] for a in (process.marginal(t)[:WORDS] > 0).nonzero(as_tuple=True))
+    late, early = (torch.tensor([[u]], dtype=torch.float64) for u in (t, s))
+    kept, before = process.schedule.keep(late), process.schedule.keep(early)
+    log_x = _guess(V).log().expand(1, z.shape[1], V)
+    ratios = score.ratios(log_x, z, kept, limit)
+    entropy = -process.schedule.slope(late) / kept * score.score_entropy(ratios, z, x, -kept.log(), limit)
+    gap = (entropy - process.nelbo(Known(log_x), Noised(z, late, x))).abs().max()
+    yield _equal(process, "score entropy = bound", float(gap), 0, 1e-5)
+    tweedie = score.proper(score.tweedie(ratios, z, before.log() - kept.log(), limit))
+    bayes = score.proper(process.transition(s, t).T[z] * (_guess(V) @ process.marginal(s)))
+    yield _equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
+
+
+# --- remasking ---
+
+
+def remask_laws(process: Remask, toy: Toy) -> Iterator[Row]:
+    """Whatever the rate: marginals stay, the bound of a chain is one, and the joint is reached, if more slowly."""
+    base, oracle = process.process, Oracle(toy, process.process)
+    yield _kept_marginals(process, 0.4, 0.7)
+    still, guess = replace(process, rate=Cap(0.0)), _guess(base.vocab.size)
+    noisy = base.noise(toy.sequences, torch.full((len(toy.p), 1), 0.7), rng=rng(1, len(toy.p))).z.view(1, -1)
+    ours, theirs = (_stepped(p, noisy, guess, 0.4, 0.7) for p in (still, base))
+    yield _equal(process, "rate zero: the step of the process", float((ours != theirs).sum()), 0, 0)
+    one, more = ({p: bound(p, oracle, steps=n) for p in (process, base)} for n in (1, 8))
+    yield _equal(process, "one step: the bound of the process", one[process], one[base], 1e-6)
+    yield _at_least(process, "more steps: no less than its bound", more[process], more[base])
+    p = sampled(process, oracle, Ancestral(steps=256), rng(8, DRAWS // 8))
+    yield _at_least(process, "remasking reproduces the joint", p, P_MIN)
 
 
 # --- insertion: sentences of different lengths ---
@@ -461,6 +539,9 @@ def built_in() -> list[Process]:
         Interpolating(VOCAB, CosineSquared(), Hybrid(0.2)),
         Markov(VOCAB, MaskJumps()),
         Markov(VOCAB, BandJumps(0.8)),
+        Remask(Masked(VOCAB), Rescale(0.3)),
+        Remask(Masked(VOCAB), Star()),
+        Remask(Interpolating(Vocab(WORDS)), Star()),
         # equal steps of this schedule are small at the end, where the last step inserts nothing
         Insertion(check_insertion.VOCAB, Polynomial(2.0), Polynomial(2.0)),
     ]

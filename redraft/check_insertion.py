@@ -98,8 +98,9 @@ class Ways:
 
     def at(self, *times: float) -> Noised:
         """All of them at each of the times, one after the other."""
-        z = Noised(*(None if a is None else a.repeat(len(times), 1) for a in self.noised))
-        return z._replace(t=torch.tensor(times, dtype=torch.float64).repeat_interleave(len(self.sentence))[:, None])
+        again = {n: a.repeat(len(times), 1) for n, a in self.noised._asdict().items() if a is not None}
+        t = torch.tensor(times, dtype=torch.float64).repeat_interleave(len(self.sentence))[:, None]
+        return self.noised._replace(**{**again, "t": t})
 
 
 @dataclass(frozen=True)

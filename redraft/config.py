@@ -179,7 +179,7 @@ def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
         raise ConfigError(f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.schedules.Linear')
     module, _, attribute = name.rpartition(".")
     if not any(module == root or module.startswith(f"{root}.") for root in ("redraft", *trust)):
-        raise ConfigError(f"{where}: {name} is outside the package; to trust it, trust=[{module!r}] or --trust FILE.py")
+        raise ConfigError(f"{where}: {name} is outside the package; to trust it, pass trust=[{module!r}], or --trust")
     if module.endswith(".__main__"):
         raise ConfigError(f"{where}: {module} is a program; importing it would run it")
     try:

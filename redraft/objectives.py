@@ -80,14 +80,14 @@ class Importance(Clock):
     """
 
     density: tuple[float, ...]  # only its proportions matter
-    strata: Stratified = Stratified()
+    block: int | None = None  # as of `Stratified`
 
     def __post_init__(self) -> None:
         if not self.density or min(self.density) <= 0:
             raise ValueError(f"density={self.density}; every part of the time needs a density above 0")
 
     def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
-        u = self.strata(batch, rng=rng)
+        u = Stratified(block=self.block)(batch, rng=rng)
         share = self._shares(u)
         ends = share.cumsum(0)
         part = torch.searchsorted(ends, u.contiguous(), right=True).clamp(max=len(share) - 1)
@@ -95,7 +95,8 @@ class Importance(Clock):
 
     def weight(self, t: Tensor) -> Tensor:
         share = self._shares(t)
-        return 1 / (len(share) * share[(t * len(share)).floor().long().clamp(max=len(share) - 1)])
+        part = (t * len(share)).floor().long().clamp(max=len(share) - 1)
+        return (1 / (len(share) * share[part])).float()
 
     def _shares(self, like: Tensor) -> Tensor:
         density = torch.tensor(self.density, dtype=like.dtype, device=like.device)

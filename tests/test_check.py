@@ -69,6 +69,7 @@ def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Mark
     """Sampling too, for one of them; all of them by `redraft check`."""
     toy = check.Toy.of()
     rows = [*check.forward_laws(process), *check.reverse_laws(process), *check.bound_laws(process, toy)]
+    rows += check.closed_form_laws(process, toy)
     if isinstance(process, Interpolating) and process.vocab.mask is not None:
         rows += check.sampling_laws(process, toy)
     assert [r for r in rows if not r.ok] == []

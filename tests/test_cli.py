@@ -432,6 +432,21 @@ def test_infill_keeps_what_is_given(say: Say, mdlm: Path) -> None:
         assert record["prompt"] == "One [[2]] day, [[1]]."
 
 
+def test_infill_writes_whole_rows_and_shows_what_was_asked(say: Say, runs: dict[str, Path]) -> None:
+    """A network of full attention that knows rows of one length only gets such rows; left to right it needs none."""
+    length = PRESETS["mdlm_tiny"]().framing.length
+    command = ["One [[2]] day.", "--sampler", "first-hitting", "--json"]
+    (full,) = objects(say("infill", runs["mdlm_tiny"], *command)[0])
+    (causal,) = objects(say("infill", runs["ar_tiny"], *command)[0])
+    assert full["nfe"] == length - 3
+    assert causal["nfe"] < 6
+    assert len(full["text"].replace(".", " .").split()) == 5
+    whole, err = say("infill", runs["mdlm_tiny"], "One [[2]] day.", "--watch")
+    assert err.splitlines()[-2] == whole.strip()
+    rows = f"One [[2]] day.[[{length - 5}]]"  # what is written anyway, asked for
+    assert objects(say("infill", runs["mdlm_tiny"], rows, *command[1:])[0])[0]["text"].startswith(full["text"])
+
+
 def test_infill_reads_templates_from_a_pipe(mdlm: Path) -> None:
     out, _ = shell("infill", mdlm, "-", text="One [[1]] day.\nAnna [[2]]\n")
     assert [line.split()[0] for line in out.splitlines()] == ["One", "Anna"]
@@ -551,6 +566,20 @@ def test_show_a_run_that_has_saved_nothing_yet(say: Say, mdlm: Path, tmp_path: P
     shutil.copy(mdlm / "run.json", tmp_path)
     (record,) = objects(say("show", tmp_path, "--json")[0])
     assert (record["step"], record["last"]) == (0, {})
+
+
+def test_a_model_without_its_run(say: Say, mdlm: Path, tmp_path: Path) -> None:
+    """As others give them away: nobody knows the data, nor how long its texts are."""
+    model = run.load(mdlm)
+    run.export(tmp_path / "given", model)
+    (record,) = objects(say("show", tmp_path / "given", "--json")[0])
+    assert record["parameters"] == sum(p.numel() for p in model.parameters())
+    assert config.from_json(record["config"]) == model.config
+    assert say("generate", tmp_path / "given", "One", "--new", "3")[0].startswith("One")
+    _, err = say("generate", tmp_path / "given", code=2)
+    assert "say how many tokens: --new 100" in err
+    _, err = say("eval", tmp_path / "given", code=2)
+    assert "tells of no run" in err
 
 
 def test_a_plot_has_the_dots_of_its_curve() -> None:

@@ -32,7 +32,6 @@ _PLAINER = {
     r"^Missing from .*?: (\S+).*": r"\1 is missing",
 }
 
-
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # no "(default: False)" behind every one of them
 
 
@@ -48,24 +47,33 @@ class Verb(Protocol):
 
 
 def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
-    """The verb of a command line. `train` has a flag for every setting of a preset: they wait until that is known."""
+    """The verb of a command line, or help about all of them."""
     name, *rest = argv = argv or ["--help"]
-    if not name.startswith("-") and name not in verbs:
-        raise ValueError(f"there is no verb {name!r}; {nearest(name, verbs)}")
     if name == "--version":
         print(f"redraft {version('redraft')}")
         raise SystemExit(0)
+    if name.startswith("-"):
+        return _tyro(_any_of(verbs), argv, "redraft", _ABOUT)
+    if name not in verbs:
+        raise ValueError(f"there is no verb {name!r}; {nearest(name, verbs)}")
     if name == "train" and rest and rest[0] not in _HELP:
-        if rest[0].startswith("-"):
-            raise ValueError(f"{rest[0]} stands before the preset; write redraft train PRESET {rest[0]} …")
-        words, asked = ([word for word in rest if (word in _HELP) == is_help] for is_help in (False, True))
-        own, settings = _tyro(verbs[name], words, "redraft train", return_unknown_args=True)
-        return replace(own, settings=(*settings, *asked))
-    if name in verbs:
-        return _tyro(verbs[name], rest, f"redraft {name}")
-    about = {each: (kind.__doc__ or "").partition("\n")[0] for each, kind in verbs.items()}
-    choices = [Annotated[kind, tyro.conf.subcommand(n, description=about[n])] for n, kind in verbs.items()]
-    return _tyro(reduce(or_, choices), argv, "redraft", _ABOUT)
+        return _parse_train(verbs[name], rest)
+    return _tyro(verbs[name], rest, f"redraft {name}")
+
+
+def _any_of(verbs: Mapping[str, type[Any]]) -> Any:
+    about = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in verbs.items()}
+    named = [Annotated[kind, tyro.conf.subcommand(n, description=about[n])] for n, kind in verbs.items()]
+    return reduce(or_, named)
+
+
+def _parse_train(kind: type[Any], argv: Sequence[str]) -> Verb:
+    """Every setting of a preset is a flag, help for them too: what is not known yet waits until the preset is."""
+    if argv[0].startswith("-"):
+        raise ValueError(f"{argv[0]} stands before the preset; write redraft train PRESET {argv[0]} …")
+    words, asked = ([word for word in argv if (word in _HELP) == is_help] for is_help in (False, True))
+    own, settings = _tyro(kind, words, "redraft train", return_unknown_args=True)
+    return replace(own, settings=(*settings, *asked))
 
 
 def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole: tuple[type, ...]) -> Any:

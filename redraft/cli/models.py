@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from redraft import checkpoint, config
 from redraft.checkpoint import CheckpointError
 from redraft.distributed import best_device
 from redraft.model import DiffusionLM
+from redraft.ops import Rng
 from redraft.presets import PRESETS
+from redraft.processes.base import Process
 from redraft.processes.masked import Pick
 from redraft.run import Run, load
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.unmask import Confidence, Entropy, Margin, Unmask
+from redraft.types import Canvas, Denoiser
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,13 @@ class Opened:
     @property
     def sampler(self) -> Sampler:
         return Ancestral() if self.run is None else self.run.sampler
+
+    @property
+    def always(self) -> int | None:
+        """How long every canvas was in training, if what stands after a text can tell the network about it."""
+        if self.run is None or self.model.block is not None or self.run.framing.padded:
+            return None
+        return self.run.framing.length
 
 
 def opened(path: Path, trust: Path | None = None) -> Opened:
@@ -93,6 +106,19 @@ def choose_sampler(it: Opened, kind: str, steps: int | None, temperature: float 
     if steps is not None:
         sampler = _set(sampler, "steps", steps)
     return sampler if temperature is None else _set(sampler, "temperature", temperature)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A sampler that writes whole rows, of which the first `size` tokens are wanted: the rest becomes padding."""
+
+    sampler: Sampler
+    size: int
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        rest = torch.arange(canvas.z.shape[1], device=canvas.z.device).expand_as(canvas.z) >= self.size
+        for written in self.sampler(denoise, process, canvas, rng=rng):
+            yield replace(written, context=replace(written.context, pad=rest))
 
 
 def _sampler(kind: str) -> Sampler:

@@ -67,10 +67,23 @@ class Show:
         record = {"name": name, "run": digest, "parameters": count, "config": config.to_json(run)}
         emit(record, self.json, f"{_pretty(run)}\n{count:,} parameters, run {digest}")
 
+    def _model(self, path: Path) -> None:
+        """One that no run of ours made."""
+        from redraft import config
+        from redraft.cli.models import opened
+
+        it = opened(path, self.trust)
+        count, model = parameters(it.model.config), it.model.config
+        record = {"path": str(path), "run": it.name, "parameters": count, "config": config.to_json(model)}
+        emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
+
     def _directory(self, path: Path) -> None:
         from redraft import config
 
         run, step = _found(path, self.trust)
+        if run is None:
+            self._model(path)
+            return
         metrics = _metrics(path)
         record = {
             "path": str(path),
@@ -119,31 +132,26 @@ def _pretty(value: object) -> str:
     return capture.get().rstrip()
 
 
-def _found(path: Path, trust: Path | None) -> tuple[Run, int | None]:
-    """The run of a directory and the step of its newest checkpoint."""
+def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
+    """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
     from redraft import config
     from redraft.checkpoint import CheckpointError
     from redraft.cli.models import described, document, holder, step_of, trusted
-    from redraft.run import Run
 
     where, modules = holder(path), trusted(trust)
     if (where / "config.json").exists():
-        run, step = described(where, modules), step_of(where)
-    elif (path / "run.json").exists():  # claimed, but nothing is saved yet
-        run, step = config.from_json(document(path / "run.json").get("run"), modules), 0
-    else:
-        missing = "it has neither run.json and step-… directories nor config.json" if path.is_dir() else "no directory"
-        raise CheckpointError(f"{path} is no run and no model: {missing}; `redraft train` makes one")
-    if not isinstance(run, Run):
-        raise CheckpointError(f"{path} is a model that no run of ours made; there is nothing to show of its training")
-    return run, step
+        return described(where, modules), step_of(where)
+    if (path / "run.json").exists():  # claimed, but nothing is saved yet
+        return config.from_json(document(path / "run.json").get("run"), modules), 0
+    missing = "it has neither run.json and step-… directories nor config.json" if path.is_dir() else "no directory"
+    raise CheckpointError(f"{path} is no run and no model: {missing}; `redraft train` makes one")
 
 
 def _metrics(path: Path) -> Metrics:
-    """The lines of the log, of a checkpoint that of its run; the last one may be cut short."""
-    file = next((f for f in (path / "metrics.jsonl", path.parent / "metrics.jsonl") if f.exists()), None)
-    lines = [] if file is None else file.read_text().splitlines()
-    return [jsonlib.loads(line) for line in lines if line.endswith("}")]
+    """The whole lines of the log, of a checkpoint that of its run."""
+    file = (path.parent if path.name.startswith("step-") else path) / "metrics.jsonl"
+    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
+    return [jsonlib.loads(line) for line in whole.splitlines()]
 
 
 def _description(record: dict[str, Any], run: Run) -> Iterator[str]:

@@ -53,12 +53,12 @@ class Writing:
         if self.rows < 1:
             raise ValueError(f"--rows {self.rows}: one text at least")
 
-    def write(self, it: Opened, prompts: Sequence[str], canvas: Canvas) -> None:
-        """Fills a canvas of `rows` rows for each prompt."""
-        from redraft.cli.models import choose_sampler
+    def write(self, it: Opened, prompts: Sequence[str], canvas: Canvas, size: int | None = None) -> None:
+        """Fills a canvas of `rows` rows for each prompt; what stands after `size` tokens is not told."""
+        from redraft.cli.models import Beginning, choose_sampler
 
         sampler = choose_sampler(it, self.sampler, self.steps, self.temperature)
-        found = self._generate(it, sampler, canvas)
+        found = self._generate(it, sampler if size is None else Beginning(sampler, size), canvas)
         for row, text in enumerate(found.texts):
             record = {"text": text, "prompt": prompts[row // self.rows], "row": row, "seed": self.seed, "run": it.name}
             emit(record | {"nfe": found.nfe, "sampler": str(sampler)}, self.json, text)
@@ -96,7 +96,7 @@ class Generate:
 
     def __call__(self) -> None:
         prompts = _prompts(self.prompt) or [""]
-        from redraft.cli.models import opened
+        from redraft.cli.models import opened  # torch is loaded when the words are right
 
         it = opened(self.model, self.writing.trust)
         holes = {prompt: self._room(it, prompt) for prompt in prompts}
@@ -129,7 +129,11 @@ class Generate:
 
 @dataclass(frozen=True)
 class Infill:
-    """Fill the holes of a text: "She opened the [[6]] and [[3]]." has one of six tokens and one of three."""
+    """Fill the holes of a text: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
+
+    A model that has only seen whole rows, and sees what comes after, also writes how the text may go on; that is not
+    shown, unless the text ends with a hole for it.
+    """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """The directory of a run, of one of its checkpoints, or of an exported model."""
@@ -144,13 +148,20 @@ class Infill:
             raise ValueError('give a text with holes: redraft infill DIR "She opened the [[6]] and [[3]]."')
         for template in templates:
             _require_holes(template)
-        from redraft.cli.models import opened
+        from redraft.cli.models import opened  # torch is loaded when the words are right
 
         it = opened(self.model, self.writing.trust)
         for template in templates:
             _used(it, _HOLE.sub(" ", template))
-        canvas = it.model.infill([t for t in templates for _ in range(self.writing.rows)], room=self.room)
-        self.writing.write(it, templates, canvas)
+        for template in templates:
+            self._fill(it, template)
+
+    def _fill(self, it: Opened, template: str) -> None:
+        size = it.model.infill(template, room=self.room).z.shape[1]
+        rest = (it.always or 0) - size
+        whole = f"{template}[[{rest}]]" if rest > 0 else template
+        canvas = it.model.infill(whole, rows=self.writing.rows, room=self.room)
+        self.writing.write(it, [template], canvas, size if rest > 0 else None)
 
 
 def _prompts(given: str | None) -> list[str]:

@@ -162,7 +162,7 @@ def tiled(device: torch.device, grad: bool, queries: int, head_width: int) -> bo
 def _flex(device: str) -> Callable[..., Any]:
     """flex_attention, compiled at its first use on a GPU; elsewhere interpreted: right, but slow."""
     if device == "cuda":
-        return torch.compile(flex_attention)
+        return torch.compile(flex_attention, dynamic=False)  # training has few shapes
     return flex_attention
 
 
@@ -186,7 +186,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotary positions, half-split ("rotate half"), as cos and sin of (L, d/2), or (B, 1, L, d/2) if rows differ."""
+    """Rotary positions, half-split ("rotate half"): numbers i and i + d/2 of a head turn as a pair, by cos and sin.
+
+    Both are of shape (L, d), or (B, 1, L, d) if rows differ; the sine is negative in the first half.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -195,7 +198,8 @@ class Rotary:
     def of(cls, pos: Tensor, head_dim: int, base: float) -> Rotary:
         frequency = base ** (-torch.arange(0, head_dim, 2, device=pos.device, dtype=torch.float32) / head_dim)
         angle = pos[:, None].float() * frequency
-        return cls(angle.cos(), angle.sin())
+        cos, sin = angle.cos(), angle.sin()
+        return cls(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
     def at(self, index: Tensor) -> Rotary:
         """The same for (B, M) of the positions."""
@@ -203,9 +207,8 @@ class Rotary:
 
     def __call__(self, a: Tensor) -> Tensor:
         """(B, H, L, d) rotated, in its own dtype."""
-        first, second = a.float().chunk(2, -1)
-        turned = torch.cat([first * self.cos - second * self.sin, second * self.cos + first * self.sin], -1)
-        return turned.to(a.dtype)
+        wide = a.float()
+        return torch.addcmul(wide * self.cos, wide.roll(a.shape[-1] // 2, -1), self.sin).to(a.dtype)
 
 
 KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from redraft.networks.attention import (
@@ -87,6 +88,26 @@ class TransformerConfig:
         return self.hidden or (-(-self.width * 8 // 96) * 32 if self.gated else 4 * self.width)
 
 
+class RMS(torch.autograd.Function):
+    """y = w · h/rms(h) for CPUs, where torch has no kernel of its own and differentiates its formula piece by piece."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, eps: float) -> Tensor:
+        scale = torch.linalg.vector_norm(h, dim=-1, keepdim=True).square_().div_(h.shape[-1]).add_(eps).rsqrt_()
+        normed = h * scale
+        ctx.save_for_backward(normed, scale, weight)
+        return normed * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        """dh = (g·w − n·⟨g·w, n⟩/D)/rms, with n = h/rms."""
+        normed, scale, weight = ctx.saved_tensors
+        product = grad * normed
+        along = (product @ weight).div_(-weight.numel()).unsqueeze(-1)
+        return torch.addcmul(grad * weight, normed, along).mul_(scale), product.sum_to_size(weight.shape), None
+
+
 class Norm(nn.Module):
     """RMSNorm or LayerNorm in fp32, then scaled and shifted by the time."""
 
@@ -100,6 +121,8 @@ class Norm(nn.Module):
         h = h.float()
         if self.center:
             h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
+        elif h.device.type == "cpu":
+            h = RMS.apply(h, self.weight, self.eps)
         else:
             h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
         return h if shift is None or scale is None else h * (1 + scale) + shift
@@ -148,7 +171,8 @@ class MLP(nn.Module):
         if not self.gated:
             return self.down(F.gelu(h, approximate="tanh"))
         gate, up = h.chunk(2, -1)
-        return self.down(F.silu(gate) * up)
+        gate = F.silu(gate)
+        return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
 
 
 class Block(nn.Module):
@@ -487,7 +511,7 @@ class Transformer(nn.Module):
 
 def _require_positions(length: int, known: int) -> None:
     if length > known:
-        raise ValueError(f"{length} tokens are too many: this network has learned {known} positions; write fewer tokens")
+        raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
 
 
 def _past(context: Context) -> KeyValues | None:

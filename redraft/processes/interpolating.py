@@ -100,6 +100,10 @@ class Interpolating(Process):
     mixing: Mixing = UniformNoise()
     direct: bool = False  # the step to s = 0 draws x̂ itself, as D3PM and the paper (not the code) of multinomial do
 
+    def __post_init__(self) -> None:
+        if float(self.mixing.mix(torch.tensor(0.5), self.words).mask) > 0:
+            _ = self.vocab.masked  # an error if there is none
+
     @property
     def words(self) -> int:
         """K: all states but the mask."""
@@ -138,8 +142,8 @@ class Interpolating(Process):
         require_times(x, t)
         mix, u = self.mix(t), rng.uniform(x.shape[1])
         lost = u >= mix.keep if pad is None else (u >= mix.keep) & ~pad
-        v = (u - mix.keep) / (1 - mix.keep).clamp(min=1e-300)
-        return Noised(torch.where(lost, self._lost(mix, v), x), t, x, pad)
+        rest = ((u - mix.keep) / _positive(1 - mix.keep)).clamp(0, 1)
+        return Noised(torch.where(lost, self._lost(mix, rest), x), t, x, pad)
 
     def unsure(self, noised: Noised) -> Tensor:
         where = self._b(self.mix(noised.t), noised.z) > 0
@@ -165,78 +169,80 @@ class Interpolating(Process):
         the network is asked, and a row in which all do costs no call.
         """
         require_times(canvas.z, s, t)
-        z, early, late = canvas.z, self.mix(s), self.mix(t)
+        z, early = canvas.z, self.mix(s)
         whether, source, what = (part.uniform(z.shape[1]) for part in rng.split(3))
-        between = _between(early, late)
+        between = _between(early, self.mix(t))
         into, least = self._b(between, z), between.keep * self._b(early, z)
         where = ~canvas.fixed & (whether * (into + least) < into if pred.normalised else into > 0)
         if not where.any():
             return canvas
-        log_x, early, between, into = pred.at(where), early.pick(where), between.pick(where), into[where]
-        signal = early.keep * log_x.logsumexp(-1).exp()  # Σx̂ is one, unless it is free
-        move = into * (signal + 1 - early.keep)
-        stay = between.keep * (early.keep * _said(log_x, z[where]).exp() + self._b(early, z[where]))
+        log_x, at, tokens = pred.at(where), early.pick(where), z[where]
+        mass = 1 + at.keep * log_x.logsumexp(-1).expm1()  # Σq_s(· | x̂): one, unless the sum of x̂ is free
+        stay = between.pick(where).keep * (at.keep * _said(log_x, tokens).exp() + self._b(at, tokens))
         if self.direct:
             stay = torch.where((s == 0).expand_as(z)[where], 0.0, stay)
-        moved = whether[where] * (move + stay) < move
-        tokens = torch.where(moved, self._lost(early, what[where]), z[where])
-        known = moved & (source[where] * (signal + 1 - early.keep) < signal)
-        tokens[known] = ops.draw(log_x[known], what[where][known])
+        new = whether[where] * (into[where] * mass + stay) < into[where] * mass
+        tokens[new] = self._fresh(log_x[new], at.pick(new), (source[where] * mass)[new], what[where][new])
         return canvas.write(z.masked_scatter(where, tokens))
+
+    def _fresh(self, log_x: Tensor, mix: Mix, u: Tensor, v: Tensor) -> Tensor:
+        """(N,) tokens from α·x̂ + b: noise where u falls below its mass 1 − α, else drawn from x̂; both by v."""
+        tokens, known = self._lost(mix, v), u >= 1 - mix.keep
+        tokens[known] = ops.draw(log_x[known], v[known])
+        return tokens
 
     # --- the bound ---
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         where = self.unsure(noised)
-        log_x, z, x = pred.at(where), noised.z[where], noised.target[where]
-        spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()  # Σx̂ − 1
+        places = _Places.of(pred, noised, where)
+        mix = self.mix(noised.t).pick(where)
         if s is None:
-            nats = self._continuous(log_x, spare, z, x, self.rate(noised.t).pick(where), self.mix(noised.t).pick(where))
+            nats = self._continuous(places, self.rate(noised.t).pick(where), mix)
         else:
-            nats = self._discrete(log_x, spare, z, x, self.mix(s).pick(where), self.mix(noised.t).pick(where))
+            nats = self._discrete(places, self.mix(s).pick(where), mix)
             if self.direct:
-                nats = torch.where((s == 0).expand_as(where)[where], -_said(log_x, x), nats)
+                nats = torch.where((s == 0).expand_as(where)[where], -_said(places.log_x, places.x), nats)
         return torch.zeros(where.shape, device=where.device).masked_scatter(where, nats.float())
 
-    def _continuous(self, log_x: Tensor, spare: Tensor, z: Tensor, x: Tensor, rate: Mix, mix: Mix) -> Tensor:
+    def _continuous(self, at: _Places, rate: Mix, mix: Mix) -> Tensor:
         """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""
         mix = mix._replace(keep=mix.keep.clamp(min=1e-12))
-        ratio = self._log_ratio(log_x, z, x, mix)
-        gap = self._divergence(log_x, x, mix) + ops.pkl(torch.ones_like(ratio), (-ratio).exp())
-        gap = gap + mix.keep * spare * (-ratio).exp()
-        return self._b(rate, z) / self._q(mix, z, x) * gap / mix.keep
+        ratio = self._log_ratio(at, at.z, mix)
+        gap = self._divergence(at, mix) + ops.pkl(torch.ones_like(ratio), (-ratio).exp())
+        gap = gap + mix.keep * at.spare * (-ratio).exp()
+        return self._b(rate, at.z) / self._q(mix, at.z, at.x) * gap / mix.keep
 
-    def _discrete(self, log_x: Tensor, spare: Tensor, z: Tensor, x: Tensor, early: Mix, late: Mix) -> Tensor:
+    def _discrete(self, at: _Places, early: Mix, late: Mix) -> Tensor:
         """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
 
         All that cancels is (N,) numbers in the widest float.
         """
-        between, q = _between(early, late), self._q(late, z, x)
-        into = self._b(between, z)
-        said = late.keep * _said(log_x, z).exp() + self._b(late, z) + into * early.keep * spare
-        stay = between.keep * self._q(early, z, x) / q
-        moved = into / q * self._divergence(log_x, x, early)
-        return moved + said.log() - q.log() - stay * self._log_ratio(log_x, z, x, early)
+        between, q = _between(early, late), self._q(late, at.z, at.x)
+        into = self._b(between, at.z)
+        said = late.keep * _said(at.log_x, at.z).exp() + self._b(late, at.z) + into * early.keep * at.spare
+        stay = between.keep * self._q(early, at.z, at.x) / q
+        moved = into / q * self._divergence(at, early)
+        return moved + said.log() - q.log() - stay * self._log_ratio(at, at.z, early)
 
-    def _divergence(self, log_x: Tensor, x: Tensor, mix: Mix) -> Tensor:
+    def _divergence(self, at: _Places, mix: Mix) -> Tensor:
         """(N,) Σ_y q_y·log(q_y/q̂_y), of the laws at x and x̂: the KL where x̂ sums to one.
 
         One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
         """
-        odds = (mix.keep / mix.word.clamp(min=1e-30)).log().to(log_x.dtype)
-        others = F.softplus(log_x + odds[:, None]).sum(-1) - F.softplus(_said(log_x, x) + odds)
-        total = self._q(mix, x, x) * self._log_ratio(log_x, x, x, mix)
+        odds = (mix.keep / mix.word.clamp(min=1e-30)).log().to(at.log_x.dtype)
+        others = F.softplus(at.log_x + odds[:, None]).sum(-1) - F.softplus(_said(at.log_x, at.x) + odds)
+        total = self._q(mix, at.x, at.x) * self._log_ratio(at, at.x, mix)
         if self.vocab.mask is not None:
-            mask = torch.full_like(x, self.vocab.mask)
-            others = others - F.softplus(_said(log_x, mask) + odds)
-            total = total + mix.mask * self._log_ratio(log_x, mask, x, mix)
+            mask = torch.full_like(at.x, self.vocab.mask)
+            others = others - F.softplus(_said(at.log_x, mask) + odds)
+            total = total + mix.mask * self._log_ratio(at, mask, mix)
         return -total - mix.word * others
 
-    def _log_ratio(self, log_x: Tensor, y: Tensor, x: Tensor, mix: Mix) -> Tensor:
+    def _log_ratio(self, at: _Places, y: Tensor, mix: Mix) -> Tensor:
         """(N,) log(q(y | x̂)/q(y | x)), finite where both are zero."""
-        tiny = torch.finfo(mix.keep.dtype).tiny
-        signal = mix.keep.log() + _said(log_x, y)
-        return torch.logaddexp(signal, self._b(mix, y).clamp(min=tiny).log()) - self._q(mix, y, x).clamp(min=tiny).log()
+        said = torch.logaddexp(mix.keep.log() + _said(at.log_x, y), _positive(self._b(mix, y)).log())
+        return said - _positive(self._q(mix, y, at.x)).log()
 
     # --- compressed laws ---
 
@@ -255,7 +261,7 @@ class Interpolating(Process):
     def _lost(self, mix: Mix, v: Tensor) -> Tensor:
         """Tokens of pure noise from v in (0, 1): the inverse CDF of b/(1 − α), the mask first, then words in order."""
         amount = v * (mix.mask + self.words * mix.word) - mix.mask
-        index = (amount / mix.word.clamp(min=1e-300)).floor().clamp(-1, self.words - 1).long()
+        index = (amount / _positive(mix.word)).floor().clamp(-1, self.words - 1).long()
         if self.vocab.mask is None:
             return index.clamp(min=0)
         return torch.where(index < 0, self.vocab.mask, index + (index >= self.vocab.mask))
@@ -269,10 +275,30 @@ class Interpolating(Process):
 
 def _between(early: Mix, late: Mix) -> Mix:
     """The law of the step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
-    keep = late.keep / early.keep.clamp(min=1e-300)
+    keep = late.keep / _positive(early.keep)
     return Mix(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
+
+
+def _positive(p: Tensor) -> Tensor:
+    """Nothing is zero: quotients and logarithms are finite, also where they do not count."""
+    return p.clamp(min=torch.finfo(p.dtype).tiny)
 
 
 def _said(log_x: Tensor, y: Tensor) -> Tensor:
     """(N, V), (N,) → (N,) log x̂[y]"""
     return log_x.gather(-1, y[:, None]).squeeze(-1)
+
+
+class _Places(NamedTuple):
+    """N positions: what the network says of them, what stands there and what stood there."""
+
+    log_x: Tensor  # (N, V)
+    spare: Tensor  # (N,) Σx̂ − 1, not zero if the sum is free
+    z: Tensor  # (N,)
+    x: Tensor  # (N,)
+
+    @classmethod
+    def of(cls, pred: Prediction, noised: Noised, where: Tensor) -> _Places:
+        log_x = pred.at(where)
+        spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()
+        return cls(log_x, spare, noised.z[where], noised.target[where])

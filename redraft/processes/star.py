@@ -89,7 +89,7 @@ class Star(Rate):
 
 
 @dataclass(frozen=True)
-class Confident(Rate):
+class ByConfidence(Rate):
     """The inner rate dealt out among the written tokens of a row by softmax(−ψ), ψ the probability of each when drawn.
 
     The shares sum to one, so the rate of a token shrinks as 1/L. Masked tokens do not make up for it: marginals move.

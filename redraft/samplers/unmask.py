@@ -1,4 +1,4 @@
-"""Unmasking in an order of one's own: the most confident first (MaskGIT, LLaDA, Dream).
+"""Unmasking an even number of tokens at each step, in any order or the most confident first (MaskGIT, LLaDA, Dream).
 
 Picking by confidence is not ancestral sampling: it sharpens the distribution and carries no bound.
 """
@@ -17,10 +17,29 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.insertion import Insertion
-from redraft.processes.masked import Choice, Masked, Pick
+from redraft.processes.masked import Choice, Masked, Pick, draw_at
 from redraft.samplers.ancestral import grid, require_steps
 from redraft.samplers.base import start
 from redraft.types import Canvas, Denoiser, Prediction
+
+
+@dataclass(frozen=True)
+class AnyOrder:
+    """The `share` of the masked positions (rounded up) in random order, each token drawn from x̂.
+
+    Ancestral sampling reveals in random order too, but as many at a step as chance has it. An even number keeps tokens
+    that depend on each other apart: with as many steps as tokens it is exact, where `Ancestral` errs as 1/steps.
+    """
+
+    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        which, what = rng.split(2)
+        where = ops.top(which.uniform(hidden.shape[1]), hidden, _count(hidden, share))
+        return Choice(where, draw_at(pred, where, rng=what))
+
+
+def _count(hidden: Tensor, share: Tensor) -> Tensor:
+    """(B,) how many of the hidden positions a share is, rounded up; 1e-6: a third of 6 is two of them, not three."""
+    return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
 
 
 @dataclass(frozen=True)
@@ -45,9 +64,7 @@ class Ranked(ABC):
         # rounded, so that what is equal in mathematics is equal here, whatever the batch; the lowest index then wins
         score = (self.score(log_p, tokens) * 2**16).round()
         scores = score.new_zeros(hidden.shape).masked_scatter(hidden, score)
-        # 1e-6: a share such as 1/3 of 6 is two positions, not three
-        count = (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
-        where = ops.top(scores, hidden, count)
+        where = ops.top(scores, hidden, _count(hidden, share))
         return Choice(where, tokens[where[hidden]])
 
     def _tokens(self, log_p: Tensor, u: Tensor) -> Tensor:

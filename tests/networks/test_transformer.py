@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
@@ -417,6 +418,19 @@ def test_norms(tiny: TransformerConfig) -> None:
     assert torch.allclose(rms.square().mean(-1), torch.ones(4), atol=1e-3)
     assert torch.allclose(rms / h, (rms / h)[:, :1].expand_as(h), rtol=0.02), "RMS only scales"
     assert torch.allclose(Norm(tiny, 16)(h, torch.tensor(2.0), torch.tensor(1.0)), Norm(tiny, 16)(h) * 2 + 2)
+
+
+@pytest.mark.parametrize("shape", [(16,), (5, 16), (2, 3, 4, 16)])
+def test_the_rms_norm_of_cpus_is_that_of_torch(tiny: TransformerConfig, shape: tuple[int, ...]) -> None:
+    norm, generator = Norm(tiny, 16), torch.Generator().manual_seed(0)
+    h, grad, weight = (torch.randn(s, generator=generator) for s in (shape, shape, (16,)))
+    norm.weight.data.copy_(weight)
+    found, expected = [h.clone().requires_grad_()], [h.clone().requires_grad_(), weight.requires_grad_()]
+    found.append(norm.weight)
+    ours, theirs = norm(found[0]), F.rms_norm(expected[0], (16,), expected[1], tiny.norm_eps)
+    assert torch.allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+    for a, b in zip(torch.autograd.grad(ours, found, grad), torch.autograd.grad(theirs, expected, grad), strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 # --- time ---

@@ -223,6 +223,12 @@ def test_hybrid_steps_exist_up_to_power_two(power: float, s: float, t: float) ->
     assert float((word / keep).diff()) >= -1e-12
 
 
+@pytest.mark.parametrize("mixing", [MaskNoise(), Hybrid(0.1)], ids=repr)
+def test_masks_need_a_mask(mixing: Mixing) -> None:
+    with pytest.raises(ValueError, match="this vocabulary has no mask token"):
+        Interpolating(UNMASKED, mixing=mixing)
+
+
 def test_wrong_hybrids_are_refused() -> None:
     with pytest.raises(ValueError, match="above 2 words would have to turn back"):
         Hybrid(0.1, 2.5)

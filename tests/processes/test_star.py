@@ -17,7 +17,7 @@ from redraft.ops import rng
 from redraft.processes.base import Process
 from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise
 from redraft.processes.masked import Masked
-from redraft.processes.star import Cap, Confident, Loop, Moment, Rate, Remask, Rescale, Star, Switch
+from redraft.processes.star import ByConfidence, Cap, Loop, Moment, Rate, Remask, Rescale, Star, Switch
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import last
 from redraft.schedules import Cosine, Linear
@@ -157,19 +157,19 @@ def test_confidence_deals_out_the_rate() -> None:
     written = torch.tensor([[True, True, False, True], [False] * 4])
     sure = torch.tensor([[0.9, 0.1, 0.0, 0.5], [0.0] * 4])
     now = Moment(*(value.expand(2, 1) for value in moment(0.3, 0.4)))
-    found = Confident(Cap(0.2))(now, written, sure)
+    found = ByConfidence(Cap(0.2))(now, written, sure)
     expected = (-sure[0][written[0]]).double().exp()
     torch.testing.assert_close(found[0][written[0]], 0.2 * expected / expected.sum())
     assert float(found[0, 2]) == 0
     assert torch.equal(found[1], torch.zeros(4).double())
-    torch.testing.assert_close(Confident(Cap(0.3))(now, written, None)[0], torch.tensor([0.1, 0.1, 0, 0.1]).double())
-    assert not Confident().blind
-    assert not Switch(Confident()).blind
+    torch.testing.assert_close(ByConfidence(Cap(0.3))(now, written, None)[0], torch.tensor([0.1, 0.1, 0, 0.1]).double())
+    assert not ByConfidence().blind
+    assert not Switch(ByConfidence()).blind
 
 
 def test_the_probability_of_what_is_written_is_kept_in_mind() -> None:
     """And decides what is forgotten: what was drawn with a low one."""
-    process, rows = Remask(Masked(VOCAB), Confident(Rescale(1.0))), 4000
+    process, rows = Remask(Masked(VOCAB), ByConfidence(Rescale(1.0))), 4000
     log_x = torch.tensor([[0.95, 0.05, 0, 0, 0], [0.4, 0.3, 0.3, 0, 0]]).double().log()
     pred = Known(log_x.expand(rows, 2, V))
     canvas = process.step(pred, free(torch.full((rows, 2), MASK)), at(0.5, rows), at(1.0, rows), rng=rng(0, rows))
@@ -254,7 +254,7 @@ def test_so_many_are_masked_as_the_time_says(rate: Rate) -> None:
 
 
 def test_confidence_masks_more_than_the_time_says_and_still_ends() -> None:
-    process, rows = Remask(Masked(VOCAB), Confident()), 500
+    process, rows = Remask(Masked(VOCAB), ByConfidence()), 500
     steps = list(Ancestral(20)(_Even(), process, free(torch.zeros(rows, 8, dtype=torch.int64)), rng=rng(0, rows)))
     assert float((steps[10].z == MASK).double().mean()) > 0.55
     assert bool((steps[-1].z != MASK).all())
@@ -290,7 +290,7 @@ def test_there_is_no_continuous_limit_and_no_transition() -> None:
     with pytest.raises(ValueError, match="no transition of z_s alone"):
         process.transition(0.2, 0.5)
     with pytest.raises(ValueError, match="looks at the text"):
-        Remask(Masked(VOCAB), Confident()).nelbo(guess(0, 1, 2), noised, at(0.2))
+        Remask(Masked(VOCAB), ByConfidence()).nelbo(guess(0, 1, 2), noised, at(0.2))
 
 
 def test_the_rest_is_the_process_s() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 import redraft
 from redraft import check, presets
 from redraft.checkpoint import CheckpointError
+from redraft.evaluate import calls
 from redraft.model import DiffusionLM
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Mistakes, Objective, Step
@@ -23,13 +25,14 @@ from redraft.ops import Rng, rng
 from redraft.processes.interpolating import Interpolating
 from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
-from redraft.processes.star import Cap, Loop, Remask, Rescale, Star, Switch
+from redraft.processes.star import Cap, Loop, Rescale, Star, Switch
 from redraft.run import Run, begin_with
 from redraft.samplers.ancestral import Ancestral, Even, Hold, grid
 from redraft.samplers.base import Sampler, last
 from redraft.samplers.blocks import Blocks
-from redraft.samplers.revise import Blind, Learned, Remasked, Revise
-from redraft.schedules import Cosine, Linear
+from redraft.samplers.revise import Blind, Remasked, Revise
+from redraft.schedules import Cosine
+from redraft.stories import STORIES
 from redraft.train import fit
 from redraft.types import Batch, Canvas, Context, Known, Prediction, Vocab
 
@@ -91,7 +94,7 @@ def test_promises(critic: DiffusionLM, ragged: Ragged, assert_promises: Promises
     assert_promises(sampler, critic, ragged(4, 8, seed), rng(seed, 4))
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS[:6], ids=repr)
+@pytest.mark.parametrize("sampler", SAMPLERS[2:4], ids=repr)
 def test_a_row_is_written_as_if_alone(critic: DiffusionLM, assert_rows_alone: RowsAlone, sampler: Sampler) -> None:
     assert_rows_alone(sampler, critic)
 
@@ -195,12 +198,13 @@ def test_one_is_drawn_in_proportion_to_its_odds(temperature: float, p_value: PVa
 
 
 def test_the_guide_costs_a_second_call(critic: DiffusionLM) -> None:
-    from redraft.evaluate import calls
-
-    for sampler, each in ((Revise(10, on=0.45, off=0.0), 10 + 3), (Revise(10, guide=Blind(), on=0.45, off=0.0), 10)):
+    """In three of ten steps: t = 0.4, 0.3 and 0.2; the last one takes nothing back."""
+    counts = []
+    for sampler in (Revise(10, on=0.45, off=0.0), Revise(10, guide=Blind(), on=0.45, off=0.0)):
         with calls(critic) as counted:
             last(sampler(critic, critic.process, blank(50, 12), rng=rng(0, 50)))
-        assert counted.rows / 50 == pytest.approx(each, abs=0.7)  # a row without a mask costs no first call
+        counts.append(counted.rows)
+    assert counts[0] - counts[1] == 3 * 50
 
 
 def test_errors(build: Build) -> None:
@@ -299,10 +303,11 @@ def test_the_error_layer_is_trained_and_saved_with_its_model(trained: tuple[Run,
         assert torch.equal(p, ours[name]), name
     assert model.config == run.model
     # the layer has learnt: better than knowing only how often a token is wrong
-    batch = Batch.of(torch.tensor([[run.tokenizer.encode(text)[i] for i in range(12)] for text in STORIES]))
-    loss = Mistakes()(model, batch, rng=rng(1, len(STORIES)))
-    even = Mistakes()(begun(run, base), batch, rng=rng(1, len(STORIES)))
-    assert float(loss.mean) < 0.95 * float(even.mean) < 0.7
+    texts = [story.text for story in islice(STORIES.stories(1), 64)]
+    batch = Batch.of(torch.tensor([run.tokenizer.encode(text)[:12] for text in texts]))
+    loss, even = (Mistakes()(m, batch, rng=rng(1, 64)).mean.detach() for m in (model, begun(run, base)))
+    assert float(even) == pytest.approx(math.log(2), rel=1e-5)
+    assert float(loss) < 0.8 * float(even)
 
 
 def begun(run: Run, base: Path) -> DiffusionLM:
@@ -314,9 +319,6 @@ def begun(run: Run, base: Path) -> DiffusionLM:
         model.errors.weight.zero_()
         model.errors.bias.zero_()
     return model
-
-
-STORIES = [text for text in redraft.stories.STORIES.sample(64, seed=0)] if hasattr(redraft, "stories") else []
 
 
 def test_a_base_must_fit(trained: tuple[Run, Path, Path], tmp_path: Path) -> None:

@@ -240,7 +240,8 @@ def exactness(seeds: int = 100) -> Iterator[bool]:
         torch.set_num_threads(threads)
         name = f"rows equal on 1 and {threads} threads, {precision}"
         yield report(name, goal, ratio=equal(together, single), at_most=False)
-        yield report(f"logits of a row in a batch / alone, {precision}", far, ratio=spread(model, together, precision))
+        name = f"largest difference between logits of a row in a batch and alone, {precision}"
+        yield report(name, far, ratio=difference(model, together, precision))
 
 
 def equal(a: Tensor, b: Tensor) -> float:
@@ -249,8 +250,8 @@ def equal(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def spread(model: DiffusionLM, rows: Tensor, precision: str) -> float:
-    """The largest difference between the logits of a row in the batch and alone."""
+def difference(model: DiffusionLM, rows: Tensor, precision: str) -> float:
+    """The largest between the logits of a row in the batch and alone."""
     with autocast(precision):
         together, *alone = (model.network.logits(model.network(z)).float() for z in (rows, *rows[:, None]))
     return float((together - torch.cat(alone)).abs().max())

@@ -86,8 +86,8 @@ class Ways:
         states = states.repeat(len(toy.p), 1)
         real = ~((states != CLEAN) & toy.pad[each]).any(-1)  # where there is no token, there is nothing to choose
         each, states = each[real], states[real]
-        given = torch.zeros_like(states, dtype=torch.bool)
-        noised = process.packed(toy.x[each], states == MISSING, states == MASKED, given, toy.pad[each])
+        never, given = torch.zeros(len(each), 1), torch.zeros_like(states, dtype=torch.bool)
+        noised = process.packed(toy.x[each], never, states == MISSING, states == MASKED, given, toy.pad[each])
         return cls(noised, each, states)
 
     def p(self, toy: Sentences, process: Insertion, t: float) -> Tensor:

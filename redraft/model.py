@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from redraft import ops
 from redraft.heads import Head, Shift, Subs
 from redraft.networks.attention import BlockCausal, Causal, Full
+from redraft.networks.errors import Errors
 from redraft.networks.transformer import Transformer, TransformerConfig
 from redraft.processes.base import Process, require_times
 from redraft.processes.insertion import Counted, Expected, Insertion
@@ -110,7 +111,7 @@ class DiffusionLM(nn.Module):
         self.config = config
         self.tokenizer = tokenizer
         self.network = Transformer(config.network)
-        self.errors = nn.Linear(config.network.width, 1) if config.errors else None
+        self.errors = Errors(config.network) if config.errors else None
 
     @property
     def process(self) -> Process:
@@ -143,7 +144,7 @@ class DiffusionLM(nn.Module):
         level = self.config.level(t, self.process).float() if self.config.network.time else None
         with torch.no_grad():
             h = self.network(x, level, context)
-        return self.errors(h).squeeze(-1).float()
+        return self.errors(h, context.pad).float()
 
     # --- the numbers of the originals ---
 

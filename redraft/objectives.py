@@ -15,7 +15,7 @@ from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.interpolating import Interpolating
-from redraft.types import Batch, Canvas, Loss, Noised, Prediction, Times
+from redraft.types import Batch, Canvas, Context, Loss, Noised, Prediction, Times
 
 _GOLDEN = 0.6180339887498949
 
@@ -311,7 +311,7 @@ class Mistakes:
             canvas = Canvas(noised.z, ~batch.learn, context)
             written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
         wrong = (written != batch.tokens).float()
-        nats = F.binary_cross_entropy_with_logits(model.doubt(written, context), wrong, reduction="none")
+        nats = F.binary_cross_entropy_with_logits(model.doubt(written, Context(pad=batch.pad)), wrong, reduction="none")
         return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
 
 

@@ -16,7 +16,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -45,8 +45,12 @@ class TrainingError(RuntimeError):
     """Training cannot go on; the last checkpoint is intact."""
 
 
-def fit(run: Run, out: str | Path, *, quiet: bool = False) -> DiffusionLM:
+def fit(
+    run: Run, out: str | Path, *, quiet: bool = False, tell: Callable[[dict[str, Any]], None] | None = None
+) -> DiffusionLM:
     """Trains, or goes on where the same run left off in `out`; gives back the model with averaged weights.
+
+    `tell` hears each record of metrics.jsonl as it is written; of several workers the first one's does.
 
     SIGINT and SIGTERM end it after the step at hand and a checkpoint, by KeyboardInterrupt or SystemExit(143).
     """
@@ -69,7 +73,7 @@ def fit(run: Run, out: str | Path, *, quiet: bool = False) -> DiffusionLM:
         valid = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
-        with closing(Log(run, out, state, team, quiet)) as log:
+        with closing(Log(run, out, state, team, quiet, tell)) as log:
             while state.step < run.steps:
                 with log.clock(state):
                     norm = update(run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team)
@@ -210,8 +214,16 @@ class Log:
     A resumed run first cuts the file back to its step. Speeds count training alone, not evaluation and checkpoints.
     """
 
-    def __init__(self, run: Run, out: Path, state: State, team: Workers, quiet: bool) -> None:
-        self.run, self.file, self.active = run, out / "metrics.jsonl", team.first
+    def __init__(
+        self,
+        run: Run,
+        out: Path,
+        state: State,
+        team: Workers,
+        quiet: bool,
+        tell: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.run, self.file, self.active, self.tell = run, out / "metrics.jsonl", team.first, tell
         self.seconds, self.tokens = 0.0, 0
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
         clocks = (TimeElapsedColumn(), TimeRemainingColumn())
@@ -247,6 +259,8 @@ class Log:
         if self.active:
             with self.file.open("a") as file:
                 file.write(json.dumps(record) + "\n")
+            if self.tell is not None:
+                self.tell(record)
         if self.board is not None:
             for name, value in record.items():
                 if isinstance(value, float):

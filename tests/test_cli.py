@@ -390,7 +390,9 @@ def test_a_row_is_as_long_as_in_training(say: Say, mdlm: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "bd3_tiny", "ar_tiny"])
-@pytest.mark.parametrize("sampler", ["own", "ancestral", "first-hitting", "confidence", "margin", "entropy"])
+@pytest.mark.parametrize(
+    "sampler", ["own", "ancestral", "first-hitting", "any-order", "confidence", "margin", "entropy"]
+)
 def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name: str, sampler: str) -> None:
     out, _ = say("generate", runs[name], "One", "--new", "6", "--sampler", sampler)
     assert out.startswith("One")
@@ -401,9 +403,10 @@ def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     full, blocks = opened(runs["mdlm_tiny"]), opened(runs["bd3_tiny"])
     stop = blocks.model.config.vocab.eos
     assert choose_sampler(full, "own", None, None) == full.sampler
-    assert choose_sampler(full, "own", 3, None) == Ancestral(3)
+    assert choose_sampler(full, "own", 3, None) == replace(full.sampler, steps=3)
+    assert choose_sampler(full, "ancestral", 3, None) == Ancestral(3)
     assert choose_sampler(full, "entropy", 3, 0.5) == Unmask(3, Entropy(0.5))
-    assert choose_sampler(blocks, "own", 3, None) == Blocks(Ancestral(3), stop=stop)
+    assert choose_sampler(blocks, "ancestral", 3, None) == Blocks(Ancestral(3), stop=stop)
     assert choose_sampler(blocks, "first-hitting", None, None) == Blocks(FirstHitting(), stop=stop)
 
 
@@ -670,7 +673,7 @@ WRONG = [
     ("generate", "DIR is missing"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
     ("generate trained --new 0", "--new 0: one token at least"),
-    ("generate trained --new 9999", "too many: this network has learned"),
+    ("generate trained --new 9999", "too many: this network knows"),
     ("generate trained --rows 0", "--rows 0: one text at least"),
     ("generate trained --steps 0", "steps=0; a sampler needs at least one step"),
     ("generate trained --sampler best", "--sampler 'best': choose from 'own', 'ancestral'"),

@@ -117,7 +117,8 @@ def shrunken(run: Run, folder: Path) -> Run:
         hidden=32,
         time=8 if run.model.network.time else None,
     )
-    run = replace(run, model=replace(run.model, network=network), steps=1, batch=2, eval_rows=2, samples=1)
+    model = replace(run.model, network=network)
+    run = replace(run, model=model, base=None, steps=1, batch=2, eval_rows=2, samples=1)
     if isinstance(run.data, StoriesData):
         return run
     said = [run.tokenizer.decode([i % 20]) for i in range(200)]

@@ -17,13 +17,21 @@ from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes.base import Process
-from redraft.processes.masked import Pick
 from redraft.run import Run, load
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler
 from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import Confidence, Entropy, Margin, Unmask
+from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Unmask
 from redraft.types import Canvas, Denoiser
+
+_SAMPLERS: dict[str, Sampler] = {
+    "ancestral": Ancestral(),
+    "first-hitting": FirstHitting(),
+    "any-order": Unmask(pick=AnyOrder()),
+    "confidence": Unmask(pick=Confidence()),
+    "margin": Unmask(pick=Margin()),
+    "entropy": Unmask(pick=Entropy()),
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ def document(file: Path) -> dict[str, Any]:
 
 def choose_sampler(it: Opened, kind: str, steps: int | None, temperature: float | None) -> Sampler:
     """The run's own sampler or one by name; networks that write blocks do so with any."""
-    sampler = it.sampler if kind == "own" else _sampler(kind)
+    sampler = it.sampler if kind == "own" else _SAMPLERS[kind]
     if kind != "own" and it.model.block is not None:
         sampler = Blocks(sampler, stop=it.model.config.vocab.eos)
     if steps is not None:
@@ -121,18 +129,11 @@ class Beginning:
             yield replace(written, context=replace(written.context, pad=rest))
 
 
-def _sampler(kind: str) -> Sampler:
-    picks: dict[str, Pick] = {"confidence": Confidence(), "margin": Margin(), "entropy": Entropy()}
-    if kind in picks:
-        return Unmask(pick=picks[kind])
-    return FirstHitting() if kind == "first-hitting" else Ancestral()
-
-
 def _set(value: Any, name: str, to: float) -> Any:
     """A sampler with a field of what it is built around, or of its own, replaced."""
     names = {field.name for field in fields(value)}
     for inside in ("sampler", name, "pick"):
         if inside in names:
             return replace(value, **{inside: to if inside == name else _set(getattr(value, inside), name, to)})
-    able = {"steps": "ancestral, confidence, margin and entropy", "temperature": "confidence, margin and entropy"}
-    raise ValueError(f"{value} has no {name}; the samplers {able[name]} have: --sampler chooses one")
+    able = {"steps": "all samplers but first-hitting", "temperature": "the samplers confidence, margin and entropy"}
+    raise ValueError(f"{value} has no {name}; {able[name]} have: --sampler chooses one")

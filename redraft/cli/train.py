@@ -41,7 +41,7 @@ class Train:
     quiet: Flag = False
     """No progress bar."""
     json: Flag = False
-    """When it ends, the lines of metrics.jsonl that are new, and then the result, one JSON object each."""
+    """The lines of metrics.jsonl as they are written, at the end the result, one JSON object each."""
     settings: Suppress[Fixed[tuple[str, ...]]] = ()
 
     def __call__(self) -> None:
@@ -54,8 +54,8 @@ class Train:
         began = _step(out)
         note(_intention(run, out, began))
         with _tidy(out):
-            fit(run, out, quiet=self.quiet)
-        self._report(run, out, began)
+            fit(run, out, quiet=self.quiet, tell=(lambda record: emit(record, True, "")) if self.json else None)
+        self._report(run, out)
 
     @property
     def _name(self) -> str:
@@ -75,14 +75,11 @@ class Train:
         run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
         return run if tokenizer is None else with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
-    def _report(self, run: Run, out: Path, began: int) -> None:
+    def _report(self, run: Run, out: Path) -> None:
         from redraft import config
         from redraft.cli.show import parameters
 
         records = [jsonlib.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        for record in records:
-            if self.json and record["step"] > began:
-                emit(record, True, "")
         valid = {k: v for record in records for k, v in record.items() if k.endswith("_per_char") or k == "step"}
         result = {"out": str(out), "run": config.digest(run), "parameters": parameters(run.model), **valid}
         bits = f"{valid['valid_bits_per_char']:.3f} bits per character of held-out text"

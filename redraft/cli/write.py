@@ -34,7 +34,7 @@ class Writing:
 
     rows: int = 1
     """Texts for each prompt."""
-    sampler: Literal["own", "ancestral", "first-hitting", "confidence", "margin", "entropy"] = "own"
+    sampler: Literal["own", "ancestral", "first-hitting", "any-order", "confidence", "margin", "entropy"] = "own"
     """How noise becomes text; own: as the run has it."""
     steps: Annotated[int | None, optional("INT", "as many as the sampler has")] = None
     """Of the sampler: fewer of them, a faster and a worse text."""

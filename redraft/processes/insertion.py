@@ -117,9 +117,9 @@ class Insertion(Process):
         before = self.unmask_schedule.kept(self.insert_schedule.inverse(arrival))  # b when the token arrived
         hidden = before + (1 - before) * reveal > self.unmask_schedule.kept(now)
         free = ~given & ~pad
-        return self.packed(x, missing & free, hidden & free, given, pad)._replace(t=now)
+        return self.packed(x, now, missing & free, hidden & free, given, pad)
 
-    def packed(self, x: Tensor, missing: Tensor, hidden: Tensor, given: Tensor, pad: Tensor) -> Noised:
+    def packed(self, x: Tensor, t: Tensor, missing: Tensor, hidden: Tensor, given: Tensor, pad: Tensor) -> Noised:
         """z of what is there, moved left; how many tokens are missing in each gap, and which gaps are open.
 
         A gap is closed if nothing is missing between two tokens that are given; the ends of the text count as given.
@@ -134,7 +134,7 @@ class Insertion(Process):
         gaps = before.diff(prepend=torch.zeros_like(size))
         sure = given.gather(1, order) | end
         closed = F.pad(sure, (1, 0), value=True) & F.pad(sure, (0, 1), value=True) & (gaps == 0) & (size > 0)
-        return Noised(z, torch.zeros_like(size), x.gather(1, order), end, gaps, ~closed & (slot <= size))
+        return Noised(z, t, x.gather(1, order), end, gaps, ~closed & (slot <= size))
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return self.reveal(pred, canvas, s, t, Chance(), rng=rng)

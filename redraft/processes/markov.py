@@ -143,7 +143,9 @@ class Spectrum(NamedTuple):
         return (((p @ self.right) * self._modes(keep)) @ self.left).clamp(min=_FLOOR)
 
     def _modes(self, keep: Tensor) -> Tensor:
-        return keep[:, None] ** self.decay
+        """(N, V) what is left of each mode; positions share a few times, and powers are dear."""
+        values, which = keep.unique(return_inverse=True)
+        return (values[:, None] ** self.decay)[which]
 
 
 @lru_cache(maxsize=16)
@@ -200,8 +202,9 @@ class Markov(Process):
         return canvas.write(ops.draw(self._prior(canvas.z.device).log().expand(u.numel(), -1), u.flatten()).view_as(u))
 
     def prior_kl(self, x: Tensor) -> Tensor:
-        end = self._rows(x.flatten(), torch.ones(x.numel(), device=x.device))
-        return ops.pkl(end, self._prior(x.device).expand_as(end)).sum(-1).view(x.shape).float()
+        states = torch.arange(self.vocab.size, device=x.device)
+        end = self._rows(states, torch.ones(len(states), device=x.device))
+        return ops.pkl(end, self._prior(x.device).expand_as(end)).sum(-1)[x].float()
 
     def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
         require_times(x, t)

@@ -23,7 +23,7 @@ from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Bound, Objective, Recover, Stratified
-from redraft.ops import Rng, pkl, rng
+from redraft.ops import Rng, pkl, poisson, rng, thin
 from redraft.processes.insertion import Counted, Expected, Insertion, inserted
 from redraft.processes.masked import Masked
 from redraft.run import load
@@ -183,11 +183,31 @@ def test_the_last_step_inserts_nothing() -> None:
 # --- predictions of gaps ---
 
 
+@pytest.mark.parametrize("mean", [0.0, 1e-4, 0.7, 40.0, 2000.0])
+def test_poisson_counts(mean: float) -> None:
+    """Mean and variance, also where e^−mean is zero in any float; `most` is the limit, and a mean of zero gives none."""
+    n = 50_000
+    drawn = poisson(torch.full((1, n), mean), rng(4).uniform(n), 10_000).double()
+    assert drawn.mean().item() == pytest.approx(mean, abs=5 * (mean / n) ** 0.5)
+    assert drawn.var().item() == pytest.approx(mean, abs=0.05 * mean + 1e-4)
+    assert int(poisson(torch.full((1, n), mean), rng(4).uniform(n), 3).max()) == min(3, int(drawn.max()))
+
+
+def test_thinned_counts() -> None:
+    count = torch.tensor([[3, 0, 1000]]).repeat(2000, 1)
+    kept = thin(count, column(0.25, 2000), rng(5, 2000))
+    assert (kept <= count).all()
+    assert kept.double().mean(0).tolist() == pytest.approx([0.75, 0, 250], rel=0.05)
+    assert kept[:, 2].double().var().item() == pytest.approx(1000 * 0.25 * 0.75, rel=0.15)
+    assert torch.equal(thin(count, column(1.0, 2000), rng(5, 2000)), count)
+    assert int(thin(torch.zeros_like(count), column(0.5, 2000), rng(5, 2000)).sum()) == 0
+
+
 def test_arrivals_are_poisson_or_a_thinned_count() -> None:
     rows, share = 20_000, column(0.3, 20_000)
-    poisson = Expected(torch.full((rows, 1), 4.0)).draw(share, rng=rng(1, rows)).double()
+    arrived = Expected(torch.full((rows, 1), 4.0)).draw(share, rng=rng(1, rows)).double()
     # Poisson(1.2), though never more than the gaps there are: here one
-    assert float((poisson > 0).double().mean()) == pytest.approx(1 - 2.718281828**-1.2, abs=0.015)
+    assert float((arrived > 0).double().mean()) == pytest.approx(1 - 2.718281828**-1.2, abs=0.015)
     p = torch.tensor([0.2, 0.0, 0.5, 0.3])
     counts = Counted(p.log().expand(rows, 2, 4)).draw(share, rng=rng(2, rows)).double()
     q = 0.3  # P(k) = Σ_g p(g)·binomial(k; g, q)
@@ -361,6 +381,11 @@ def test_configurations_that_make_no_sense() -> None:
             Insertion(WORDS, *schedules)
 
 
+def test_a_new_network_expects_one_token_in_every_gap() -> None:
+    said = DiffusionLM(config())(torch.zeros(2, 3, dtype=torch.int64), column(0.5, 2)).gaps.mean
+    assert said.tolist() == [pytest.approx([1.0] * 4)] * 2
+
+
 def test_other_models_say_nothing_of_gaps() -> None:
     model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(8, width=16, layers=1, heads=2)))
     with pytest.raises(ValueError, match="says nothing of gaps"):
@@ -508,8 +533,8 @@ def retold(io: dict[str, Tensor]) -> tuple[Insertion, Noised]:
     process, tau = Insertion(Vocab(40, mask=38, pad=39)), io["t"][:, None]
     missing, hidden = tau < io["insertion_time"], (tau >= io["insertion_time"]) & (tau < io["unmasking_time"])
     pad = io["x1"] == 39
-    noised = process.packed(io["x1"], missing & ~pad, hidden & ~pad, torch.zeros_like(pad), pad)
-    return process, noised._replace(t=1 - tau.double())
+    given = torch.zeros_like(pad)
+    return process, process.packed(io["x1"], 1 - tau.double(), missing & ~pad, hidden & ~pad, given, pad)
 
 
 @pytest.mark.parametrize("variant", ["expectation", "distribution"])

@@ -1,0 +1,42 @@
+"""The error layer: one transformer layer on top of a frozen network, which tells wrong tokens from right ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from redraft.networks.attention import Full, Rotary, Sight
+from redraft.networks.transformer import Block, Norm, TransformerConfig, View
+
+
+class Errors(nn.Module):
+    """(B, L, D) states of a finished text → (B, L) logits that its tokens are wrong (G-Star's error predictor).
+
+    A layer of attention, since most errors are disagreements: the states of a network that was trained to fill holes
+    hardly tell which of two visible tokens contradicts the rest.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = plain = replace(config, time=None, classes=None, dropout=0.0)  # a text has no noise level
+        self.block, self.norm, self.output = Block(plain), Norm(plain, plain.width), nn.Linear(plain.width, 1)
+        self.initialise()
+
+    def forward(self, h: Tensor, pad: Tensor | None = None) -> Tensor:
+        c, place = self.config, torch.arange(h.shape[1], device=h.device)
+        rotary = None if c.rotary is None else Rotary.of(place, c.head_width, c.rotary)
+        sight = Sight.of(Full(), place, 0, pad)
+        view = View(None, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        return self.output(self.norm(self.block(h, view, None)[0])).squeeze(-1)
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Every token is as likely wrong as right, to begin with."""
+        for p in self.block.parameters():
+            if p.dim() == 2:
+                p.normal_(0, p.shape[1] ** -0.5)
+        for layer in (self.block.attention.out, self.block.mlp.down, self.output):
+            layer.weight.zero_()
+        self.output.bias.zero_()

@@ -163,7 +163,7 @@ def _tiny() -> Run:
         framing=Documents(STORY_LENGTH, tail=True),
         objective=Objective(Recover()),
         sampler=Ancestral(64),
-        optimiser=Optimiser(lr=3e-3, muon=0.02, warmup=40, floor=0.0, ema=0.995),
+        optimiser=Optimiser(lr=3e-3, muon=0.005, warmup=40, floor=0.0, ema=0.995),
         steps=2000,
         batch=32,
     )

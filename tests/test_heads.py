@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redraft.evaluate import likelihood
 from redraft.heads import Score, Shift, Softmax, Subs
 from redraft.model import DiffusionLM
-from redraft.objectives import Objective, Recover
+from redraft.objectives import Bound, Objective, Recover
 from redraft.ops import rng
 from redraft.processes.interpolating import Interpolating, MaskNoise
 from redraft.processes.masked import Masked
@@ -125,3 +127,13 @@ def test_the_model_leaves_the_sum_free(build: Callable[..., DiffusionLM]) -> Non
         Objective(Recover())(model, batch, rng=rng(step, 16)).mean.backward()
         optimiser.step()
     assert off() < before / 2
+
+
+def test_the_likelihood_of_a_score_model_counts_its_sum(build: Callable[..., DiffusionLM]) -> None:
+    """By number of masks and by times: the same bound, which is worse than that of the same x̂ normalised."""
+    batch = Batch.of(torch.randint(0, 6, (64, 5), generator=torch.Generator().manual_seed(1)))
+    free, one = build(head=Score()), build(head=Subs())
+    counted, timed = (likelihood(free, [batch], draws=16, bound=bound) for bound in (None, Bound()))
+    error = (counted.row_variance.sum() + timed.row_variance.sum()).sqrt() / counted.row_tokens.sum() / math.log(2)
+    assert abs(counted.bits_per_token - timed.bits_per_token) < 4 * float(error)
+    assert counted.bits_per_token > likelihood(one, [batch], draws=16).bits_per_token + 0.01

@@ -14,7 +14,7 @@ from redraft.ops import Rng, rng
 from redraft.processes.interpolating import Hybrid, Interpolating
 from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
-from redraft.samplers.base import Sampler, last
+from redraft.samplers.base import last
 from redraft.samplers.euler import Euler
 from redraft.schedules import Cosine, Geometric, Linear, Schedule
 from redraft.types import Canvas, Vocab
@@ -35,7 +35,7 @@ CHANCE = 1e-4
 )
 def test_many_steps_reproduce_the_joint(process: Masked | Interpolating) -> None:
     oracle = check.Oracle(check.Toy.of(), process)
-    assert check.sampled(process, oracle, Euler(128), rng(2, 3000)) > CHANCE
+    assert check.sampled(process, oracle, Euler(96), rng(2, 2000)) > CHANCE
 
 
 @pytest.mark.parametrize("schedule", [Linear(), Cosine()], ids=repr)
@@ -65,10 +65,6 @@ def test_promises(
         (Interpolating(vocab, Geometric(1e-4, 20.0)), Subs(carry_over=False)),
     ):
         assert_promises(Euler(6), build(process=process, head=head), ragged(4, 8, 1), rng(0, 4))
-
-
-def test_a_row_is_written_as_if_alone(build: Build, assert_rows_alone: Callable[[Sampler, DiffusionLM], None]) -> None:
-    assert_rows_alone(Euler(5), build())
 
 
 def test_errors(build: Build, vocab: Vocab) -> None:

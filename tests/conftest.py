@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -133,3 +134,11 @@ def assert_rows_alone(ragged: Callable[[int, int, int], Canvas]) -> Callable[[Sa
             assert single[0].tolist() == together[i, :size].tolist(), f"row {i}"
 
     return compare
+
+
+@pytest.fixture
+def interpreted() -> Iterator[None]:
+    """flex_attention without its compiler, which takes seconds for every new shape."""
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+        yield

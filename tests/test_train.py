@@ -130,8 +130,8 @@ def test_sigint_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_second_signal_acts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def impatient() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     after_step(monkeypatch, 5, impatient)
     with pytest.raises(KeyboardInterrupt):

@@ -71,7 +71,7 @@ def ratios(log_x: Tensor, z: Tensor, keep: Tensor, limit: Tensor) -> Tensor:
 def score_entropy(log_score: Tensor, z: Tensor, x: Tensor, sigma: Tensor, limit: Tensor) -> Tensor:
     """(B, L) nats π_z · Σ_{y≠z} pkl(ρ_y, s_y), ρ_y = q_t(y | x)/q_t(z | x), pkl(ρ, s) = s − ρ + ρ log(ρ/s).
 
-    Times σ' it is the integrand of the bound (eq. 9, "DWDSE"). Zero where no noise leads to z.
+    Times σ' it is the integrand of the bound ("DWDSE"). Zero where no noise leads to z.
     """
     keep = (-sigma)[..., None].exp()
     q = keep * F.one_hot(x, len(limit)) + (1 - keep) * limit
@@ -90,7 +90,7 @@ def euler(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor
 
 
 def tweedie(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
-    """(B, L, V) p(z_s = y | z) ∝ (the score at s)_y · q_{t|s}(z | y); change (B, 1) = σ_t − σ_s (eq. 19, "analytic").
+    """(B, L, V) p(z_s = y | z) ∝ (the score at s)_y · q_{t|s}(z | y); change (B, 1) = σ_t − σ_s ("analytic").
 
     The score at s is that at t with the noise in between undone, e^Δ·s + (1 − e^Δ)·π·Σs. With Δ = σ_t it goes to the
     clean end. For the ratios of an x̂ that sums to one it is the ancestral step. Others may give less than nothing, at

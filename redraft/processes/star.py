@@ -146,7 +146,7 @@ class Remask(Process):
     """The process with a reverse step that forgets at the rate σ.
 
     Masks: a visible token becomes the mask with probability σ; a masked one is revealed as x̂ with probability
-    (α_s − (1 − σ)·α_t)/(1 − α_t), which makes up for it (ReMDM, eq. 6). σ_max = min(1, (1 − α_s)/α_t).
+    (α_s − (1 − σ)·α_t)/(1 − α_t), which makes up for it (ReMDM). σ_max = min(1, (1 − α_s)/α_t).
     Other noise: with probability ρ = σ/(1 − α_s) a token is drawn as at s = 0 and noised to s, otherwise the step is
     that of the process. For masks up to σ = 1 − α_s the two are the same. σ_max = 1 − α_s.
 
@@ -161,6 +161,8 @@ class Remask(Process):
             raise ValueError(
                 "direct=True draws x̂ for x in the last step alone; remasking wants Bayes' rule: direct=False"
             )
+        if isinstance(self.process, Interpolating) and not self.rate.blind:
+            raise ValueError(f"{self.rate} asks how sure a token was when it was revealed; only Masked reveals tokens")
 
     @property
     def vocab(self) -> Vocab:  # type: ignore[override]
@@ -252,6 +254,7 @@ class Remask(Process):
             + again * _law(process, _posterior(process, x, z, clean, late), early)
             for x in (truth, said)
         )
+        p = p.clamp(min=torch.finfo(p.dtype).tiny)  # a state that neither reaches must not spoil the gradient
         nats = (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
         return torch.zeros(where.shape, device=where.device).masked_scatter(where, nats.float())
 

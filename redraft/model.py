@@ -236,6 +236,8 @@ class DiffusionLM(nn.Module):
                     "a hole of any length needs an insertion model such as flex_tiny, this one has "
                     f"{type(self.process).__name__}; write [[n]] for n tokens, say [[3]]"
                 )
+        if (known := self.config.network.positions) is not None:
+            room = min(room, known - 1 - len(ids))  # one position is the end's
         return ids + [_ROOM] * room, doors
 
     def text(self, canvas: Canvas) -> list[str]:

@@ -478,6 +478,16 @@ def test_a_canvas_has_room(writer: DiffusionLM) -> None:
     assert writer.text(canvas) == ["ab", ""]
 
 
+def test_a_text_does_not_outgrow_learned_positions() -> None:
+    model = randomise(DiffusionLM(config(positions=6), LETTERS), 0)
+    canvas = model.canvas(["ab", "abc"], new=9)
+    assert canvas.z.shape == (2, 5)
+    assert (~canvas.fixed).sum(-1).tolist() == [3, 2]
+    end = last(Ancestral(8)(model, model.process, canvas, rng=rng(0, 2)))
+    assert end.context.pad is not None
+    assert not end.context.pad.any(), "an untrained network fills all the room there is"
+
+
 def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
     """a[[2]]b[[*]]c: two tokens exactly between a and b, any number up to four between b and c."""
     canvas = writer.infill("a[[2]]b[[*]]c", rows=50, room=4)

@@ -26,7 +26,7 @@ KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm,.")  # each row half a key to th
 
 
 @dataclass(frozen=True)
-class Typo(redraft.Process):
+class Typo(redraft.TokenProcess):
     """A random walk on the keyboard: q_t(z | x) = (α_t^Λ)[x, z], with Λ the Laplacian of the graph of keys.
 
     Λ has the eigenvalues 0 = λ₀ < λ₁ = 1 ≤ λ₂ …: at α = 0 only λ₀ is left, and every key is as likely as any other.

@@ -9,24 +9,32 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "types": "Batch Canvas Context Denoiser Gaps Known Loss Noised Prediction Times Vocab",
+    "types": "Batch Canvas Context Denoiser Gaps Known Loss Mean Noised Prediction Times Vocab",
     "ops": "Rng rng",
-    "schedules": "Cosine CosineRatio CosineSquared Exponential Geometric Linear Polynomial Schedule Tabulated",
-    "processes.base": "Process",
+    "schedules": "Clamped Cosine CosineOffset CosineRatio CosineSquared Exponential Geometric Linear Polynomial "
+    "Retimed Schedule Shifted Sqrt Tabulated TanD VPLinear",
+    "processes.base": "Process TokenProcess",
     "processes.masked": "Chance Choice Masked Pick",
     "processes.interpolating": "Hybrid Interpolating MaskNoise Mixing UniformNoise",
     "processes.markov": "BandJumps Jumps Markov MaskJumps NearJumps UniformJumps mutual_information nearest",
     "processes.insertion": "Counted Expected Insertion",
+    "processes.gaussian": "Between Exploding Gaussian Large Path Preserving Small Straight Variance",
     "processes.star": "ByConfidence Cap Loop Rate Remask Rescale Star Switch",
     "networks.attention": "BlockCausal Causal Full Pattern",
     "networks.transformer": "Transformer TransformerConfig",
-    "heads": "Head Score Shift Softmax Subs",
-    "model": "ByKeep BySigma ByTime DiffusionLM DiffusionLMConfig Level UpTo",
-    "objectives": "Bound Clip Clock Dynamic Importance Mistakes Objective Recover Step Stratified Sum Term Weight "
-    "importance",
+    "codecs.base": "Codec CodecConfig",
+    "codecs.embedding": "Embedding",
+    "codecs.simplex": "Simplex",
+    "heads": "Head PredictEps PredictScore PredictTokens PredictV PredictX Score Shift Softmax Subs VectorHead "
+    "WithSpread",
+    "model": "ByKeep ByLogSnr BySigma ByTime DiffusionLM DiffusionLMConfig Level UpTo",
+    "objectives": "Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 Recover "
+    "Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
     "samplers.base": "Sampler last",
     "samplers.ancestral": "Ancestral Even FirstHitting Hold Warp",
     "samplers.euler": "Euler",
+    "samplers.ode": "Average Ddim DpmPP DpmPPSde EulerMaruyama EvenLogSnr EvenTime Greedy Grid Heun Karras Langevin Move "
+    "MultiHot OdeEuler PredictorCorrector Projection Renoise Sampled Solver Until log_likelihood",
     "samplers.unmask": "AnyOrder Confidence Entropy Margin Ranked Unmask",
     "samplers.revise": "Blind Guide Learned Remasked Revise",
     "samplers.blocks": "Blocks",

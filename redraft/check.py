@@ -1,8 +1,9 @@
 """The laws: every process and sampler against exact enumeration on a toy language.
 
 The toy has three words and sequences of three, with an arbitrary joint distribution; its best denoiser is known by
-enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint. `redraft check`
-runs all laws on the built-in processes, or on those of a user's file.
+enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint. Texts of varying
+length and vectors have toys of their own. `redraft check` runs all laws on the built-in processes, or on those of a
+user's file.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from redraft import check_insertion
+from redraft import check_gaussian, check_insertion, check_solvers
+from redraft.laws import P_MIN, Row, at_least, chi_square, equal, name, quadrature
 from redraft.ops import Rng, rng
 from redraft.processes import score
-from redraft.processes.base import Process
+from redraft.processes.base import TokenProcess
+from redraft.processes.gaussian import Gaussian
 from redraft.processes.insertion import Insertion
 from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise, UniformNoise
 from redraft.processes.markov import BandJumps, Markov, MaskJumps
@@ -36,20 +39,6 @@ from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
 WORDS, LENGTH = 3, 3
 VOCAB = Vocab(WORDS + 1, mask=WORDS)
 DRAWS = 8_000
-P_MIN = 1e-4  # a right sampler fails one χ² test in ten thousand; the seeds are fixed
-
-
-@dataclass(frozen=True)
-class Row:
-    """One law on one process: `value` must stand in `rule` to `expected`, within `tolerance`."""
-
-    law: str
-    process: str
-    ok: bool
-    value: float
-    expected: float
-    rule: str
-    tolerance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +83,7 @@ class Oracle:
     """
 
     toy: Toy
-    process: Process
+    process: TokenProcess
     block: int | None = None
     blur: float = 0.0
 
@@ -152,8 +141,12 @@ def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
 # --- the laws ---
 
 
-def check(process: Process) -> Iterator[Row]:
+def check(process: TokenProcess | Gaussian) -> Iterator[Row]:
     """All laws on one process, on the toy language."""
+    if isinstance(process, Gaussian):
+        held_to = check_solvers if process == check_solvers.PROCESS else check_gaussian
+        yield from held_to.laws(process)
+        return
     if isinstance(process, Insertion):
         yield from insertion_laws(process)
         return
@@ -171,38 +164,38 @@ def check(process: Process) -> Iterator[Row]:
         yield from score_laws(process)
 
 
-def forward_laws(process: Process) -> Iterator[Row]:
+def forward_laws(process: TokenProcess) -> Iterator[Row]:
     times = (0.15, 0.5, 0.9)
     tables = [process.marginal(t) for t in times] + [process.transition(s, t) for s, t in ((0.15, 0.5), (0.5, 0.9))]
-    yield _equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
+    yield equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
     gap = max(
         float((process.marginal(s) @ process.transition(s, t) - process.marginal(t)).abs().max())
         for s, t in ((0.15, 0.5), (0.5, 0.9), (0.15, 0.9))
     )
-    yield _equal(process, "marginals compose", gap, 0, 1e-9)
+    yield equal(process, "marginals compose", gap, 0, 1e-9)
     x = torch.arange(WORDS)[:, None].repeat(1, DRAWS)
     clean = process.noise(x, torch.zeros(WORDS, 1), rng=rng(1, WORDS)).z
-    yield _equal(process, "time zero is clean", float((clean != x).double().mean()), 0, 0)
+    yield equal(process, "time zero is clean", float((clean != x).double().mean()), 0, 0)
     worst = min(
         chi_square(process.noise(x, torch.full((WORDS, 1), t), rng=rng(2, WORDS)).z[w], process.marginal(t)[w])
         for t in times
         for w in range(WORDS)
     )
-    yield _at_least(process, "draws match marginals", worst, P_MIN)
+    yield at_least(process, "draws match marginals", worst, P_MIN)
     yield from _reach(process, x)
 
 
-def _reach(process: Process, x: Tensor) -> Iterator[Row]:
+def _reach(process: TokenProcess, x: Tensor) -> Iterator[Row]:
     """KL(q_1(· | x) ‖ prior), with the prior's frequencies counted, is what `prior_kl` says; and finite."""
     blank = Canvas(torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool))
     prior = _frequencies(process.prior(blank, rng=rng(3, WORDS)).z, process.vocab.size)
     counted = max(float(_kl(process.marginal(1.0)[w], prior)) for w in range(WORDS))
     stated = float(process.prior_kl(x[:, :1]).max())
     agree = math.isfinite(counted) and math.isfinite(stated) and abs(counted - stated) < 1e-2
-    yield Row("the prior is reached", _name(process), agree, counted, stated, "=", 1e-2)
+    yield Row("the prior is reached", name(process), agree, counted, stated, "=", 1e-2)
 
 
-def reverse_laws(process: Process) -> Iterator[Row]:
+def reverse_laws(process: TokenProcess) -> Iterator[Row]:
     """`step` against Bayes' rule from the tables."""
     s, t, V = 0.4, 0.7, process.vocab.size
     guess = _guess(V)
@@ -211,7 +204,7 @@ def reverse_laws(process: Process) -> Iterator[Row]:
         p = process.transition(s, t)[:, z] * (guess @ process.marginal(s))
         if p.sum() > 0:
             worst = min(worst, chi_square(_stepped(process, torch.full((1, DRAWS), z), guess, s, t), p))
-    yield _at_least(process, "step is Bayes' rule", worst, P_MIN)
+    yield at_least(process, "step is Bayes' rule", worst, P_MIN)
     yield _kept_marginals(process, s, t)
 
 
@@ -221,51 +214,51 @@ def _guess(states: int) -> Tensor:
     return guess / guess.sum()
 
 
-def _kept_marginals(process: Process, s: float, t: float) -> Row:
+def _kept_marginals(process: TokenProcess, s: float, t: float) -> Row:
     worst = 1.0
     for w in range(WORDS):
         noisy = process.noise(torch.full((1, DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
         truth = torch.eye(process.vocab.size, dtype=torch.float64)[w]
         worst = min(worst, chi_square(_stepped(process, noisy, truth, s, t), process.marginal(s)[w]))
-    return _at_least(process, "stepping back keeps marginals", worst, P_MIN)
+    return at_least(process, "stepping back keeps marginals", worst, P_MIN)
 
 
-def _stepped(process: Process, z: Tensor, guess: Tensor, s: float, t: float) -> Tensor:
+def _stepped(process: TokenProcess, z: Tensor, guess: Tensor, s: float, t: float) -> Tensor:
     canvas = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
     pred = Known(guess.log().expand(*z.shape, -1))
     at = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
     return process.step(pred, canvas, *at, rng=rng(6)).z
 
 
-def bound_laws(process: Process, toy: Toy) -> Iterator[Row]:
+def bound_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
     H, oracle = toy.entropy, Oracle(toy, process)
     chain = [bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
     drops = [a - b for a, b in pairwise(chain)]
-    yield _at_least(process, "T-step bound falls with T", min(drops), 0.0)
-    yield _equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
+    yield at_least(process, "T-step bound falls with T", min(drops), 0.0)
+    yield equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
     if process.continuous:
-        yield _equal(process, "bound = entropy", bound(process, oracle), H, 2e-3)
+        yield equal(process, "bound = entropy", bound(process, oracle), H, 2e-3)
         worse = bound(process, replace(oracle, blur=0.3))
-        yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
+        yield at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
         for other in _with_schedules(process):
             again = bound(other, Oracle(toy, other, blur=0.3))
-            yield _equal(other, "bound does not depend on the schedule", again, worse, 2e-3)
+            yield equal(other, "bound does not depend on the schedule", again, worse, 2e-3)
 
 
-def bound(process: Process, oracle: Oracle, steps: int | None = None) -> float:
+def bound(process: TokenProcess, oracle: Oracle, steps: int | None = None) -> float:
     """Expected bound in nats per sequence, by enumeration of x and z and quadrature (or summation) over t."""
     toy = oracle.toy
     total = float((toy.p * process.prior_kl(toy.sequences).double().sum(-1)).sum())
     if steps is not None:
         grid = torch.arange(steps + 1, dtype=torch.float64) / steps
         return total + float(_expected(process, oracle, grid[1:], grid[:-1]).sum())
-    time, weight = _quadrature(48)
+    time, weight = quadrature(48)
     total += float((weight * _expected(process, oracle, time)).sum())
     clean = torch.zeros(1, dtype=torch.float64)
     return total + (float(_expected(process, oracle, clean + 1e-12, clean)) if process.jump else 0.0)
 
 
-def likelihoods(process: Process, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
+def likelihoods(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
     """(T,) times → (T, N) the bound's term at each of them for each sequence, averaged over z ~ q_t(z | x)."""
     x, V = oracle.toy.sequences, process.vocab.size
     z = torch.tensor(list(product(range(V), repeat=LENGTH)))
@@ -278,13 +271,13 @@ def likelihoods(process: Process, oracle: Oracle, t: Tensor, s: Tensor | None = 
     return (q * torch.zeros_like(q).masked_scatter(q > 0, nats.double().sum(-1))).sum(-1)
 
 
-def _expected(process: Process, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
+def _expected(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
     """(T,) the same averaged over the language, a few times at once."""
     parts = zip(t.split(16), [None] * len(t) if s is None else s.split(16), strict=False)
     return torch.cat([likelihoods(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
 
 
-def closed_form_laws(process: Process, toy: Toy) -> Iterator[Row]:
+def closed_form_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
     """Where one process is another in disguise, every sequence has the same bound at every time."""
     ours: Interpolating | Markov
     match process:
@@ -299,21 +292,21 @@ def closed_form_laws(process: Process, toy: Toy) -> Iterator[Row]:
     gaps = [
         likelihoods(ours, oracle, time, s) - likelihoods(theirs, oracle, time, s) for s in (None, 0 * time, time / 2)
     ]
-    yield _equal(ours, law, float(torch.stack(gaps).abs().max()), 0, 1e-5)
+    yield equal(ours, law, float(torch.stack(gaps).abs().max()), 0, 1e-5)
 
 
-def block_laws(process: Process, toy: Toy) -> Iterator[Row]:
+def block_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
     for size in (1, 2, LENGTH) if process.continuous else ():
         oracle = Oracle(toy, process, block=size)
-        yield _equal(process, f"blocks of {size}: bound = entropy", bound(process, oracle), toy.entropy, 2e-3)
+        yield equal(process, f"blocks of {size}: bound = entropy", bound(process, oracle), toy.entropy, 2e-3)
     if isinstance(process, Masked):
         start, end = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
         nll = likelihoods(process, Oracle(toy, process, block=1), start, end)[0]
         gap = float((nll + toy.p.log()).abs().max())
-        yield _equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
+        yield equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
 
 
-def sampling_laws(process: Process, toy: Toy) -> Iterator[Row]:
+def sampling_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
     samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=128), None)}
     for size in (1, 2):
         samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
@@ -323,10 +316,10 @@ def sampling_laws(process: Process, toy: Toy) -> Iterator[Row]:
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
     for law, (sampler, block) in samplers.items():
         p = sampled(process, Oracle(toy, process, block), sampler, rng(7, DRAWS))
-        yield _at_least(process, f"{law} reproduces the joint", p, P_MIN)
+        yield at_least(process, f"{law} reproduces the joint", p, P_MIN)
 
 
-def sampled(process: Process, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
+def sampled(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
     """The p-value of a χ² test of sampled sequences against the joint; zero if one is no sequence at all."""
     z = last(sampler(oracle, process, _blank(len(keys.key)), rng=keys)).z
     if bool((z >= WORDS).any()):
@@ -354,10 +347,10 @@ def score_laws(process: Masked | Interpolating) -> Iterator[Row]:
     ratios = score.ratios(log_x, z, kept, limit)
     entropy = -process.schedule.slope(late) / kept * score.score_entropy(ratios, z, x, -kept.log(), limit)
     gap = (entropy - process.nelbo(Known(log_x), Noised(z, late, x))).abs().max()
-    yield _equal(process, "score entropy = bound", float(gap), 0, 1e-5)
+    yield equal(process, "score entropy = bound", float(gap), 0, 1e-5)
     tweedie = score.proper(score.tweedie(ratios, z, before.log() - kept.log(), limit))
     bayes = score.proper(process.transition(s, t).T[z] * (_guess(V) @ process.marginal(s)))
-    yield _equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
+    yield equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
 
 
 # --- remasking ---
@@ -370,12 +363,12 @@ def remask_laws(process: Remask, toy: Toy) -> Iterator[Row]:
     still, guess = replace(process, rate=Cap(0.0)), _guess(base.vocab.size)
     noisy = base.noise(toy.sequences, torch.full((len(toy.p), 1), 0.7), rng=rng(1, len(toy.p))).z.view(1, -1)
     ours, theirs = (_stepped(p, noisy, guess, 0.4, 0.7) for p in (still, base))
-    yield _equal(process, "rate zero: the step of the process", float((ours != theirs).sum()), 0, 0)
+    yield equal(process, "rate zero: the step of the process", float((ours != theirs).sum()), 0, 0)
     one, more = ({p: bound(p, oracle, steps=n) for p in (process, base)} for n in (1, 8))
-    yield _equal(process, "one step: the bound of the process", one[process], one[base], 1e-6)
-    yield _at_least(process, "more steps: no less than its bound", more[process], more[base])
+    yield equal(process, "one step: the bound of the process", one[process], one[base], 1e-6)
+    yield at_least(process, "more steps: no less than its bound", more[process], more[base])
     p = sampled(process, oracle, Ancestral(steps=256), rng(8, DRAWS // 8))
-    yield _at_least(process, "remasking reproduces the joint", p, P_MIN)
+    yield at_least(process, "remasking reproduces the joint", p, P_MIN)
 
 
 # --- insertion: sentences of different lengths ---
@@ -392,7 +385,7 @@ def insertion_laws(process: Insertion) -> Iterator[Row]:
     }
     for law, (sampler, counted) in samplers.items():
         oracle = check_insertion.Oracle(toy, process, counted)
-        yield _at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
+        yield at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
     yield from _all_at_once(process, toy)
 
 
@@ -400,16 +393,16 @@ def _lost_and_found(process: Insertion) -> Iterator[Row]:
     """Tokens are missing, masked and clean as the tables say, and the gaps tell how many are missing."""
     times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
     tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
-    yield _equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
+    yield equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
     composed = process.marginal(0.15)[: check_insertion.WORDS] @ process.transition(0.15, 0.5)
     gap = float((composed - process.marginal(0.5)[: check_insertion.WORDS]).abs().max())
-    yield _equal(process, "marginals compose", gap, 0, 1e-9)
+    yield equal(process, "marginals compose", gap, 0, 1e-9)
     draws = [process.noise(word, torch.full((1, 1), t), rng=rng(2)) for t in (0.0, *times, 1.0)]
     clean, *between, noise = [_states(process, drawn) for drawn in draws]
-    yield _equal(process, "time zero is clean", float((clean == 0).sum()), DRAWS, 0)
-    yield _equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), DRAWS, 0)
+    yield equal(process, "time zero is clean", float((clean == 0).sum()), DRAWS, 0)
+    yield equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), DRAWS, 0)
     worst = min(chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
-    yield _at_least(process, "draws match marginals", worst, P_MIN)
+    yield at_least(process, "draws match marginals", worst, P_MIN)
 
 
 def _states(process: Insertion, noised: Noised) -> Tensor:
@@ -420,12 +413,12 @@ def _states(process: Insertion, noised: Noised) -> Tensor:
 
 
 def _growing_bound(process: Insertion, oracle: check_insertion.Oracle) -> Iterator[Row]:
-    time, weight = _quadrature(48)
+    time, weight = quadrature(48)
     H = oracle.toy.entropy
     exact = float(weight @ check_insertion.expected(oracle, time))
-    yield _equal(process, "bound = entropy, length included", exact, H, 2e-3)
+    yield equal(process, "bound = entropy, length included", exact, H, 2e-3)
     worse = float(weight @ check_insertion.expected(replace(oracle, blur=0.3), time))
-    yield _at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
+    yield at_least(process, "bound rises for a worse denoiser", worse, H + 0.01)
 
 
 def _all_at_once(process: Insertion, toy: check_insertion.Sentences) -> Iterator[Row]:
@@ -439,9 +432,9 @@ def _all_at_once(process: Insertion, toy: check_insertion.Sentences) -> Iterator
         pred = oracle(noised.z, noised.t, Context(pad=noised.pad))
         gap = process.nelbo(pred, noised).sum(-1) - masked.nelbo(pred, noised).sum(-1)
         worst = max(worst, float(gap.abs().max()))
-    yield _equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
+    yield equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
     p = _sentence_p(replace(oracle, blur=0.0), Ancestral(steps=64))
-    yield _at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
+    yield at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
 
 
 def _sentence_p(oracle: check_insertion.Oracle, sampler: Sampler) -> float:
@@ -451,43 +444,6 @@ def _sentence_p(oracle: check_insertion.Oracle, sampler: Sampler) -> float:
 
 
 # --- statistics ---
-
-
-def chi_square(draws: Tensor, p: Tensor) -> float:
-    """p-value of drawn states (n,) against probabilities p (K,), rare ones merged; 0 if an impossible one occurs."""
-    p = p / p.sum()
-    n = draws.numel()
-    seen, expected = torch.bincount(draws.flatten(), minlength=len(p)).double(), n * p
-    if bool(seen[p <= 1e-15].sum() > 0):
-        return 0.0
-    rare = expected < 5
-    cells = [(seen[~rare], expected[~rare])]
-    if bool(expected[rare].sum() >= 5):
-        cells.append((seen[rare].sum()[None], expected[rare].sum()[None]))
-    seen, expected = (torch.cat(part) for part in zip(*cells, strict=True))
-    if len(seen) < 2:
-        return 1.0
-    statistic = ((seen - expected) ** 2 / expected).sum()
-    return float(torch.special.gammaincc(torch.tensor((len(seen) - 1) / 2).double(), statistic / 2))
-
-
-def _quadrature(n: int) -> tuple[Tensor, Tensor]:
-    """Times and weights to integrate over (0, 1): t = sin²(πv/2), v = sin²(πu/2), at the nodes u of Gauss and Legendre.
-
-    Once for the square-root ends that hybrid noise has, and once more for their logarithms.
-    """
-    node, weight = (torch.tensor(a, dtype=torch.float64) for a in _gauss_legendre(n))
-    for _ in range(2):
-        node, weight = (torch.pi / 2 * node).sin() ** 2, weight * torch.pi / 2 * (torch.pi * node).sin()
-    return node, weight
-
-
-def _gauss_legendre(n: int) -> tuple[list[float], list[float]]:
-    """Nodes and weights on [0, 1] (Golub & Welsch 1969)."""
-    k = torch.arange(1, n, dtype=torch.float64)
-    off = k / (4 * k**2 - 1).sqrt()
-    values, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
-    return ((values + 1) / 2).tolist(), (vectors[0] ** 2).tolist()
 
 
 def _frequencies(z: Tensor, states: int) -> Tensor:
@@ -503,22 +459,7 @@ def _improper(table: Tensor) -> float:
     return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))
 
 
-def _equal(process: Process, law: str, value: float, expected: float, tolerance: float) -> Row:
-    return Row(law, _name(process), abs(value - expected) <= tolerance, value, expected, "=", tolerance)
-
-
-def _at_least(process: Process, law: str, value: float, expected: float) -> Row:
-    return Row(law, _name(process), value >= expected, value, expected, ">=")
-
-
-def _name(process: Process) -> str:
-    """Its class, and those of its parts."""
-    parts: list[object] = [getattr(process, f.name) for f in fields(process)] if is_dataclass(process) else []
-    names = [type(part).__name__ for part in parts if is_dataclass(part) and not isinstance(part, Vocab)]
-    return type(process).__name__ + (f"({', '.join(names)})" if names else "")
-
-
-def _with_schedules(process: Process) -> Iterator[Process]:
+def _with_schedules(process: TokenProcess) -> Iterator[TokenProcess]:
     """The same process with the other exact schedules, if it has a `schedule` to change."""
     if is_dataclass(process) and any(f.name == "schedule" for f in fields(process)):
         others: list[Schedule] = [Linear(), Cosine(), CosineSquared(), Polynomial(2.0)]
@@ -530,7 +471,7 @@ def _with_schedules(process: Process) -> Iterator[Process]:
 # --- what to check ---
 
 
-def built_in() -> list[Process]:
+def built_in() -> list[TokenProcess | Gaussian]:
     return [
         Masked(VOCAB),
         Masked(VOCAB, Cosine()),
@@ -544,28 +485,31 @@ def built_in() -> list[Process]:
         Remask(Interpolating(Vocab(WORDS)), Star()),
         # equal steps of this schedule are small at the end, where the last step inserts nothing
         Insertion(check_insertion.VOCAB, Polynomial(2.0), Polynomial(2.0)),
+        *check_gaussian.built_in(),
+        check_solvers.PROCESS,
     ]
 
 
-def processes_of(module: ModuleType) -> list[Process]:
+def processes_of(module: ModuleType) -> list[TokenProcess]:
     """Each process class that a user's module defines, on the toy vocabulary."""
-    classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, Process)]
+    classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, TokenProcess)]
     own = [c for c in classes if c.__module__ == module.__name__]
     if not own:
-        raise ValueError(f"{module.__file__} defines no subclass of redraft.Process; nothing to check")
+        raise ValueError(f"{module.__file__} defines no subclass of redraft.TokenProcess; nothing to check")
     return [_on_toy(c) for c in own]
 
 
-def _on_toy(cls: type[Process]) -> Process:
+def _on_toy(cls: type[TokenProcess]) -> TokenProcess:
     missing = [m for m in getattr(cls, "__abstractmethods__", ())]
     if missing:
-        raise ValueError(f"{cls.__name__} lacks {', '.join(sorted(missing))}; see redraft.Process for what they do")
+        lacks = ", ".join(sorted(missing))
+        raise ValueError(f"{cls.__name__} lacks {lacks}; see redraft.TokenProcess for what they do")
     try:
         return cls(vocab=VOCAB)  # type: ignore[call-arg]
     except TypeError as error:
         raise ValueError(f"cannot make {cls.__name__}(vocab=…): {error}; give its other fields defaults") from error
 
 
-def check_all(processes: Iterable[Process]) -> Iterator[Row]:
+def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Row]:
     for process in processes:
         yield from check(process)

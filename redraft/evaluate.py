@@ -119,6 +119,24 @@ def likelihood(
     return Likelihood(*map(torch.cat, zip(*parts, strict=True)))
 
 
+def token_bound(
+    model: DiffusionLM,
+    batches: Sequence[Batch],
+    ends: Sequence[float] = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0),
+    *,
+    draws: int = 4,
+    seed: int = 0,
+) -> tuple[float, Likelihood]:
+    """The best bound of a model of vectors over where its diffusion may end: a log-SNR, and the likelihood with it.
+
+    x̂ is compared with x ever more strictly as noise vanishes, although a codec could name the tokens long before. The
+    generative model z ~ p at log-SNR `end`, w ~ p(w | z) is a model of text for every end; choose it on other text than
+    you report.
+    """
+    ended = {end: likelihood(model.ending(end), batches, draws=draws, seed=seed) for end in ends}
+    return min(ended.items(), key=lambda item: float(item[1].row_nats.sum()))
+
+
 def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
     """(2, B) two independent estimates in nats; of a causal network the exact value, twice."""
     process = model.process
@@ -250,7 +268,8 @@ def calls(model: DiffusionLM) -> Iterator[Calls]:
 
 def written(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
     """(B,) how many tokens were generated: none that is given, no padding, nothing from the first new end sign on."""
-    filled = start if end.open is None else end  # insertion moves what is given
+    same = end.open is None and start.z.shape[1] == end.z.shape[1]
+    filled = start if same else end  # insertion moves what is given; a compressed text has nothing given
     new = ~filled.fixed if filled.context.pad is None else ~filled.fixed & ~filled.context.pad
     ended = (new & (end.z == vocab.eos)).cumsum(-1) > 0 if vocab.eos is not None else torch.zeros_like(new)
     return (new & ~ended).sum(-1)
@@ -279,6 +298,7 @@ def generate(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int 
             clock = time.perf_counter()
             start = canvas.rows(rows)
             end = last(sampler(model, model.process, start, rng=ops.rng(seed, rows)))
+            end = model.read(end)
             tokens += int(written(start, end, model.config.vocab).sum())  # also waits for the device
             seconds += time.perf_counter() - clock
             texts += model.text(end)
@@ -331,6 +351,35 @@ def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = s
     wanted = [set(_grams(cut(text), n)) for text in texts]
     known = set().union(*wanted).intersection(gram for text in training for gram in _grams(cut(text), n))
     return _mean([bool(grams) and grams <= known for grams in wanted])
+
+
+def bleu(texts: Sequence[str], references: Sequence[str], cut: Cut = split_words) -> float:
+    """BLEU-4 of texts, each against one reference: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2.3).
+
+    p_n is the share of n-grams that stand in the reference, counted over all texts; one is added to both counts for
+    n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too. BP = min(1, e^{1 − r/c}) for r words of reference
+    and c of text.
+    """
+    pairs = [(cut(text), cut(reference)) for text, reference in zip(texts, references, strict=True)]
+    long, needed = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    logs = 0.0
+    for n in range(1, 5):
+        counts = [(Counter(_grams(said, n)), Counter(_grams(true, n))) for said, true in pairs]
+        found, extra = sum((said & true).total() for said, true in counts), int(n > 1)
+        if not (all_of_them := sum(said.total() for said, _ in counts) + extra) or not found + extra:
+            return 0.0
+        logs += math.log((found + extra) / all_of_them)
+    return math.exp(logs / 4 + min(0.0, 1 - needed / long))
+
+
+def minimum_risk(candidates: Sequence[str], cut: Cut = split_words) -> str:
+    """The candidate that is most like all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
+
+    Of equals the first in the alphabet, so that the order of the candidates does not matter.
+    """
+    if not candidates:
+        raise ValueError("there is nothing to choose from; give one candidate at least")
+    return max(sorted(set(candidates)), key=lambda text: math.fsum(bleu([text], [other], cut) for other in candidates))
 
 
 def _grams(words: Sequence[Hashable], n: int) -> list[tuple[Hashable, ...]]:

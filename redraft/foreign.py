@@ -55,7 +55,7 @@ class Ratios(Head):
     def normalised(self) -> bool:
         return False
 
-    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         if not isinstance(process, Interpolating):
             raise ValueError(f"ratios of {type(process).__name__} are not known; Ratios needs Interpolating noise")
         keep, _, word = (part[:, None] for part in process.mix(t))

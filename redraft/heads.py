@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from redraft.processes import gaussian
 from redraft.processes.base import Process
+from redraft.processes.gaussian import Gaussian
 from redraft.processes.interpolating import Interpolating, MaskNoise
+from redraft.types import Mean
 
 
 class Head(ABC):
@@ -22,7 +25,7 @@ class Head(ABC):
         return True
 
     @abstractmethod
-    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         """(N, V) raw, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalised."""
 
     def source(self, position: Tensor) -> Tensor:
@@ -34,7 +37,7 @@ class Head(ABC):
 class Softmax(Head):
     """x̂ = softmax(raw): nothing is known beforehand (uniform noise)."""
 
-    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         return raw.float()
 
 
@@ -48,7 +51,7 @@ class Subs(Head):
     zero_mask: bool = True
     carry_over: bool = True
 
-    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         mask, raw = process.vocab.masked, raw.float()
         if self.zero_mask:
             raw = raw.index_fill(-1, torch.tensor([mask], device=raw.device), -torch.inf)
@@ -74,14 +77,14 @@ class Score(Head):
     def normalised(self) -> bool:
         return False
 
-    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         if isinstance(process, Interpolating) and not isinstance(process.mixing, MaskNoise):
             raise ValueError(
                 "where words become other words, ratios of α·x̂ + b do not determine the sum of x̂; use Softmax() or "
                 "Subs(carry_over=False): the bound is the score entropy all the same"
             )
         # raw = 0 is the even guess, as in the original
-        return self.head.weights(raw.float() - math.log(process.vocab.size - 1), z, t, process)
+        return self.head.estimate(raw.float() - math.log(process.vocab.size - 1), z, t, process)
 
     def source(self, position: Tensor) -> Tensor:
         return self.head.source(position)
@@ -100,8 +103,84 @@ class Shift(Head):
     def normalised(self) -> bool:
         return self.head.normalised
 
-    def weights(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
-        return self.head.weights(raw, z, t, process)
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        return self.head.estimate(raw, z, t, process)
 
     def source(self, position: Tensor) -> Tensor:
         return (position - 1).clamp(min=0)
+
+
+# Vectors ------------------------------------------------------------------------------------------------------------
+
+
+class VectorHead(ABC):
+    """raw numbers → x̂, for networks that read vectors; what they are trained on is x̂ alone, with a weight."""
+
+    def outputs(self, width: int) -> int:
+        """How many numbers the network gives for a vector of this width."""
+        return width
+
+    @abstractmethod
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        """(B, N, outputs) raw, (B, N, D) z, (B, 1) or (B, N) times"""
+
+
+@dataclass(frozen=True)
+class PredictX(VectorHead):
+    """x̂ = raw: commits to words at all noise levels (Diffusion-LM)."""
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        return Mean(raw.float())
+
+
+@dataclass(frozen=True)
+class PredictEps(VectorHead):
+    """raw = ε̂, the noise (DDPM)."""
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        return Mean(gaussian.x_from_eps(raw.float(), z, *_scales(process, t)))
+
+
+@dataclass(frozen=True)
+class PredictV(VectorHead):
+    """raw = v̂ = a·ε̂ − s·x̂ (LD4TG): well scaled at both ends."""
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        return Mean(gaussian.x_from_v(raw.float(), z, *_scales(process, t)))
+
+
+@dataclass(frozen=True)
+class PredictScore(VectorHead):
+    """raw = s·∇ log q_t(z), the score in units of the noise: −ε̂."""
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        return Mean(gaussian.x_from_eps(-raw.float(), z, *_scales(process, t)))
+
+
+@dataclass(frozen=True)
+class PredictTokens(VectorHead):
+    """raw = logits of tokens, x̂ their mean on the simplex, 2·softmax − 1 (SSD-LM)."""
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        log_p = raw.float().log_softmax(-1)
+        return Mean(2 * log_p.exp() - 1, log_p)
+
+
+@dataclass(frozen=True)
+class WithSpread(VectorHead):
+    """Twice as many numbers: those of the inner head, and where between its least and largest the variance lies."""
+
+    head: VectorHead = PredictX()
+
+    def outputs(self, width: int) -> int:
+        return 2 * self.head.outputs(width)
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+        said, spread = raw.float().chunk(2, -1)
+        return replace(self.head(said, z, t, process), spread=spread.sigmoid())
+
+
+def _scales(process: Gaussian, t: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 1 or N, 1) a and s in fp32"""
+    a, s = process.path.scales(t)
+    return a.float()[..., None], s.float()[..., None]

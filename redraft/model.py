@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,19 +15,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft import ops
-from redraft.heads import Head, Shift, Subs
+from redraft.codecs.base import CodecConfig
+from redraft.heads import Head, Shift, Subs, VectorHead
 from redraft.networks.attention import BlockCausal, Causal, Full
 from redraft.networks.errors import Errors
 from redraft.networks.transformer import Transformer, TransformerConfig
-from redraft.processes.base import Process, require_times
+from redraft.ops import Rng
+from redraft.processes.base import Process, require_times, require_vectors
+from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.processes.insertion import Counted, Expected, Insertion
 from redraft.processes.interpolating import Interpolating
 from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
 from redraft.processes.score import log_scores
-from redraft.schedules import Linear, Schedule
+from redraft.schedules import Clamped, Linear, Schedule
 from redraft.text import Tokenizer
-from redraft.types import Batch, Canvas, Context, Gaps, Prediction, Vocab
+from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Noised, Prediction, Vocab
 
 
 class Level(ABC):
@@ -74,16 +78,35 @@ class ByKeep(Level):
 
 
 @dataclass(frozen=True)
+class ByLogSnr(Level):
+    """log SNR of Gaussian noise, times a scale: the same number for the same noise, whatever the schedule."""
+
+    scale: float = 50.0
+
+    def __call__(self, t: Tensor, process: Process) -> Tensor:
+        if not isinstance(process, Gaussian):
+            raise ValueError(f"{type(process).__name__} has no signal-to-noise ratio; use ByTime()")
+        return self.scale * process.path.logsnr(t)
+
+
+@dataclass(frozen=True)
 class DiffusionLMConfig:
     """A model without its weights."""
 
     process: Process
     network: TransformerConfig
-    head: Head = field(default_factory=Subs)
+    head: Head | VectorHead = field(default_factory=Subs)
     level: Level = field(default_factory=ByTime)
     errors: bool = False  # one more layer, which tells wrong tokens from right ones (G-Star)
+    codec: CodecConfig | None = None  # tokens ↔ vectors, for Gaussian noise; None: the tokens themselves
+    hint: bool = False  # the network also reads what it said of x before (self-conditioning)
 
     def __post_init__(self) -> None:
+        if self.codec is not None or isinstance(self.process, Gaussian) or self.network.vectors is not None:
+            self._require_vectors()
+            return
+        if not isinstance(self.head, Head) or self.hint:
+            raise ValueError(f"{type(self.head).__name__}() and hints are for vectors; tokens need a head as Subs()")
         if self.network.vocab < self.vocab.size:
             raise ValueError(f"the network has {self.network.vocab} outputs for {self.vocab.size} states; raise vocab")
         if isinstance(self.head, Shift) and not isinstance(self.network.pattern, Full):
@@ -97,6 +120,27 @@ class DiffusionLMConfig:
     @property
     def vocab(self) -> Vocab:
         return self.process.vocab
+
+    @property
+    def token_head(self) -> Head:
+        """The head of a network that reads tokens."""
+        if not isinstance(self.head, Head):
+            raise ValueError(f"{type(self.head).__name__}() tells of vectors; only a model of tokens has this")
+        return self.head
+
+    def _require_vectors(self) -> None:
+        if self.codec is None or not isinstance(self.process, Gaussian) or not isinstance(self.head, VectorHead):
+            raise ValueError(
+                f"vectors need a codec, Gaussian noise and a head for vectors; got {type(self.codec).__name__}, "
+                f"{type(self.process).__name__}, {type(self.head).__name__}"
+            )
+        width = self.codec.vectors(self.vocab)
+        reads, gives = width * (2 if self.hint else 1), self.head.outputs(width)
+        if (self.network.vectors, self.network.vocab) != (reads, gives):
+            raise ValueError(
+                f"the network reads {self.network.vectors} numbers and gives {self.network.vocab}; this codec and head "
+                f"need vectors={reads}, vocab={gives}"
+            )
 
 
 class DiffusionLM(nn.Module):
@@ -112,6 +156,7 @@ class DiffusionLM(nn.Module):
         self.tokenizer = tokenizer
         self.network = Transformer(config.network)
         self.errors = Errors(config.network) if config.errors else None
+        self.codec = None if config.codec is None else config.codec.build(config.vocab)
 
     @property
     def process(self) -> Process:
@@ -124,17 +169,75 @@ class DiffusionLM(nn.Module):
         return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
 
     def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
+        if self.codec is not None:
+            return self._of_vectors(z, t, context)
         require_times(z, t)
         return Lazy(self, z, t, context)
 
     def absorb(self, z: Tensor, context: Context = Context()) -> Context:
         if self.block is None:
             raise ValueError("full attention lets finished tokens see later ones: no cache of it is exact")
-        return replace(context, cache=self.network.absorb(z, context))
+        read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
+        return replace(context, cache=self.network.absorb(read, context), hint=None)
 
-    def context(self, batch: Batch) -> Context:
-        """What the network sees in training besides z: later blocks see the clean tokens."""
-        return Context(pad=batch.pad, clean=None if self.block is None else batch.tokens)
+    def encode(self, batch: Batch) -> Encoded:
+        """What is noised: the tokens, or their vectors."""
+        if self.codec is None:
+            return Encoded(batch.tokens, batch.learn, batch.pad)
+        pad = None if batch.pad is None else self.codec.places(batch.pad)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
+            return Encoded(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
+
+    def context(self, batch: Batch, encoded: Encoded | None = None) -> Context:
+        """What the network sees in training besides z: later blocks see what is clean."""
+        encoded = encoded or self.encode(batch)
+        return Context(pad=encoded.pad, clean=None if self.block is None else encoded.x)
+
+    def hinted(self, noised: Noised, context: Context, *, rng: Rng) -> Context:
+        """Self-conditioning (Chen et al. 2022): what the network says of z at first, told to half of the rows.
+
+        No gradient passes through it. Out of training it is told to all of them, as in sampling.
+        """
+        if not self.config.hint:
+            return context
+        told = (rng.uniform(1) < (0.5 if self.training else 1.0)).squeeze(-1).nonzero().squeeze(-1)
+        with torch.no_grad():
+            said = self(noised.z[told], noised.t[told], context.rows(told)).x
+            hint = torch.zeros_like(noised.z).index_copy(0, told, said.to(noised.z.dtype))
+        return replace(context, hint=hint)
+
+    def ending(self, logsnr: float) -> DiffusionLM:
+        """The same model, with the same weights, whose diffusion ends at a log-SNR, where the codec reads it."""
+        process = self.process
+        if not isinstance(process, Gaussian) or not isinstance(process.path, Preserving):
+            raise ValueError(f"only variance-preserving Gaussian noise can end elsewhere, not {type(process).__name__}")
+        low = float(process.path.logsnr(torch.ones(1, 1)))
+        path = Preserving(Clamped(process.path.schedule, min(low, logsnr - 1), logsnr))
+        other = copy(self)
+        other.config = replace(self.config, process=replace(process, path=path))
+        return other
+
+    def _of_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        """All at once, and at once: every step of Gaussian noise asks for all of x̂."""
+        require_vectors(z, t)
+        config = self.config
+        assert isinstance(config.head, VectorHead)
+        assert isinstance(config.process, Gaussian)
+        if context.clean is not None:
+            context = replace(context, clean=self._read(context.clean, torch.zeros_like(t), None))
+        level = config.level(t, config.process).float() if config.network.time else None
+        states = self.network(self._read(z, t, context.hint), level, context)
+        return config.head(self.network.logits(states), z, t, config.process)
+
+    def _read(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
+        """(B, N, D) what the network reads: z at unit variance as the codec shows it, beside the hint."""
+        assert self.codec is not None
+        assert isinstance(self.process, Gaussian)
+        a, s = self.process.path.scales(t)
+        read = self.codec.show(z / (a.square() + s.square()).sqrt().float()[..., None])
+        if not self.config.hint:
+            return read
+        return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
 
     def doubt(self, x: Tensor, context: Context = Context()) -> Tensor:
         """(B, L) fp32 logits that the tokens of a finished text are wrong: the error layer on the frozen network."""
@@ -157,8 +260,9 @@ class DiffusionLM(nn.Module):
         """
         told = self._given(tokens, level)
         ids, context = (tokens, Context()) if self.config.network.gaps is None else self._ended(tokens)
-        raw = self.network.logits(self.network(ids, told, context, label=label)[:, : tokens.shape[1]])
-        if self.config.head.normalised:
+        states = self.network(ids, told, replace(context, label=label))
+        raw = self.network.logits(states[:, : tokens.shape[1]])
+        if self.config.token_head.normalised:
             return raw
         return log_scores(raw, tokens, None if self.config.vocab.mask is None else told)
 
@@ -214,6 +318,8 @@ class DiffusionLM(nn.Module):
         fixed = ~hole & (z != _ROOM)
         z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
         canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None))
+        if self.codec is not None:
+            return self._with_vectors(canvas)
         if not isinstance(self.process, Insertion):
             return canvas
         open = torch.tensor([[gap in row for gap in range(width + 1)] for row in doors], device=device)
@@ -240,10 +346,36 @@ class DiffusionLM(nn.Module):
             room = min(room, known - 1 - len(ids))  # one position is the end's
         return ids + [_ROOM] * room, doors
 
+    def _with_vectors(self, canvas: Canvas) -> Canvas:
+        """The same canvas of tokens as one of vectors."""
+        assert self.codec is not None
+        if not self.codec.per_token and bool(canvas.fixed.any()):
+            raise ValueError(
+                f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
+                "leave out prompt and holes"
+            )
+        if self.codec.per_token:
+            with torch.no_grad():
+                return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad))
+        B, L = canvas.z.shape
+        z = torch.zeros(B, self.codec.count(L), self.codec.width, device=canvas.z.device)
+        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
+
+    def read(self, canvas: Canvas) -> Canvas:
+        """The canvas in tokens: what a codec makes of its vectors; a canvas of tokens as it is."""
+        if self.codec is None:
+            return canvas
+        with torch.no_grad():
+            ids = self.codec.decode(canvas.z, canvas.z.shape[1])
+        if self.codec.per_token:
+            return replace(canvas, z=ids)
+        return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))
+
     def text(self, canvas: Canvas) -> list[str]:
         """The rows as text, up to their end sign."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
+        canvas = self.read(canvas) if canvas.z.dim() == 3 else canvas
         return [self.tokenizer.decode(self._content(canvas, i)) for i in range(canvas.z.shape[0])]
 
     def _content(self, canvas: Canvas, row: int) -> list[int]:
@@ -293,7 +425,7 @@ class Lazy(Prediction):
 
     @property
     def normalised(self) -> bool:
-        return self._model.config.head.normalised
+        return self._model.config.token_head.normalised
 
     @property
     def gaps(self) -> Gaps:
@@ -324,7 +456,7 @@ class Lazy(Prediction):
         """(N, V) unnormalised fp32 log-weights."""
         config = self._model.config
         raw = self._model.network.logits(self._states(where))[:, : config.vocab.size]
-        return config.head.weights(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
+        return config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
 
     def _states(self, where: Tensor) -> Tensor:
         """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""
@@ -341,7 +473,7 @@ class Lazy(Prediction):
             return torch.zeros(0, config.network.width, device=z.device)
         level = self._level(t)
         row, column = where.nonzero(as_tuple=True)
-        return self._model.network(z, level, context, row * z.shape[1] + config.head.source(column))
+        return self._model.network(z, level, context, row * z.shape[1] + config.token_head.source(column))
 
     @cached_property
     def _everything(self) -> tuple[Tensor, Tensor]:

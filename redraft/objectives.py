@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,8 +15,9 @@ from redraft import ops
 from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.processes.base import Process
+from redraft.processes.gaussian import Gaussian
 from redraft.processes.interpolating import Interpolating
-from redraft.types import Batch, Canvas, Context, Loss, Noised, Prediction, Times
+from redraft.types import Batch, Canvas, Context, Encoded, Loss, Noised, Prediction, Times
 
 _GOLDEN = 0.6180339887498949
 
@@ -112,6 +114,41 @@ def importance(model: DiffusionLM, batch: Batch, loss: Term, parts: int = 20, *,
             roots.append(float(objective(model, batch, rng=rng.fold(i)).nats.square().mean().sqrt()))
     floor = 1e-4 * max(roots)  # as rare as may be, but never never
     return Importance(tuple(max(root, floor) / sum(roots) for root in roots))
+
+
+def intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
+    """All of the time, and every part of it on a grid that is not shorter than `shortest`."""
+    parts, least = round(1 / step), round(shortest / step)
+    ends = [(low, low + width) for width in range(parts, least - 1, -1) for low in range(parts - width + 1)]
+    return [(low / parts, high / parts) for low, high in ends]
+
+
+def clipped(
+    model: DiffusionLM,
+    batches: Sequence[Batch],
+    loss: Term,
+    grid: Iterable[tuple[float, float]] = tuple(intervals()),
+    *,
+    rng: Rng,
+) -> Stratified:
+    """Times clipped to the interval whose loss varies least (Arriola et al. 2025, §5.2), a time for each block.
+
+    Intervals are judged on the same rows with the same random numbers. Their losses have different means, so what is
+    compared is `relative_variance`. As with `importance`: train for a while, measure, go on with this clock.
+    """
+    clocks = [Stratified(low, high, model.block) for low, high in grid]
+    return min(clocks, key=lambda clock: relative_variance(model, batches, Objective(loss, clock), rng=rng))
+
+
+@torch.no_grad()
+def relative_variance(model: DiffusionLM, batches: Sequence[Batch], objective: Objective, *, rng: Rng) -> float:
+    """Var/mean² of the nats per token of a row, over the rows of all batches.
+
+    A loss of half the size and half the deviation teaches as much: optimisers divide by the size of the gradient.
+    """
+    losses = [objective(model, batch, rng=rng.fold(i)) for i, batch in enumerate(batches)]
+    nats = torch.cat([loss.nats / loss.count.clamp(min=1) for loss in losses])
+    return float(nats.var() / nats.mean() ** 2)
 
 
 class Term(ABC):
@@ -219,6 +256,70 @@ class Recover(Term):
         return F.pad(loss, (0, 1)) + torch.where(noised.open, weight * pred.gaps.nll(noised.gaps), 0.0)
 
 
+class BySnr(ABC):
+    """How much the squared error counts at a noise level, by its log signal-to-noise ratio λ."""
+
+    @abstractmethod
+    def __call__(self, logsnr: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Simple(BySnr):
+    """1: the plain error of x (Diffusion-LM, DiffuSeq, GENIE, TEncDM)."""
+
+    def __call__(self, logsnr: Tensor) -> Tensor:
+        return torch.ones_like(logsnr)
+
+
+@dataclass(frozen=True)
+class Snr(BySnr):
+    """SNR + `offset`: offset 0 is the plain error of ε (DDPM; score matching with λ(t) = s²), 1 that of v (LD4TG)."""
+
+    offset: float = 0.0
+
+    def __call__(self, logsnr: Tensor) -> Tensor:
+        return logsnr.exp() + self.offset
+
+
+@dataclass(frozen=True)
+class MinSnr(BySnr):
+    """min(SNR, most) (Hang et al. 2023)."""
+
+    most: float = 5.0
+
+    def __call__(self, logsnr: Tensor) -> Tensor:
+        return logsnr.exp().clamp(max=self.most)
+
+
+@dataclass(frozen=True)
+class P2(BySnr):
+    """SNR/(k + SNR)^p (Choi et al. 2022); k = p = 1 is a_t² of variance-preserving noise (PLANNER)."""
+
+    k: float = 1.0
+    power: float = 1.0
+
+    def __call__(self, logsnr: Tensor) -> Tensor:
+        snr = logsnr.exp()
+        return snr / (self.k + snr) ** self.power
+
+
+@dataclass(frozen=True)
+class Match(Term):
+    """w(λ_t)·mean_D (x − x̂)²: every loss of Gaussian diffusion is this with a weight of its own.
+
+    ‖ε − ε̂‖² = SNR·‖x − x̂‖², ‖v − v̂‖² = (SNR + 1)·‖x − x̂‖²; score matching with λ(t) = g² is twice `Bound`.
+    """
+
+    weight: BySnr = Simple()
+
+    def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
+        if not isinstance(process, Gaussian):
+            raise ValueError(f"Match is the squared error of vectors; {type(process).__name__} needs Recover or Bound")
+        weight = self.weight(process.path.logsnr(noised.t)).float()
+        error = (noised.target - pred.x).square().mean(-1)
+        return torch.where(process.unsure(noised), weight * error, 0.0)
+
+
 @dataclass(frozen=True)
 class Sum(Term):
     """loss + factor·extra at the same times: D3PM's hybrid L_vb + λ·E[−log x̂[x]] as Sum(Bound(T), Recover(), λT).
@@ -243,28 +344,30 @@ class Objective:
 
     loss: Term = Bound()
     times: Clock = Stratified()
+    frozen: bool = False  # the codec was trained before, and stays as it is
 
     def learns(self, name: str) -> bool:
         """Whether a parameter of the model is trained."""
-        return not name.startswith("errors.")
+        return not name.startswith("errors.") and not (self.frozen and name.startswith("codec."))
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
-        early, late, last = rng.split(3)
-        process, learn = model.process, batch.learn
+        early, late, last, first = rng.split(4)
+        process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)
-        times = times._replace(t=_given_at_zero(times.t, batch))
-        noised = process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
-        pred = model(noised.z, noised.t, replace(model.context(batch), pad=noised.pad))
+        times = times._replace(t=_given_at_zero(times.t, encoded))
+        noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
+        context = model.hinted(noised, replace(model.context(batch, encoded), pad=noised.pad), rng=first)
+        pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
-            "diffusion": _summed(nats, learn if noised.open is None else noised.open),
-            "prior": _summed(process.prior_kl(batch.tokens), learn),
+            "diffusion": _summed(nats, encoded.learn if noised.open is None else noised.open),
+            "prior": _summed(process.prior_kl(encoded.x), encoded.learn),
         }
-        if process.jump and times.s is None:
-            parts["reconstruction"] = _summed(_reconstruction(model, batch, rng=last), learn)
-        return Loss.of(learn.sum(-1), total, **parts)
+        if process.jump and (times.s is None or model.codec is not None):
+            parts["reconstruction"] = _summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+        return Loss.of(batch.learn.sum(-1), total, **parts)
 
 
 def _summed(nats: Tensor, learn: Tensor) -> Tensor:
@@ -272,17 +375,18 @@ def _summed(nats: Tensor, learn: Tensor) -> Tensor:
     return torch.where(learn, nats, 0.0).sum(-1)
 
 
-def _given_at_zero(t: Tensor, batch: Batch) -> Tensor:
+def _given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
     """Prompts are clean: their time is zero."""
-    given = ~batch.learn if batch.pad is None else ~batch.learn & ~batch.pad
-    return torch.where(given, 0.0, t) if bool(given.any()) else t
+    return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
 
 
-def _reconstruction(model: DiffusionLM, batch: Batch, *, rng: Rng) -> Tensor:
-    """(B, L) nats of the last jump, from the least noisy z that the schedule knows to x."""
-    tiny = torch.full_like(batch.tokens, 1e-12, dtype=ops.wide(batch.tokens.device))
-    t = _given_at_zero(tiny, batch)
-    noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=rng)
+def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
+    """(B, L) nats of the last jump, from the least noisy z that the schedule knows to the tokens."""
+    tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
+    t = _given_at_zero(tiny, encoded)
+    noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
+    if model.codec is not None:
+        return model.codec.nll(noised.z, batch.tokens, batch.pad)
     pred = model(noised.z, noised.t, model.context(batch))
     return model.process.nelbo(pred, noised, torch.zeros_like(t))
 
@@ -304,7 +408,7 @@ class Mistakes:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         early, late, last = rng.split(3)
         model.network.eval()  # it does not learn: no dropout
-        t = _given_at_zero(self.times(batch, rng=early), batch)
+        t = _given_at_zero(self.times(batch, rng=early), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
         with torch.no_grad():
             context = model.context(batch)
@@ -315,8 +419,24 @@ class Mistakes:
         return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
 
 
+@dataclass(frozen=True)
+class Autoencode:
+    """Trains the codec alone, by its own loss: before the diffusion, whose codec stays as it is."""
+
+    def learns(self, name: str) -> bool:
+        """Whether a parameter of the model is trained."""
+        return name.startswith("codec.")
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        if model.codec is None:
+            raise ValueError("this model has no codec to train: its process works on tokens")
+        costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
+        parts = {name: _summed(cost, batch.learn) for name, cost in costs.items()}
+        return Loss.of(batch.learn.sum(-1), total, **parts)
+
+
 class Goal(Protocol):
-    """What is trained, and on which loss: `Objective` or `Mistakes`."""
+    """What is trained, and on which loss: `Objective`, `Mistakes` or `Autoencode`."""
 
     def learns(self, name: str) -> bool: ...
 

@@ -92,6 +92,40 @@ def draw(log_weights: Tensor, u: Tensor) -> Tensor:
     return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
 
 
+def normal_like(z: Tensor, rng: Rng) -> Tensor:
+    """Standard normal numbers for (B, N, D) vectors; a window of places draws what the whole row would draw there."""
+    return _row_of(z, rng).normal(*z.shape[1:]).to(z.dtype)
+
+
+def sign_like(z: Tensor, rng: Rng) -> Tensor:
+    """±1 with equal chances (Rademacher) for (B, N, D) vectors."""
+    return 1.0 - 2.0 * (_row_of(z, rng).uniform(*z.shape[1:]) < 0.5).to(z.dtype)
+
+
+def _row_of(z: Tensor, rng: Rng) -> Rng:
+    """`skip` counts places; each of them has D numbers."""
+    return replace(rng, skipped=rng.skipped * z.shape[-1])
+
+
+def nucleus(log_p: Tensor, share: float) -> Tensor:
+    """(…, V) bool: the fewest likeliest states whose probabilities sum to `share` or more; always at least one."""
+    p, order = log_p.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    before = p.cumsum(-1) - p
+    first = torch.arange(p.shape[-1], device=p.device) == 0
+    return torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, (before < share) | first)
+
+
+def extrapolate(start: Tensor, end: Tensor, scale: float) -> Tensor:
+    """(…, V) log-probabilities ∝ start^{1−γ}·end^γ, normalised; γ = 0 and 1 give the very numbers of either.
+
+    A state that either excludes stays excluded, so that no −∞ is ever taken from another.
+    """
+    if scale in (0, 1):
+        return end if scale else start
+    excluded = (start == -torch.inf) | (end == -torch.inf)
+    return torch.where(excluded, -torch.inf, (1 - scale) * start + scale * end).log_softmax(-1)
+
+
 def poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
     """Poisson counts by inverse CDF: the least n with P(N ≤ n) ≥ u, or `most` if that is less; any shape."""
     low, high = torch.zeros_like(u, dtype=torch.int64), torch.full_like(u, most, dtype=torch.int64)

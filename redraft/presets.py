@@ -308,7 +308,7 @@ def sedd_uniform_text8(path: str = "text8") -> Run:
     """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
     run = udlm_text8(path)
     process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
-    return _sedd(replace(run, model=replace(run.model, process=process)), run.model.head, BySigma())
+    return _sedd(replace(run, model=replace(run.model, process=process)), run.model.token_head, BySigma())
 
 
 def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:

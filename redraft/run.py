@@ -17,7 +17,7 @@ from redraft import checkpoint, config, foreign
 from redraft.checkpoint import Checkpoint, CheckpointError
 from redraft.data import Corpus, Documents, Endless, Packed
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.objectives import Mistakes, Objective
+from redraft.objectives import Autoencode, Mistakes, Objective
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.text import Tokenizer
@@ -46,7 +46,7 @@ class Run:
     data: Corpus | Endless
     tokenizer: Tokenizer
     framing: Documents | Packed
-    objective: Objective | Mistakes = field(default_factory=Objective)
+    objective: Objective | Mistakes | Autoencode = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
     optimiser: Optimiser = field(default_factory=Optimiser)
     steps: int = 1000

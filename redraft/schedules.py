@@ -154,17 +154,10 @@ class Tabulated(Schedule):
         )
 
     def keep(self, t: Tensor) -> Tensor:
-        keeps, n = self._values(t), len(self.keeps) - 1
-        index = (t * n).floor().clamp(0, n - 1).long()
-        return keeps[index] + (t * n - index) * (keeps[index + 1] - keeps[index])
+        return _polyline(self.keeps, t)
 
     def inverse(self, keep: Tensor) -> Tensor:
-        keeps, n = self._values(keep), len(self.keeps) - 1
-        index = torch.searchsorted(-keeps, -keep.contiguous(), right=True).clamp(1, n) - 1
-        return (index + (keeps[index] - keep) / (keeps[index] - keeps[index + 1])) / n
-
-    def _values(self, like: Tensor) -> Tensor:
-        return torch.tensor(self.keeps, dtype=like.dtype, device=like.device)
+        return _crossing(self.keeps, keep)
 
 
 @dataclass(frozen=True)
@@ -217,6 +210,154 @@ class Geometric(Schedule):
         return (-keep.log() / self.low).log() / math.log(self.high / self.low)
 
 
+# --- for Gaussian noise: keep is the square of the signal's scale, keep/(1 − keep) the signal-to-noise ratio ---
+
+
+@dataclass(frozen=True)
+class VPLinear(Schedule):
+    """a² = exp(−½t²(β₁ − β₀) − tβ₀): the rate of noise rises in a line from `low` to `high` (Song et al. 2021, eq. 33).
+
+    The limit of DDPM's "linear" chain of 1000 steps, β from 10⁻⁴ to 0.02.
+    """
+
+    low: float = 0.1
+    high: float = 20.0
+
+    def __post_init__(self) -> None:
+        _require(0 < self.low < self.high, f"low={self.low}, high={self.high}; use 0 < low < high")
+
+    def keep(self, t: Tensor) -> Tensor:
+        return (-(t**2) * (self.high - self.low) / 2 - t * self.low).exp()
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        lost = -keep.log()
+        return 2 * lost / (self.low + (self.low**2 + 2 * (self.high - self.low) * lost).sqrt())
+
+
+@dataclass(frozen=True)
+class CosineOffset(Schedule):
+    """a² = cos²((t + o)/(1 + o)·π/2), o = 0.008 (Nichol & Dhariwal 2021, eq. 17); SSD-LM has o = 10⁻⁴.
+
+    As written it begins a little below one. Chains of steps are built from ratios, which divides it by its value at
+    zero: `normalized`.
+    """
+
+    offset: float = 0.008
+    normalized: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.offset >= 0, f"offset={self.offset}; the offset of the time must be at least 0")
+
+    def keep(self, t: Tensor) -> Tensor:
+        return _quarter((t + self.offset) / (1 + self.offset)) ** 2 / self._start
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        angle = 2 / torch.pi * (keep * self._start).clamp(0, 1).sqrt().acos()
+        return angle * (1 + self.offset) - self.offset
+
+    @property
+    def _start(self) -> float:
+        """By the same rounding as `keep`, which is then exactly one at t = 0."""
+        begin = torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)
+        return float(_quarter(begin) ** 2) if self.normalized else 1.0
+
+
+@dataclass(frozen=True)
+class Sqrt(Schedule):
+    """a² = 1 − √(t + o), o = 10⁻⁴, never below zero (Li et al. 2022, "Diffusion-LM", appendix A).
+
+    Much noise from the first: σ = 0.1 at t = 0, since embedded tokens survive a little of it.
+    """
+
+    offset: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _require(0 < self.offset < 1, f"offset={self.offset}; the noise at first, its root, must be between 0 and 1")
+
+    def keep(self, t: Tensor) -> Tensor:
+        return (1 - (t + self.offset).sqrt()).clamp(min=0)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return (1 - keep) ** 2 - self.offset
+
+
+@dataclass(frozen=True)
+class TanD(Schedule):
+    """a² = 1/(1 + d²·tan²(πt/2)): cos²(πt/2) with its log-SNR lowered by 2·ln d (TEncDM has d = 9)."""
+
+    d: float = 9.0
+
+    def __post_init__(self) -> None:
+        _require(self.d > 0, f"d={self.d}; the factor of the tangent must be above 0")
+
+    def keep(self, t: Tensor) -> Tensor:
+        signal, noise = _quarter(t) ** 2, _quarter(1 - t) ** 2
+        return signal / (signal + self.d**2 * noise)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return 2 / torch.pi * torch.atan2((1 - keep).sqrt(), self.d * keep.sqrt())
+
+
+@dataclass(frozen=True)
+class Shifted(Schedule):
+    """Another schedule with 2·ln(scale) added to its log-SNR: as if x were `scale` times as large."""
+
+    schedule: Schedule
+    scale: float
+
+    def __post_init__(self) -> None:
+        _require(self.scale > 0, f"scale={self.scale}; what multiplies the signal must be above 0")
+
+    def keep(self, t: Tensor) -> Tensor:
+        kept = self.schedule.keep(t)
+        return self.scale**2 * kept / (self.scale**2 * kept + 1 - kept)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return self.schedule.inverse(keep / (keep + self.scale**2 * (1 - keep)))
+
+
+@dataclass(frozen=True)
+class Clamped(Schedule):
+    """Another schedule with its log-SNR held within [low, high] (PLANNER: ±15), so that both ends are finite.
+
+    Where it is held, nothing happens: the inverse gives the time at which that ends or begins.
+    """
+
+    schedule: Schedule
+    low: float = -15.0
+    high: float = 15.0
+
+    def __post_init__(self) -> None:
+        _require(self.low < self.high, f"low={self.low}, high={self.high}; use low < high, limits of the log-SNR")
+
+    def keep(self, t: Tensor) -> Tensor:
+        return self.schedule.keep(t).clamp(_sigmoid(self.low), _sigmoid(self.high))
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return self.schedule.inverse(keep.clamp(_sigmoid(self.low), _sigmoid(self.high))).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Retimed(Schedule):
+    """Straight lines between log-SNRs at the times 0, 1/n, …, 1: noise levels spread as was measured to be useful."""
+
+    logsnrs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        falls = all(a > b for a, b in pairwise(self.logsnrs))
+        finite = all(map(math.isfinite, self.logsnrs))
+        _require(
+            len(self.logsnrs) > 1 and falls and finite,
+            f"logsnrs={self.logsnrs}; give two finite values or more, each below the one before",
+        )
+
+    def keep(self, t: Tensor) -> Tensor:
+        return _polyline(self.logsnrs, t).sigmoid()
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return _crossing(self.logsnrs, keep.logit())
+
+
 def _require(fine: bool, problem: str) -> None:
     if not fine:
         raise ValueError(problem)
@@ -225,3 +366,21 @@ def _require(fine: bool, problem: str) -> None:
 def _quarter(t: Tensor) -> Tensor:
     """cos(πt/2) as sin(π(1−t)/2): exactly zero at t = 1."""
     return (torch.pi / 2 * (1 - t)).sin()
+
+
+def _sigmoid(logsnr: float) -> float:
+    return 1 / (1 + math.exp(-logsnr))
+
+
+def _polyline(values: tuple[float, ...], t: Tensor) -> Tensor:
+    """Straight lines between the values at the times 0, 1/n, …, 1."""
+    value, n = torch.tensor(values, dtype=t.dtype, device=t.device), len(values) - 1
+    index = (t * n).floor().clamp(0, n - 1).long()
+    return value[index] + (t * n - index) * (value[index + 1] - value[index])
+
+
+def _crossing(values: tuple[float, ...], level: Tensor) -> Tensor:
+    """The time at which a falling `_polyline` passes the level."""
+    value, n = torch.tensor(values, dtype=level.dtype, device=level.device), len(values) - 1
+    index = torch.searchsorted(-value, -level.contiguous(), right=True).clamp(1, n) - 1
+    return (index + (value[index] - level) / (value[index] - value[index + 1])) / n

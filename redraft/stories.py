@@ -144,6 +144,7 @@ class Follow(Guide):
 
     heard: Words
     reach: int = 0
+    furthest: list[Telling] = field(default_factory=list)  # those that agreed so far, before their first wrong word
 
     def options(self, choice: Choice) -> Sequence[Option]:
         return choice.options
@@ -151,8 +152,15 @@ class Follow(Guide):
     def accepts(self, told: Telling, words: Words) -> bool:
         at = len(told.words)
         agreed = _agreement(self.heard[at : at + len(words)], words)
-        self.reach = max(self.reach, at + agreed)
+        self._note(told, at + agreed)
         return agreed == len(words)
+
+    def _note(self, told: Telling, reach: int) -> None:
+        best = (self.reach, len(self.furthest[0].words) if self.furthest else 0)
+        if (reach, len(told.words)) > best:
+            self.reach, self.furthest = reach, [told]
+        elif (reach, len(told.words)) == best:
+            self.furthest.append(told)
 
 
 def _agreement(heard: Words, words: Words) -> int:
@@ -454,6 +462,19 @@ class Corpus:
         ends = [n + 1 for n, word in enumerate(reached) if word == "."]
         return sum(text.startswith(spell(reached[:end])) for end in ends)
 
+    def understood(self, text: str) -> Mapping[str, str]:
+        """The attributes of a text as far as it is right: what is told before its first wrong word.
+
+        Of a whole story all of them. Where several derivations agree with the words so far, what they differ in is
+        not told yet.
+        """
+        if (story := self.parse(text)) is not None:
+            return story.attributes
+        follow = Follow(split_words(text))
+        self.tale.tell(Telling(), follow)
+        told = {name: {_recalled(telling, topic) for telling in follow.furthest} for name, topic in self.topics.items()}
+        return {name: spell(words) for name, (words, *more) in told.items() if words is not None and not more}
+
     def entropy(self) -> float:
         """Exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
         return self._sum(Account(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
@@ -549,6 +570,10 @@ class Corpus:
                 for form, words in node.entry.items():
                     phrases.setdefault((node.slot, form), set()).add(words)
         return {topic: frozenset(words) for topic, words in phrases.items()}
+
+
+def _recalled(told: Telling, topic: Topic) -> Words | None:
+    return told.recall(topic) if topic[0] in told.memory else None
 
 
 # Notation: a grammar is a dictionary of named rules

@@ -2,7 +2,8 @@
 
 Letters, everywhere: x clean, z noisy, t the time of z (0 clean, 1 noise), s < t an earlier time; B batch, L length,
 V states including the mask, D width. Times have shape (B, 1) or (B, L), never (B,): a time per token makes prompts
-(t = 0), infilling and block diffusion ordinary.
+(t = 0), infilling and block diffusion ordinary. Where a codec turns tokens into vectors, x and z are (B, N, D): N
+places, as many as tokens or fewer.
 """
 
 from __future__ import annotations
@@ -68,6 +69,19 @@ class Batch:
         return replace(self, **moved)
 
 
+class Encoded(NamedTuple):
+    """What is noised: the tokens of a batch, or the vectors that a codec makes of them; all fields aligned."""
+
+    x: Tensor  # (B, L) ids, or (B, N, D)
+    learn: Tensor  # (B, L) or (B, N) bool
+    pad: Tensor | None
+
+    @property
+    def given(self) -> Tensor:
+        """bool: clean by definition"""
+        return ~self.learn if self.pad is None else ~self.learn & ~self.pad
+
+
 class Cache(Protocol):
     """What a network remembers of finished windows; functional: `absorb` gives a new one, old ones stay valid."""
 
@@ -84,10 +98,15 @@ class Context:
     pad: Tensor | None = None  # (B, L) bool: no token here
     clean: Tensor | None = None  # (B, L) ids: x itself, for later blocks and causal networks (training)
     cache: Cache | None = None  # finished windows; z is then only what follows them
+    hint: Tensor | None = None  # (B, N, D) what the network said of x before (self-conditioning); None: nothing yet
+    cond: Tensor | None = None  # (B, C, width) what cross attention reads: the states of an encoded source
+    cond_pad: Tensor | None = None  # (B, C) bool: no state there
+    label: Tensor | None = None  # (B,) the class of each row; None: it is told of none
 
     def rows(self, index: Tensor) -> Context:
         """The same for some rows of the batch."""
-        picked = {n: v[index] for n in ("pad", "clean") if (v := getattr(self, n)) is not None}
+        names = ("pad", "clean", "hint", "cond", "cond_pad", "label")
+        picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         return replace(self, **picked, cache=None if self.cache is None else self.cache.rows(index))
 
 
@@ -164,6 +183,30 @@ class Known(Prediction):
         return super().gaps if self.missing is None else self.missing
 
 
+@dataclass(frozen=True)
+class Mean(Prediction):
+    """What is said of vectors: x̂ = E[x | z], and where tokens are vectors too, the tokens themselves."""
+
+    mean: Tensor  # (B, N, D)
+    log_weights: Tensor | None = None  # (B, N, V) of tokens, for networks that name them (SSD-LM)
+    spread: Tensor | None = None  # (B, N, D) in [0, 1]: from the least to the largest variance of a step, if learnt
+
+    @property
+    def x(self) -> Tensor:
+        return self.mean
+
+    def at(self, where: Tensor) -> Tensor:
+        return self.mean[where]
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        """½‖x − x̂‖²; of named tokens their cross-entropy, the target's largest coordinate being the token."""
+        if self.log_weights is None:
+            loss = (target - self.mean).square().sum(-1) / 2
+        else:
+            loss = -self.log_weights.gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
+        return torch.where(where, loss, 0.0)
+
+
 class Denoiser(Protocol):
     """Sees a noisy sequence, says what the clean one was. `DiffusionLM` is one; guidance wraps one."""
 
@@ -182,9 +225,9 @@ class Denoiser(Protocol):
 class Noised(NamedTuple):
     """A draw z ~ q_t(z | x), all fields aligned with z; gap i stands before token i, the last one at the end."""
 
-    z: Tensor  # (B, L)
+    z: Tensor  # (B, L) ids, or (B, N, D) vectors
     t: Tensor  # (B, 1) or (B, L)
-    target: Tensor  # (B, L)
+    target: Tensor  # as z
     pad: Tensor | None = None
     gaps: Tensor | None = None  # (B, L + 1) insertion: how many tokens are missing
     open: Tensor | None = None  # (B, L + 1) bool: gaps in which tokens may be missing, not those inside a prompt
@@ -200,9 +243,9 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True)
 class Canvas:
-    """The sequence being written: tokens, which of them are given, and what the network may see."""
+    """The sequence being written: tokens or vectors, which of them are given, and what the network may see."""
 
-    z: Tensor  # (B, L)
+    z: Tensor  # (B, L) ids, or (B, N, D) vectors
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
     waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
@@ -210,9 +253,9 @@ class Canvas:
     open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
 
     def __post_init__(self) -> None:
-        if self.z.shape != self.fixed.shape or self.fixed.dtype != torch.bool:
+        if self.z.shape[:2] != self.fixed.shape or self.fixed.dtype != torch.bool:
             raise ValueError(
-                f"a canvas needs fixed (bool) of the shape of z; got z {tuple(self.z.shape)}, "
+                f"a canvas needs fixed (bool) for each place of z; got z {tuple(self.z.shape)}, "
                 f"fixed {tuple(self.fixed.shape)} {self.fixed.dtype}"
             )
         if self.open is not None and self.open.shape != (self.z.shape[0], self.z.shape[1] + 1):
@@ -221,9 +264,11 @@ class Canvas:
                 f"{tuple(self.open.shape)}"
             )
 
-    def write(self, z: Tensor) -> Canvas:
-        """A new canvas with z written wherever nothing is fixed."""
-        return replace(self, z=torch.where(self.fixed, self.z, z))
+    def write(self, z: Tensor, hint: Tensor | None = None) -> Canvas:
+        """A new canvas with z written wherever nothing is fixed; the hint is what the network has just said of x."""
+        fixed = self.fixed if z.dim() == 2 else self.fixed[..., None]
+        context = self.context if hint is None else replace(self.context, hint=hint)
+        return replace(self, z=torch.where(fixed, self.z, z), context=context)
 
     def time(self, t: Tensor) -> Tensor:
         """(B, 1) time of the row → the time of each token: given tokens sit at zero, waiting ones at one.

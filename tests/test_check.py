@@ -14,7 +14,7 @@ from torch import Tensor
 
 from redraft import check
 from redraft.ops import Rng, draw
-from redraft.processes.base import Process
+from redraft.processes.base import TokenProcess
 from redraft.processes.interpolating import Interpolating
 from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
@@ -29,7 +29,7 @@ import redraft
 from redraft.processes.masked import Masked
 
 @dataclass(frozen=True)
-class Wrong(redraft.Process):
+class Wrong(redraft.TokenProcess):
     """Mask noise that delegates everything, but {what}."""
     vocab: redraft.Vocab
     def _inner(self): return Masked(self.vocab{schedule})
@@ -121,7 +121,7 @@ def test_a_jump_at_the_clean_end_is_paid_for() -> None:
     assert bounds[1] == pytest.approx(toy.entropy, abs=2e-3)
 
 
-class _Forgetful(Process):
+class _Forgetful(TokenProcess):
     """A process whose prior term is left out."""
 
     def __init__(self, inner: Masked) -> None:
@@ -211,8 +211,8 @@ def test_chi_square_knows_right_from_wrong() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x = 1\n", "defines no subclass of redraft.Process"),
-        ("import redraft\nclass P(redraft.Process):\n    pass\n", "lacks jump, marginal"),
+        ("x = 1\n", "defines no subclass of redraft.TokenProcess"),
+        ("import redraft\nclass P(redraft.TokenProcess):\n    pass\n", "lacks jump, marginal"),
         ("x = (\n", "line 1"),
         (broken().replace("    def _inner", "    size: int\n    def _inner"), "cannot make Wrong"),
     ],

@@ -696,7 +696,7 @@ WRONG = [
     ("show no/where", "no/where is no run and no model: no directory"),
     ("show torn", "torn/run.json is damaged"),
     ("check nofile.py", "nofile.py is not a Python file"),
-    ("check own.py", "defines no subclass of redraft.Process"),
+    ("check own.py", "defines no subclass of redraft.TokenProcess"),
     ("demo --minutes soon", "--minutes: 'soon' is no number"),
 ]
 

@@ -23,7 +23,7 @@ from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Bound, Objective
 from redraft.ops import rng
-from redraft.processes.base import Process
+from redraft.processes.base import TokenProcess
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.blocks import Blocks
@@ -152,14 +152,14 @@ class Told(nn.Module):
         return Context(clean=None if self.block is None else batch.tokens)
 
 
-def disguised(inner: Process) -> Process:
+def disguised(inner: TokenProcess) -> TokenProcess:
     """The same process under a name that no shortcut knows."""
 
     def call(name: str) -> Callable[..., Any]:
         return lambda self, *args, **kwargs: getattr(inner, name)(*args, **kwargs)
 
-    methods: dict[str, Any] = {name: call(name) for name in Process.__abstractmethods__}
-    return type("Disguised", (Process,), methods | {"jump": inner.jump, "vocab": inner.vocab})()
+    methods: dict[str, Any] = {name: call(name) for name in TokenProcess.__abstractmethods__}
+    return type("Disguised", (TokenProcess,), methods | {"jump": inner.jump, "vocab": inner.vocab})()
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2)])
@@ -443,7 +443,7 @@ def test_our_judge_tells_its_model_s_likelihood(build: Build, tokenizer: Charact
     row = Documents(20).frame(tokenizer.encode(text), vocab, Tally())
     stream = torch.tensor([[vocab.masked, *row[:-1]]])
     with torch.no_grad():  # the chain rule by hand
-        raw = model.network.logits(model.network._run(stream, None, None, None)[0])
+        raw = model.network.logits(model.network._run(stream, None, Context())[0])
     log_p = raw.index_fill(-1, torch.tensor([vocab.masked]), -torch.inf).log_softmax(-1)[0]
     nll = [-float(log_p[i, token]) for i, token in enumerate(row)][vocab.bos is not None :]
     nats, tokens = ModelJudge(model).nats(text)

@@ -238,10 +238,10 @@ def test_ratios_of_a_prediction_give_it_back() -> None:
     log_x = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(-1)
     z, t = torch.tensor([[0, 1, 4, 4]]), torch.tensor([[0.1, 0.5, 0.8, 0.9]])
     log_s = ratios(log_x, z, process.mix(t).keep, uniform_limit(process.vocab))
-    found = Ratios().weights(log_s[0].float(), z[0], t[0], process)
+    found = Ratios().estimate(log_s[0].float(), z[0], t[0], process)
     same(found, log_x[0].float(), atol=1e-3)
     with pytest.raises(ValueError, match="Ratios needs Interpolating noise"):
-        Ratios().weights(log_s[0], z[0], t[0], Masked(Vocab(5, mask=4)))
+        Ratios().estimate(log_s[0], z[0], t[0], Masked(Vocab(5, mask=4)))
 
 
 def test_ratios_of_no_prediction_give_the_nearest(folder: Path) -> None:

@@ -31,7 +31,7 @@ def random_rows(seed: int, rows: int = 12) -> tuple[torch.Tensor, torch.Tensor, 
 def test_substitution(seed: int, mask: int) -> None:
     (raw, z, t), process = random_rows(seed), Masked(Vocab(V, mask=mask))
     before = raw.clone()
-    x = Subs().weights(raw, z, t, process).softmax(-1)
+    x = Subs().estimate(raw, z, t, process).softmax(-1)
     assert torch.allclose(x.sum(-1), torch.ones(len(z)))
     assert torch.equal(x[:, mask], torch.zeros(len(z))), "the clean token is never the mask"
     seen = z != mask
@@ -44,11 +44,11 @@ def test_substitution(seed: int, mask: int) -> None:
 @given(seed=st.integers(0, 10**6))
 def test_the_halves_of_the_substitution_can_be_switched_off(seed: int) -> None:
     (raw, z, t), process = random_rows(seed), Masked(Vocab(V, mask=V - 1))
-    assert torch.equal(Subs(zero_mask=False, carry_over=False).weights(raw, z, t, process), raw)
-    no_mask = Subs(carry_over=False).weights(raw, z, t, process)
+    assert torch.equal(Subs(zero_mask=False, carry_over=False).estimate(raw, z, t, process), raw)
+    no_mask = Subs(carry_over=False).estimate(raw, z, t, process)
     assert torch.equal(no_mask[:, :-1], raw[:, :-1])
     assert torch.equal(no_mask[:, -1], torch.full((len(z),), -torch.inf))
-    carried = Subs(zero_mask=False).weights(raw, z, t, process)
+    carried = Subs(zero_mask=False).estimate(raw, z, t, process)
     assert torch.equal(carried[z == V - 1], raw[z == V - 1])
 
 
@@ -56,8 +56,8 @@ def test_heads_speak_float32() -> None:
     raw, z, t = random_rows(0)
     process = Masked(Vocab(V, mask=V - 1))
     for head in (Softmax(), Subs(), Shift(), Score()):
-        assert head.weights(raw.bfloat16(), z, t, process).dtype == torch.float32
-    assert torch.equal(Softmax().weights(raw, z, t, process), raw)
+        assert head.estimate(raw.bfloat16(), z, t, process).dtype == torch.float32
+    assert torch.equal(Softmax().estimate(raw, z, t, process), raw)
 
 
 def test_shift_reads_the_state_before() -> None:
@@ -70,7 +70,7 @@ def test_shift_leaves_the_weights_to_the_head_within() -> None:
     raw, z, t = random_rows(1)
     process = Masked(Vocab(V, mask=V - 1))
     for inner in (Subs(), Softmax()):
-        assert torch.equal(Shift(inner).weights(raw, z, t, process), inner.weights(raw, z, t, process))
+        assert torch.equal(Shift(inner).estimate(raw, z, t, process), inner.estimate(raw, z, t, process))
 
 
 # --- scores ---
@@ -79,21 +79,21 @@ def test_shift_leaves_the_weights_to_the_head_within() -> None:
 @given(seed=st.integers(0, 10**6), mask=st.integers(0, V - 1))
 def test_a_score_is_an_x_with_a_free_sum(seed: int, mask: int) -> None:
     (raw, z, t), process = random_rows(seed), Masked(Vocab(V, mask=mask))
-    x = Score().weights(raw, z, t, process).exp()
+    x = Score().estimate(raw, z, t, process).exp()
     hidden, others = z == mask, torch.arange(V) != mask
     torch.testing.assert_close(x[hidden][:, others], raw[hidden][:, others].exp() / (V - 1))
     assert torch.equal(x[~hidden], torch.nn.functional.one_hot(z[~hidden], V).float()), "a visible token is itself"
     assert torch.equal(x[:, mask], torch.zeros(len(z)))
-    even = Score().weights(torch.zeros_like(raw), z, t, process)
+    even = Score().estimate(torch.zeros_like(raw), z, t, process)
     torch.testing.assert_close(even.logsumexp(-1), torch.zeros(len(z))), "raw zeros are the even guess"
 
 
 def test_the_sum_of_uniform_noise_cannot_be_free() -> None:
     raw, z, t = random_rows(2)
     with pytest.raises(ValueError, match="do not determine the sum"):
-        Score(Subs(carry_over=False)).weights(raw, z, t, Interpolating(Vocab(V, mask=0)))
+        Score(Subs(carry_over=False)).estimate(raw, z, t, Interpolating(Vocab(V, mask=0)))
     masks = Interpolating(Vocab(V, mask=0), mixing=MaskNoise())
-    assert torch.equal(Score().weights(raw, z, t, masks), Score().weights(raw, z, t, Masked(Vocab(V, mask=0))))
+    assert torch.equal(Score().estimate(raw, z, t, masks), Score().estimate(raw, z, t, Masked(Vocab(V, mask=0))))
 
 
 def test_only_scores_are_free() -> None:

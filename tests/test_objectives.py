@@ -12,10 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from redraft import config, presets
 from redraft.model import DiffusionLM
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern, TwoStreams
 from redraft.networks.transformer import TransformerConfig
-from redraft.objectives import Bound, Importance, Objective, Recover, Step, Stratified, importance
+from redraft.objectives import (
+    Bound,
+    Importance,
+    Objective,
+    Recover,
+    Step,
+    Stratified,
+    clipped,
+    importance,
+    intervals,
+    relative_variance,
+)
 from redraft.ops import Rng, rng
 from redraft.processes.masked import Masked
 from redraft.schedules import Cosine, Exponential, Geometric, Linear, Polynomial, Schedule
@@ -139,6 +151,58 @@ def test_importance_has_the_mean_of_even_times_and_less_variance(build: Build) -
     error = float((even.var() / 4000 + keen.var() / 4000).sqrt())
     assert float(keen.mean()) == pytest.approx(float(even.mean()), abs=4 * error)
     assert float(keen.var()) < 0.9 * float(even.var())
+
+
+def test_intervals_are_those_of_the_grid() -> None:
+    assert intervals(0.5, 0.25) == [(0.0, 1.0), (0.0, 0.75), (0.25, 1.0), (0.0, 0.5), (0.25, 0.75), (0.5, 1.0)]
+    assert len(intervals()) == len(set(intervals())) == sum(range(1, 12))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 1.0), (0.3, 0.8), (0.5, 1.0)])
+def test_relative_variance_of_the_even_guess(build: Build, low: float, high: float) -> None:
+    """−log x̂ = log 6 everywhere: n/t·log 6 of n ~ Binomial(4, t) masks a block has the variance 4·(1 − t)/t·log² 6."""
+    model, batch = even_guess(build(BlockCausal(4))), Batch.of(tokens(4000, 8))
+    found = relative_variance(model, [batch, batch], Objective(Bound(), Stratified(low, high, 4)), rng=rng(3, 4000))
+    t = torch.linspace(low, high, 10_001, dtype=torch.float64)
+    assert found == pytest.approx(float(((1 - t) / t).mean()) / 8, rel=0.1)
+
+
+@torch.no_grad()
+def even_guess(model: DiffusionLM) -> DiffusionLM:
+    model.network.output.weight.zero_()
+    return model
+
+
+def test_clipped_takes_the_interval_that_varies_least(build: Build) -> None:
+    """The even guess varies least where most is masked; with plain cross-entropy, whose mean is t, there as well."""
+    model, batches = even_guess(build(BlockCausal(2))), [Batch.of(tokens(200, 6, seed)) for seed in range(2)]
+    for loss in (Bound(), Recover()):
+        best = clipped(model, batches, loss, intervals(0.5, 0.1), rng=rng(1, 200))
+        assert best == Stratified(0.5, 1.0, block=2)
+        best = clipped(model, batches, loss, [(0.1, 0.6), (0.2, 0.7)], rng=rng(1, 200))
+        assert best == Stratified(0.2, 0.7, block=2)
+
+
+def test_clipped_is_judged_by_other_draws_too(build: Build) -> None:
+    """A network that sees: with new random numbers none of the intervals is much better."""
+    model, grid = build(BlockCausal(2)), intervals(0.5, 0.25)
+    batches = [Batch.of(tokens(400, 6, seed)) for seed in range(2)]
+    chosen = clipped(model, batches, Bound(), grid, rng=rng(1, 400))
+    judged = {
+        low_high: relative_variance(model, batches, Objective(Bound(), Stratified(*low_high, 2)), rng=rng(2, 400))
+        for low_high in grid
+    }
+    assert judged[chosen.low, chosen.high] <= 1.05 * min(judged.values())
+    assert max(judged.values()) > 1.5 * min(judged.values())
+
+
+def test_a_clipped_clock_is_a_setting(build: Build) -> None:
+    """It is saved and read with the run, by its own name."""
+    clock = clipped(build(BlockCausal(2)), [Batch.of(tokens(8, 4))], Bound(), intervals(0.8), rng=rng(0, 8))
+    run = replace(presets.bd3_tiny(), objective=Objective(Bound(), clock))
+    again = config.from_json(config.to_json(run))
+    assert (again, config.digest(again)) == (run, config.digest(run))
+    assert config.digest(run) != config.digest(replace(run, objective=Objective(Bound(), Stratified(block=2))))
 
 
 @pytest.mark.parametrize("density", [(), (1.0, 0.0), (-1.0, 2.0)])

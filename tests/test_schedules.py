@@ -11,15 +11,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.schedules import (
+    Clamped,
     Cosine,
+    CosineOffset,
     CosineRatio,
     CosineSquared,
     Exponential,
     Geometric,
     Linear,
     Polynomial,
+    Retimed,
     Schedule,
+    Shifted,
+    Sqrt,
     Tabulated,
+    TanD,
+    VPLinear,
 )
 
 eps = st.floats(0, 0.5)
@@ -32,9 +39,20 @@ KINDS: dict[type[Schedule], st.SearchStrategy[Schedule]] = {
     Geometric: st.builds(Geometric, st.floats(1e-5, 1e-2), st.floats(0.5, 20)),
     CosineRatio: st.builds(CosineRatio, st.floats(0, 0.1)),
     Tabulated: st.sampled_from([Tabulated(), Tabulated((1.0, 0.7, 0.6, 0.0)), Tabulated((1.0, 0.2, 0.1))]),
+    VPLinear: st.builds(VPLinear, st.floats(0.05, 1), st.floats(5, 20)),
+    CosineOffset: st.builds(CosineOffset, st.floats(0, 0.1), st.booleans()),
+    Sqrt: st.builds(Sqrt, st.floats(1e-5, 1e-2)),
+    TanD: st.builds(TanD, st.floats(0.2, 12)),
+    Shifted: st.builds(Shifted, st.just(Linear()), st.floats(0.2, 5)),
+    Clamped: st.builds(Clamped, st.just(VPLinear()), st.floats(-20, -11), st.floats(16, 20)),
+    Retimed: st.sampled_from([Retimed((9.0, -9.0)), Retimed((6.0, 3.0, 2.0, -1.0, -7.0))]),
 }
 every_kind = pytest.mark.parametrize("kind", list(KINDS))
 times = st.floats(0, 1)
+
+
+def sigmoid(logsnr: float) -> float:
+    return 1 / (1 + math.exp(-logsnr))
 
 
 def double(t: float) -> Tensor:
@@ -56,6 +74,18 @@ def test_ends(kind: type[Schedule], data: st.DataObject) -> None:
             ends = (keeps[0], keeps[-1])
         case Exponential(low, high) | Geometric(low, high):
             ends = (math.exp(-low), math.exp(-high))
+        case VPLinear(low, high):
+            ends = (1.0, math.exp(-(low + high) / 2))
+        case CosineOffset(offset, normalized):
+            ends = (1.0 if normalized else math.cos(offset / (1 + offset) * math.pi / 2) ** 2, 0.0)
+        case Sqrt(offset):
+            ends = (1 - math.sqrt(offset), 0.0)
+        case TanD() | Shifted():
+            ends = (1.0, 0.0)
+        case Clamped(_, _, high):
+            ends = (sigmoid(high), math.exp(-10.05))
+        case Retimed(logsnrs):
+            ends = (sigmoid(logsnrs[0]), sigmoid(logsnrs[-1]))
     assert (schedule.start, schedule.end) == pytest.approx(ends, abs=1e-15, rel=1e-12)
 
 
@@ -125,6 +155,15 @@ def test_a_power_must_decrease(power: float) -> None:
         lambda: CosineRatio(floor=1.0),
         lambda: Tabulated((1.0,)),
         lambda: Tabulated((1.0, 0.5, 0.5)),
+        lambda: VPLinear(20.0, 0.1),
+        lambda: CosineOffset(-1.0),
+        lambda: Sqrt(0.0),
+        lambda: TanD(0.0),
+        lambda: Shifted(Linear(), 0.0),
+        lambda: Clamped(Linear(), 3.0, 3.0),
+        lambda: Retimed((1.0,)),
+        lambda: Retimed((math.inf, 0.0)),
+        lambda: Retimed((1.0, 1.0)),
     ],
 )
 def test_a_schedule_that_does_not_decrease_within_bounds_is_refused(make: type[Schedule]) -> None:
@@ -149,3 +188,57 @@ def test_a_floor_leaves_signal_at_the_end() -> None:
 def test_a_table_is_straight_between_its_points() -> None:
     keep = Tabulated((1.0, 0.5, 0.4, 0.0)).keep(torch.tensor([0, 1 / 6, 1 / 3, 0.5, 2 / 3, 1], dtype=torch.float64))
     assert keep.tolist() == pytest.approx([1, 0.75, 0.5, 0.45, 0.4, 0])
+
+
+# --- for Gaussian noise: keep = a², log-SNR = logit(keep) ---
+
+GRID = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("d", [0.5, 9.0])
+def test_tan_d_is_the_cosine_shifted(d: float) -> None:
+    """By −2 ln d of log-SNR."""
+    tangent, cosine = TanD(d).keep(GRID), CosineSquared().keep(GRID)
+    assert torch.allclose(tangent.logit(), cosine.logit() - 2 * math.log(d), atol=1e-9)
+    assert torch.allclose(tangent, Shifted(CosineSquared(), 1 / d).keep(GRID), rtol=1e-9)
+
+
+def test_shifts_add_up() -> None:
+    twice = Shifted(Shifted(Cosine(), 0.5), 0.5)
+    assert torch.allclose(twice.keep(GRID), Shifted(Cosine(), 0.25).keep(GRID), rtol=1e-9)
+
+
+def test_the_linear_chain_of_ddpm_tends_to_vp_linear() -> None:
+    """β from 10⁻⁴ to 0.02 in 1000 steps."""
+    chain = (1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)).log().cumsum(0)
+    assert float(chain[499]) == pytest.approx(float(VPLinear().keep(double(0.5)).log()), rel=0.01)
+    assert float(chain[-1]) == pytest.approx(float(VPLinear().keep(double(1)).log()), rel=0.01)
+
+
+def test_sqrt_begins_with_a_tenth_of_noise() -> None:
+    """σ is 0.1 at t = 0 and 0.157 after one of 2000 steps; a chain of ratios divides keep by its start: 0.121."""
+    keep = Sqrt().keep(torch.tensor([0, 1 / 2000], dtype=torch.float64))
+    assert (1 - keep).sqrt().tolist() == pytest.approx([0.1, 0.1565], abs=1e-4)
+    assert float((1 - keep[1] / keep[0]).sqrt()) == pytest.approx(0.1210, abs=1e-4)
+
+
+def test_a_normalized_cosine_begins_with_one() -> None:
+    assert CosineOffset(normalized=True).start == 1
+    assert CosineOffset().start == pytest.approx(math.cos(0.008 / 1.008 * math.pi / 2) ** 2)
+    ratio = CosineRatio().keep(GRID) ** 2
+    assert torch.allclose(CosineOffset(normalized=True).keep(GRID), ratio, rtol=1e-9)
+
+
+def test_a_clamp_holds_the_log_snr_and_changes_nothing_within() -> None:
+    schedule = Clamped(CosineSquared(), -4.0, 5.0)
+    t = torch.linspace(0, 1, 101, dtype=torch.float64)
+    logsnr, free = schedule.keep(t).logit(), CosineSquared().keep(t).logit()
+    assert torch.allclose(logsnr, free.clamp(-4, 5), atol=1e-12)
+    assert schedule.slope(torch.tensor([0.0, 0.01, 1.0], dtype=torch.float64)).tolist() == [0, 0, 0]
+    edges = schedule.inverse(torch.tensor([schedule.start, schedule.end], dtype=torch.float64))
+    assert CosineSquared().keep(edges).logit().tolist() == pytest.approx([5, -4])
+
+
+def test_a_retimed_schedule_is_straight_in_log_snr() -> None:
+    keep = Retimed((6.0, 2.0, 0.0, -7.0)).keep(torch.tensor([0, 1 / 6, 1 / 3, 0.5, 2 / 3, 1], dtype=torch.float64))
+    assert keep.logit().tolist() == pytest.approx([6, 4, 2, 1, 0, -7])

@@ -12,7 +12,7 @@ from redraft.cli.arguments import Flag, optional
 from redraft.cli.output import emit
 
 if TYPE_CHECKING:
-    from redraft.check import Row
+    from redraft.laws import Row
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ class Errors(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        if not isinstance(config.pattern, Full):
+            raise ValueError(
+                f"{config.pattern} writes a text in blocks, and the error layer judges whole ones; it needs a network "
+                "with full attention, pattern=Full()"
+            )
         self.config = plain = replace(config, time=None, classes=None, dropout=0.0)  # a text has no noise level
         self.block, self.norm, self.output = Block(plain), Norm(plain, plain.width), nn.Linear(plain.width, 1)
         self.initialise()

@@ -53,6 +53,8 @@ class TransformerConfig:
     positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
     classes: int | None = None  # labels that a row may have (UDLM); one more stands for none; None: no labels
+    vectors: int | None = None  # reads vectors of this width instead of ids; `vocab` is then the width of its outputs
+    cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
     tied: bool = False  # the output layer is the embedding
     head_bias: bool = False  # DiT: True
     gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none
@@ -72,6 +74,10 @@ class TransformerConfig:
             raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
+        if self.vectors is not None and (self.tied or isinstance(self.pattern, Causal)):
+            raise ValueError(
+                "a network that reads vectors has no ids to tie its outputs to or to begin with: tied=False"
+            )
         if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
 
@@ -159,6 +165,27 @@ class Attention(nn.Module):
         return self.out(mixed if at is None else at.collect(mixed)), new
 
 
+class CrossAttention(nn.Module):
+    """Every place reads the states of an encoded source; a learned one where there is none (classifier-free)."""
+
+    def __init__(self, config: TransformerConfig, source: int) -> None:
+        super().__init__()
+        self.config, d = config, config.head_width
+        self.norm = Norm(config, config.width)
+        self.q = nn.Linear(config.width, config.heads * d, bias=config.qkv_bias)
+        self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
+        self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
+
+    def forward(self, h: Tensor, source: Source, at: Asked | None) -> Tensor:
+        """(B, L, D), or (N, D) where asked → what is read, alike."""
+        q = self.q(self.norm(h))
+        q = q if at is None else at.spread(q)
+        k, v = self.kv(source.states).chunk(2, -1)
+        q, k, v = (a.unflatten(-1, (-1, self.config.head_width)).transpose(1, 2) for a in (q, k, v))
+        mixed = attend(q, k, v, source.mask).transpose(1, 2).flatten(-2)
+        return self.out(mixed if at is None else at.collect(mixed))
+
+
 class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -176,13 +203,17 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """h += gate·attention(norm(h)), then h += gate·mlp(norm(h)); shift, scale and gate come from the time, if seen."""
+    """h += gate·attention(norm(h)), then h += gate·mlp(norm(h)); shift, scale and gate come from the time, if seen.
+
+    Between the two, cross attention to an encoded source, if there is one.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.dropout = config.dropout
         self.norm1, self.norm2 = Norm(config, config.width), Norm(config, config.width)
         self.attention, self.mlp = Attention(config), MLP(config)
+        self.cross = None if config.cross is None else CrossAttention(config, config.cross)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
@@ -193,6 +224,8 @@ class Block(nn.Module):
             h, rest = at.take(h), [None if part is None else at.take(part) for part in rest]
         gate1, shift2, scale2, gate2 = rest
         h = self._add(h, mixed, gate1)
+        if self.cross is not None and view.source is not None:
+            h = self._add(h, self.cross(h, view.source, at), None)
         return self._add(h, self.mlp(self.norm2(h, shift2, scale2)), gate2), new
 
     def _add(self, h: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:
@@ -224,6 +257,14 @@ def modulated(layer: nn.Linear | None, time: TimeOf | None, parts: int) -> list[
 
 
 @dataclass(frozen=True)
+class Source:
+    """What cross attention reads."""
+
+    states: Tensor  # (B, C, width)
+    mask: Tensor | None  # (B, 1, 1, C) bool: True where there is a state; None: everywhere
+
+
+@dataclass(frozen=True)
 class View:
     """What a pass knows of its tokens besides their states: time, position, and whom they see."""
 
@@ -231,13 +272,14 @@ class View:
     rotary: Rotary | None
     sight: Sight | None  # None: all see all
     mask: Mask  # the same as attention wants it, made once for all layers
+    source: Source | None = None
 
     def at(self, asked: Asked) -> View:
         """The same for some of the positions; their mask is dense: one layer asks so, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return View(time, rotary, sight, None if sight is None else sight.dense())
+        return View(time, rotary, sight, None if sight is None else sight.dense(), self.source)
 
 
 @dataclass(frozen=True)
@@ -338,13 +380,21 @@ class Gaps(nn.Module):
 
 
 class Transformer(nn.Module):
-    """(B, L) ids, the noise level and a context → (B, L, D) hidden states; `logits` is the output layer."""
+    """(B, L) ids, the noise level and a context → (B, L, D) hidden states; `logits` is the output layer.
+
+    Instead of ids it may read (B, L, `vectors`) vectors.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
         self.recompute = False  # gradient checkpointing: set by the training loop
-        self.embedding = nn.Embedding(config.vocab, config.width)
+        self.embedding = (
+            nn.Embedding(config.vocab, config.width)
+            if config.vectors is None
+            else nn.Linear(config.vectors, config.width)
+        )
+        self.nothing = None if config.cross is None else nn.Parameter(torch.zeros(config.cross))  # no source
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
         self.time = TimeEmbedding(config.time, config.classes) if config.time else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -360,22 +410,22 @@ class Transformer(nn.Module):
         level: Tensor | None = None,
         context: Context = Context(),
         at: Tensor | None = None,
-        label: Tensor | None = None,
     ) -> Tensor:
         """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
 
-        label: (B,) class of each row, where the network knows classes; None: it is told of none.
         With a cache the tokens stand right after those it holds. With `at`, N places row · L + column in the order of
         rows, only their states are computed and given, (N, D): the last block then asks only their questions.
         """
         pattern = self.config.pattern
-        if label is not None and self.config.classes is None:
+        if context.label is not None and self.config.classes is None:
             raise ValueError("this network knows no labels; give it none, or set classes=how many")
+        if context.cond is not None and self.config.cross is None:
+            raise ValueError("this network reads no source; give it none, or set cross=width of its states")
         if isinstance(pattern, Causal):
             return self._causal(tokens, context, pattern, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
-        return self._run(tokens, level, context.pad, _past(context), at, label)[0]
+        return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
         """(B, L) ids → (B, L, D) hidden states, and what they say of the gaps before each token (see `Gaps`).
@@ -385,7 +435,7 @@ class Transformer(nn.Module):
         if self.gaps is None:
             raise ValueError("this network has no layer for gaps; insertion needs TransformerConfig(gaps=longest gap)")
         pos = torch.arange(tokens.shape[1], device=tokens.device)
-        h, time, _ = self._trunk(tokens, level, pos, Sight.of(Full(), pos, 0, context.pad), None, None)
+        h, time, _ = self._trunk(tokens, level, pos, Sight.of(Full(), pos, 0, context.pad), context, None, None)
         return self.norm(h, *modulated(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
@@ -399,12 +449,21 @@ class Transformer(nn.Module):
         if tokens.shape[1] == 0:
             return past
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device)
-        h, new = self._run(tokens, level, pad, past)
+        h, new = self._run(tokens, level, replace(context, pad=pad, cache=past))
         return past.append(new, pad, None if causal is None else h[:, -1:])
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
+
+    def _source(self, context: Context, like: Tensor) -> Source | None:
+        """What cross attention reads: the encoded source, or the learned sign that there is none."""
+        if self.nothing is None:
+            return None
+        if context.cond is None:
+            return Source(self.nothing.expand(len(like), 1, -1), None)
+        pad = context.cond_pad
+        return Source(context.cond, None if pad is None else ~pad[:, None, None])
 
     def _causal(self, tokens: Tensor, context: Context, pattern: Causal, at: Tensor | None) -> Tensor:
         """Hidden states that predict each token from those before it: slot i holds token i − 1."""
@@ -412,45 +471,42 @@ class Transformer(nn.Module):
         if past is not None and past.ahead is not None:
             h = past.ahead
             if tokens.shape[1] > 1:
-                later = self._run(tokens[:, :-1], None, None if pad is None else pad[:, :-1], past)[0]
+                short = replace(context, pad=None if pad is None else pad[:, :-1])
+                later = self._run(tokens[:, :-1], None, short)[0]
                 h = torch.cat([h.to(later.dtype), later], 1)
             return h if at is None else h.flatten(0, 1)[at]
         stream = tokens if context.clean is None else context.clean
         slots = F.pad(stream[:, :-1], (1, 0), value=pattern.start)
-        return self._run(slots, None, None if pad is None else F.pad(pad[:, :-1], (1, 0)), None, at)[0]
+        shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
+        return self._run(slots, None, shifted, at)[0]
 
     def _two_streams(
         self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal, at: Tensor | None
     ) -> Tensor:
         """Block diffusion trained in one pass: [noisy; clean], both at positions 0..L−1; the noisy half is read."""
         assert context.clean is not None
-        (B, L), pad = tokens.shape, context.pad
+        (B, L), pad = tokens.shape[:2], context.pad
         pos = torch.arange(L, device=tokens.device)
         if level is not None:
-            level = torch.cat([level.expand_as(tokens), torch.zeros_like(tokens, dtype=level.dtype)], 1)
+            level = F.pad(level.expand(B, L), (0, L))
         places = torch.arange(2 * L, device=tokens.device)
         sight = Sight.of(pattern.streams(pos), places, 0, None if pad is None else torch.cat([pad, pad], 1))
         both = torch.cat([tokens, context.clean], 1)
         asked = Asked.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
-        h = self._layers(both, level, pos.repeat(2), sight, None, asked)[0]
+        h = self._layers(both, level, pos.repeat(2), sight, replace(context, cache=None), None, asked)[0]
         return h.unflatten(0, (B, L)) if at is None else h
 
     def _run(
-        self,
-        tokens: Tensor,
-        level: Tensor | None,
-        pad: Tensor | None,
-        past: KeyValues | None,
-        at: Tensor | None = None,
-        label: Tensor | None = None,
+        self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None
     ) -> tuple[Tensor, list[KeyValue]]:
         """One stream, right after what the cache holds."""
+        past = _past(context)
         L, before = tokens.shape[1], past.length if past else 0
         key = torch.arange(before + L, device=tokens.device)
-        pad = join_pads(past.pad if past else None, before, pad, L, tokens)
+        pad = join_pads(past.pad if past else None, before, context.pad, L, tokens)
         sight = Sight.of(self.config.pattern, key, before, pad)
-        asked = None if at is None else Asked.of(at, *tokens.shape)
-        return self._layers(tokens, level, key[before:], sight, past, asked, label)
+        asked = None if at is None else Asked.of(at, *tokens.shape[:2])
+        return self._layers(tokens, level, key[before:], sight, context, past, asked)
 
     def _layers(
         self,
@@ -458,12 +514,12 @@ class Transformer(nn.Module):
         level: Tensor | None,
         pos: Tensor,
         sight: Sight | None,
+        context: Context,
         past: KeyValues | None,
         at: Asked | None,
-        label: Tensor | None = None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
-        h, time, kept = self._trunk(tokens, level, pos, sight, past, at, label)
+        h, time, kept = self._trunk(tokens, level, pos, sight, context, past, at)
         return self.norm(h, *modulated(self.modulation, time, 2)), kept
 
     def _trunk(
@@ -472,9 +528,9 @@ class Transformer(nn.Module):
         level: Tensor | None,
         pos: Tensor,
         sight: Sight | None,
+        context: Context,
         past: KeyValues | None,
         at: Asked | None,
-        label: Tensor | None = None,
     ) -> tuple[Tensor, TimeOf | None, list[KeyValue]]:
         """All layers but the last norm: the states, their time, and each layer's keys and values."""
         c, h = self.config, self.embedding(tokens)
@@ -483,8 +539,9 @@ class Transformer(nn.Module):
             h = h + self.position(pos)
         h = dropout(h, c.dropout, self.training)
         rotary = None if c.rotary is None else Rotary.of(pos, c.head_width, c.rotary)
-        time = None if self.time is None else self.time(_level(level), label)
-        view = View(time, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        time = None if self.time is None else self.time(_level(level), context.label)
+        mask = None if sight is None else sight.mask(c.head_width)
+        view = View(time, rotary, sight, mask, self._source(context, tokens))
         kept = []
         for i, block in enumerate(self.blocks):
             args = (h, view, past.layer(i) if past else None, at if i == c.layers - 1 else None)
@@ -500,10 +557,12 @@ class Transformer(nn.Module):
                 p.fill_(1)
             elif name.endswith("bias") or "modulation" in name or name.startswith(("output", "gaps.output")):
                 p.zero_()
-            elif name.startswith(("embedding", "position")):
+            elif name == "nothing" or (name.startswith(("embedding", "position")) and self.config.vectors is None):
                 p.normal_(0, 0.02)
+            elif name.startswith("position"):
+                p.normal_(0, 0.5)  # beside vectors of unit variance
             else:
-                residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
+                residual = name.endswith(("attention.out.weight", "cross.out.weight", "mlp.down.weight"))
                 p.normal_(0, (p.shape[1] * (2 * self.config.layers if residual else 1)) ** -0.5)
         if self.gaps is not None and self.gaps.hidden is not None:  # one missing token in every gap, to begin with
             self.gaps.output.bias.fill_(math.log(math.expm1(1 / self.gaps.most)))

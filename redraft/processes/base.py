@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,22 +13,12 @@ from redraft.types import Canvas, Noised, Prediction, Vocab
 
 
 class Process(ABC):
-    """A noising process on tokens. All probability lives here; every subclass is final.
+    """A noising process, of tokens (`TokenProcess`) or of vectors (`Gaussian`). All probability lives here.
 
-    The laws that `redraft check` holds it to, with q_t(z | x) the marginal and q_{t|s}(z | y) the transition:
-
-    - draws: `noise` draws from `marginal`;
-    - composition: q_t = q_s · q_{t|s};
-    - Bayes: `step` draws z_s ∝ q_{t|s}(z_t | z_s) · q_s(z_s | x̂), each position for itself;
-    - bound: the integral of `nelbo` over t, plus `prior_kl`, equals the entropy of the data for the best denoiser and
-      exceeds it for any other; summed over T steps it is larger and falls to it;
-    - reach: the noise at t = 1 is `prior`.
-
-    The step plugs x̂ into the posterior. So at a *visible* position the best x̂ is the posterior given the other tokens
-    (leave-one-out); for mask noise that is the ordinary posterior.
+    x and z are (B, L) ids, or (B, N, D) vectors that a codec makes of them.
     """
 
-    vocab: Vocab
+    vocab: Vocab  # of the tokens, also where vectors stand for them
 
     @abstractmethod
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
@@ -53,14 +44,6 @@ class Process(ABC):
     def unsure(self, noised: Noised) -> Tensor:
         """(B, L) bool: where z does not already tell x, so that there is something to learn."""
 
-    @abstractmethod
-    def marginal(self, t: float) -> Tensor:
-        """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
-
-    @abstractmethod
-    def transition(self, s: float, t: float) -> Tensor:
-        """(V, V) float64 table q_{t|s}(z | y), row y, for 0 < s < t."""
-
     @property
     def continuous(self) -> bool:
         """False if there are only chains of steps: `nelbo` then needs s, which `Bound(steps=T)` gives."""
@@ -72,12 +55,49 @@ class Process(ABC):
         """True if noise is left at t → 0, so that the bound needs a reconstruction term."""
 
 
+class TokenProcess(Process):
+    """A noising process on tokens; every subclass is final.
+
+    The laws that `redraft check` holds it to, with q_t(z | x) the marginal and q_{t|s}(z | y) the transition:
+
+    - draws: `noise` draws from `marginal`;
+    - composition: q_t = q_s · q_{t|s};
+    - Bayes: `step` draws z_s ∝ q_{t|s}(z_t | z_s) · q_s(z_s | x̂), each position for itself;
+    - bound: the integral of `nelbo` over t, plus `prior_kl`, equals the entropy of the data for the best denoiser and
+      exceeds it for any other; summed over T steps it is larger and falls to it;
+    - reach: the noise at t = 1 is `prior`.
+
+    The step plugs x̂ into the posterior. So at a *visible* position the best x̂ is the posterior given the other tokens
+    (leave-one-out); for mask noise that is the ordinary posterior.
+    """
+
+    @abstractmethod
+    def marginal(self, t: float) -> Tensor:
+        """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
+
+    @abstractmethod
+    def transition(self, s: float, t: float) -> Tensor:
+        """(V, V) float64 table q_{t|s}(z | y), row y, for 0 < s < t."""
+
+
 def require_times(z: Tensor, *times: Tensor) -> None:
     """The shape door of `noise` and `step`: z (B, L) ids, times (B, 1) or (B, L)."""
     if z.dim() != 2 or z.dtype != torch.int64:
         raise ValueError(f"tokens must be int64 of shape (B, L); got {z.dtype} of shape {tuple(z.shape)}")
+    _require_aligned(z, times)
+
+
+def require_vectors(z: Tensor, *times: Tensor) -> None:
+    """The same where a codec makes vectors of tokens: z (B, N, D), times (B, 1) or (B, N)."""
+    if z.dim() != 3 or not z.is_floating_point():
+        raise ValueError(f"vectors must be floats of shape (B, N, D); got {z.dtype} of shape {tuple(z.shape)}")
+    _require_aligned(z, times)
+
+
+def _require_aligned(z: Tensor, times: Sequence[Tensor]) -> None:
     for t in times:
         if t.dim() != 2 or t.shape[0] != z.shape[0] or t.shape[1] not in (1, z.shape[1]):
             raise ValueError(
-                f"times must have shape (B, 1) or (B, L) = {(z.shape[0], 1)} or {tuple(z.shape)}; got {tuple(t.shape)}"
+                f"times must have shape (B, 1) or (B, L) = {(z.shape[0], 1)} or {tuple(z.shape[:2])}; "
+                f"got {tuple(t.shape)}"
             )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process, require_times
+from redraft.processes.base import TokenProcess, require_times
 from redraft.processes.masked import Chance, Masked, Pick
 from redraft.schedules import Linear, Schedule
 from redraft.types import Canvas, Gaps, Noised, Prediction, Vocab
@@ -59,7 +59,7 @@ class Counted(Gaps):
 
 
 @dataclass(frozen=True)
-class Insertion(Process):
+class Insertion(TokenProcess):
     """Each token by itself: there at time t with probability a_t = insert.keep(t), else missing; if it arrived at time
     r > t, then clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z is what is there.
 

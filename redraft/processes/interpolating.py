@@ -16,7 +16,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process, require_times
+from redraft.processes.base import TokenProcess, require_times
 from redraft.schedules import Linear, Schedule
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -82,7 +82,7 @@ class Hybrid(Mixing):
 
 
 @dataclass(frozen=True)
-class Interpolating(Process):
+class Interpolating(TokenProcess):
     """q_t(z | x) = α_t·1[z = x] + b_t[z], with b_t from the mixing at keep = `schedule.keep(t)`.
 
     Bayes, with α_{t|s} = α_t/α_s and b_{t|s} = b_t − α_{t|s}·b_s:

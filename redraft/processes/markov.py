@@ -17,7 +17,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process, require_times
+from redraft.processes.base import TokenProcess, require_times
 from redraft.schedules import Linear, Schedule, Tabulated
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -184,7 +184,7 @@ def _require_forgetting(spectrum: Spectrum, vocab: Vocab) -> None:
 
 
 @dataclass(frozen=True)
-class Markov(Process):
+class Markov(TokenProcess):
     """q_t(z | x) = Q_t[x, z], Q_t = exp(−log k_t·R), for jumps R among any states.
 
     Bayes: p(z_s = y | z_t = z) ∝ Q_{t|s}[y, z] · (x̂Q_s)[y] (D3PM, eq. 4; x̂ plugged in, not averaged over).

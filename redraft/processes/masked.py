@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process, require_times
+from redraft.processes.base import TokenProcess, require_times
 from redraft.schedules import Linear, Schedule
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -81,7 +81,7 @@ def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) ->
 
 
 @dataclass(frozen=True)
-class Masked(Process):
+class Masked(TokenProcess):
     """q_t(z | x) = α_t·1[z = x] + (1 − α_t)·1[z = m].
 
     Bayes: a visible token stays; a masked one is revealed as x̂ with probability (α_s − α_t)/(1 − α_t) (eq. 7).

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.ops import Rng
-from redraft.processes.base import Process, require_times
+from redraft.processes.base import TokenProcess, require_times
 from redraft.processes.interpolating import Interpolating, Mix
 from redraft.processes.masked import Chance, Masked, reveal_kl
 from redraft.types import Canvas, Noised, Prediction, Vocab
@@ -142,7 +142,7 @@ class Loop(Rate):
 
 
 @dataclass(frozen=True)
-class Remask(Process):
+class Remask(TokenProcess):
     """The process with a reverse step that forgets at the rate σ.
 
     Masks: a visible token becomes the mask with probability σ; a masked one is revealed as x̂ with probability

@@ -83,7 +83,8 @@ class Ancestral:
 class FirstHitting:
     """Mask noise without a time grid: jump to the time of the next reveal, write one token (Zheng et al. 2024).
 
-    Exactly the continuous-time process, one network call per token.
+    Exactly the continuous-time process, one network call per token. Where the sum of x̂ is free (`Score`) it is taken
+    as one: every mask is then as likely to be next.
     """
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:

@@ -299,11 +299,11 @@ def test_udlm_labels_stand_beside_any_time() -> None:
     golden = load("udlm")
     net = network(dit(golden.weights, golden.config))
     level = golden.time("sigma").expand(3, 16).clone()
-    same(net.logits(net(golden["xt"], level, label=golden["cond"])), golden["logits_cond"])
+    same(net.logits(net(golden["xt"], level, context=Context(label=golden["cond"]))), golden["logits_cond"])
     level[:, 8:] = 0.0  # another time for half of the tokens
-    some = net.logits(net(golden["xt"], level, label=golden["cond"]))
+    some = net.logits(net(golden["xt"], level, context=Context(label=golden["cond"])))
     alone = [
-        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], label=golden["cond"][i : i + 1])) for i in range(3)
+        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], context=Context(label=golden["cond"][i : i + 1]))) for i in range(3)
     ]
     same(some, torch.cat(alone))
 

@@ -230,7 +230,7 @@ def test_what_a_count_costs() -> None:
 
 
 def integral(oracle: Oracle) -> float:
-    time, weight = check._quadrature(48)
+    time, weight = check.quadrature(48)
     return float(weight @ expected(oracle, time))
 
 
@@ -285,7 +285,7 @@ def test_draws_of_time_near_zero_tame_the_noise() -> None:
     """E[(weight·integrand)²] of linear schedules, where the rate is 1/t: with t = u² twenty times smaller."""
     process, toy = Insertion(VOCAB), Sentences.of()
     ways, oracle = Ways.of(toy, process), Oracle(toy, process)
-    time, weight = check._quadrature(64)
+    time, weight = check.quadrature(64)
     noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
     seen = (p * torch.where(p > 0, nats, 0.0) ** 2).sum(-1) * weight * (time > 1e-6)

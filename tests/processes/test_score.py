@@ -109,7 +109,7 @@ def test_the_score_head_is_the_original_s_output_layer() -> None:
     process = Masked(Vocab(states, mask=states - 1), golden.schedule)
     hidden = z == states - 1
     t = golden.column("t")
-    log_x = Score().weights(raw[hidden], z[hidden], t.expand_as(z)[hidden], process)
+    log_x = Score().estimate(raw[hidden], z[hidden], t.expand_as(z)[hidden], process)
     pred = Known(torch.zeros_like(raw).float().masked_scatter(hidden[..., None], log_x), normalised=False)
     found = process.nelbo(pred, Noised(z, t, golden["x0"]))
     same(found.double(), golden.column("dsigma") * golden["score_entropy"])

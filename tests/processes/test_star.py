@@ -27,7 +27,7 @@ V, MASK, CHANCE = 5, 4, 1e-4
 VOCAB = Vocab(V, mask=MASK)
 BASES = [Masked(VOCAB), Masked(VOCAB, Cosine()), Interpolating(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.3))]
 RATES: list[Rate] = [Cap(0.1), Cap(1.0), Rescale(0.4), Rescale(1.0), Star(), Switch(Star(), 0.9, 0.2), Loop(0.5)]
-every_base = pytest.mark.parametrize("base", BASES, ids=check._name)
+every_base = pytest.mark.parametrize("base", BASES, ids=check.name)
 every_rate = pytest.mark.parametrize("rate", RATES, ids=repr)
 
 

@@ -31,7 +31,7 @@ CHANCE = 1e-4
         Interpolating(check.VOCAB, Geometric(1e-4, 20.0)),
         Interpolating(check.VOCAB),
     ],
-    ids=check._name,
+    ids=check.name,
 )
 def test_many_steps_reproduce_the_joint(process: Masked | Interpolating) -> None:
     oracle = check.Oracle(check.Toy.of(), process)

@@ -1,0 +1,251 @@
+"""The tables of the discrete methods: every one under the same budget, row by row.
+
+    python recipes/discrete.py methods                      # the embedded stories, 5 minutes each
+    python recipes/discrete.py ablations                    # MDLM's parts, GIDD's noise
+    python recipes/discrete.py remask                       # MDLM, ReMDM, star and G-Star on the same weights
+    python recipes/discrete.py english --data PATH          # characters of real text, 20 minutes each
+    python recipes/discrete.py tables --write docs/methods.md   # what is measured, into the tables of that page
+
+Minutes are those of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete; called
+again it goes on where it stopped. `--only NAME...` picks rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Rows, Trained, cpu, trained
+from tables import filled, tables
+
+from redraft import config, evaluate, presets
+from redraft.cli.recipes import recipe, source, with_tokenizer
+from redraft.data import Endless, Split, StoriesData, Tally, evaluation, tokenise
+from redraft.heads import Subs
+from redraft.model import DiffusionLM
+from redraft.objectives import Bound, Clip, Objective
+from redraft.processes.interpolating import Hybrid, Interpolating
+from redraft.processes.star import Cap, Star, Switch
+from redraft.run import Run
+from redraft.samplers.ancestral import Ancestral
+from redraft.samplers.base import Sampler
+from redraft.samplers.blocks import Blocks
+from redraft.samplers.correct import Correct
+from redraft.samplers.revise import Blind, Remasked, Revise
+from redraft.samplers.unmask import AnyOrder, Unmask
+from redraft.schedules import CosineSquared
+from redraft.stories import STORIES
+from redraft.text import Characters
+
+HELD_OUT = 256  # stories of the test stream
+WRITTEN = 256  # stories that a model writes at each number of steps
+STEPS = (16, 64, 256)
+REMASKED = 1000  # stories at each number of steps where remasking is compared
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+ROWS, LENGTH = 512, 256  # of real text, in characters
+
+Sampling = Callable[[int], Sampler]  # so many steps for a whole text
+
+
+# The embedded stories -----------------------------------------------------------------------------------------------
+
+
+def in_blocks(block: int, steps: int, stop: int | None) -> Sampler:
+    """The steps of a text shared out among its blocks."""
+    return Blocks(Ancestral(max(1, round(steps * block / presets.STORY_LENGTH))), stop=stop)
+
+
+def corrected(steps: int) -> Correct:
+    """A third of the steps are corrections: the same number of calls as the others."""
+    return Correct(Ancestral(steps - steps // 3), steps=steps // 3)
+
+
+def methods() -> dict[str, tuple[Run, Sampling]]:
+    """The tiny presets, and how each writes a text in n steps."""
+    blocks, end = presets.bd3_tiny(), presets.bd3_tiny().model.vocab.eos
+    return {
+        "ar_tiny": (presets.ar_tiny(), lambda n: Blocks(Ancestral(1), stop=end)),
+        "mdlm_tiny": (presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())),
+        "bd3_tiny": (blocks, lambda n: in_blocks(8, n, end)),
+        "udlm_tiny": (presets.udlm_tiny(), Ancestral),
+        "gidd_tiny": (presets.gidd_tiny(), corrected),
+        "sedd_tiny": (presets.sedd_tiny(), Ancestral),
+        "d3pm_tiny": (presets.d3pm_tiny(), Ancestral),
+        "multinomial_tiny": (presets.multinomial_tiny(), Ancestral),
+        "sedd_uniform_tiny": (presets.sedd_uniform_tiny(), Ancestral),
+        "flex_tiny": (presets.flex_tiny(), Ancestral),
+    }
+
+
+def ablations() -> dict[str, tuple[Run, Sampling]]:
+    """Each differs from its base in one thing."""
+    base, any_order = presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())
+    model, bound = base.model, replace(base, objective=Objective(Bound()))
+    runs = {
+        "mdlm_no_carry_over": replace(base, model=replace(model, head=Subs(carry_over=False))),
+        "mdlm_no_zero_mask": replace(base, model=replace(model, head=Subs(zero_mask=False))),
+        "mdlm_time": replace(base, model=replace(model, network=replace(model.network, time=64))),
+        "mdlm_bound": bound,
+        "mdlm_bound_1000": replace(base, objective=Objective(Bound(steps=1000))),
+    }
+    return {name: (run, any_order) for name, run in runs.items()} | {
+        f"gidd_{round(100 * p)}": (hybrid(p), Ancestral) for p in (0.0, 0.1, 0.2)
+    }
+
+
+def hybrid(uniform: float) -> Run:
+    """GIDD with so much uniform noise; the clipped weight, since the dynamic one needs some."""
+    base = presets.gidd_tiny()
+    process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(uniform))
+    return replace(base, model=replace(base.model, process=process), objective=Objective(Bound(weight=Clip())))
+
+
+def against_truth(made: Trained) -> dict[str, Any]:
+    """Bits per character of unseen stories, and how far above the truth."""
+    run = made.run
+    assert isinstance(run.data, StoriesData)
+    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
+    found = evaluate.likelihood(made.model, unseen)
+    truth = [STORIES.log_prob(run.data.document("test", i)) for i in range(HELD_OUT)]
+    above, error = evaluate.excess(found, truth)
+    return {"bits_per_char": found.bits_per_char, "excess": above, "excess_stderr": error}
+
+
+def written(model: DiffusionLM, length: int, sampler: Sampler, samples: int) -> dict[str, Any]:
+    """Which share of what a model writes are stories, and what one costs (seconds of a core, in batches of 64)."""
+    with cpu() as clock:
+        made = evaluate.generate(model, sampler, model.canvas(new=length, rows=samples))
+    share = evaluate.grammatical(made.texts).share
+    error = math.sqrt(share * (1 - share) / samples)
+    return {
+        "share": share,
+        "stderr": error,
+        "samples": samples,
+        "nfe": made.nfe,
+        "seconds_per_sample": clock.seconds / samples,
+        "unigram_entropy": evaluate.unigram_entropy(made.texts)[1],
+    }
+
+
+def method_row(run: Run, sampling: Sampling, counts: Sequence[int], out: Path, minutes: float) -> dict[str, Any]:
+    made = trained(run, out, minutes)
+    length = run.framing.length
+    writes = {str(n): written(made.model, length, sampling(n), WRITTEN) for n in counts}
+    return {"run": config.digest(made.run), **made.cost(), **against_truth(made), "steps_written": writes}
+
+
+def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
+    """With and without corrections after the same sampling."""
+    made = trained(run, out, minutes)
+    length = run.framing.length
+    samplers: dict[str, Sampler] = {"64": Ancestral(64), "64+32": Correct(Ancestral(64), steps=32)}
+    writes = {n: written(made.model, length, sampler, WRITTEN) for n, sampler in samplers.items()}
+    return {"run": config.digest(made.run), **made.cost(), **against_truth(made), "steps_written": writes}
+
+
+# Remasking on the same weights --------------------------------------------------------------------------------------
+
+
+def remasking(steps: int) -> dict[str, Sampler]:
+    """ReMDM's rate is far above the 0.008 of its paper, which has a thousand steps and more."""
+    return {
+        "mdlm": Ancestral(steps),
+        "remdm": Remasked(Ancestral(steps), Cap(0.05)),
+        "star": Remasked(Ancestral(steps), Switch(Star(), on=0.55, off=0.05)),
+        "star_exact": Revise(steps, guide=Blind()),
+        "gstar": Revise(steps),
+    }
+
+
+def remask(rows: Rows, out: Path, minutes: float, wanted: Callable[[str], bool]) -> None:
+    """The error layer takes a fifth of the time of the model that it is put on."""
+    base = out / "mdlm_tiny"
+    trained(presets.mdlm_tiny(), base, minutes)
+    made = trained(presets.gstar(presets.mdlm_tiny(), str(base)), out / "gstar_tiny", minutes / 5)
+    for steps in (8, 16, 32, 64):
+        for name, sampler in remasking(steps).items():
+            if wanted(name):
+                measure = partial(written, made.model, made.run.framing.length, sampler, REMASKED)
+                rows.add(f"{name} {steps}", measure)
+
+
+# Real text ----------------------------------------------------------------------------------------------------------
+
+
+def english(data: Sequence[str]) -> dict[str, Run]:
+    """The same methods on characters of real text: rows that begin anywhere, so rotary positions."""
+    names = ("ar_tiny", "mdlm_tiny", "bd3_tiny", "udlm_tiny", "gidd_tiny", "sedd_tiny")
+    text = source(data)
+    assert not isinstance(text, Endless)
+    every = (document for split in SPLITS for document in text.documents(split, Tally()))
+    letters = Characters.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
+    return {name: _on(with_tokenizer(recipe(name, data, "chars", LENGTH)[0], letters)) for name in names}
+
+
+def _on(run: Run) -> Run:
+    network = replace(run.model.network, layers=4, positions=None, rotary=10_000.0)
+    return replace(run, model=replace(run.model, network=network), batch=16)
+
+
+def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
+    """Bits per character; the error is that of another choice of rows and of noise."""
+    made = trained(run, out, minutes)
+    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), ROWS, 16)
+    found = evaluate.likelihood(made.model, unseen)
+    bits, chars = found.row_nats / evaluate.BIT, found.row_chars
+    error = float((bits - found.bits_per_char * chars).var().sqrt() * math.sqrt(len(bits)) / chars.sum())
+    text = evaluate.generate(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
+    figures = {"bits_per_char": found.bits_per_char, "stderr": error, "rows": len(bits), "sample": text}
+    noise = found.relative_error * found.bits_per_char
+    return {"run": config.digest(made.run), **made.cost(), **figures, "monte_carlo": noise}
+
+
+# The command --------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["methods", "ablations", "remask", "english", "tables"])
+    parser.add_argument("--data", nargs="+", default=["sotu"], help="real text for `english`: files or a directory")
+    parser.add_argument("--minutes", type=float, help="of one core, for each training (5; english: 20)")
+    parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page that they are written into")
+    told = parser.parse_args()
+    rows = Rows(told.results / f"{told.table}.jsonl")
+    minutes = told.minutes or (20.0 if told.table == "english" else 5.0)
+    torch.set_num_threads(1)
+    if told.table == "tables" and told.write:
+        told.write.write_text(filled(told.write.read_text("utf-8"), told.results), "utf-8")
+    elif told.table == "tables":
+        print(tables(told.results))
+    elif told.table == "remask":
+        remask(rows, told.out, minutes, lambda name: not told.only or name in told.only)
+    else:
+        for name, measure in jobs(told.table, told.data, told.out, minutes).items():
+            if not told.only or name in told.only:
+                rows.add(name, measure)
+
+
+def jobs(table: str, data: Sequence[str], out: Path, minutes: float) -> Mapping[str, Callable[[], dict[str, Any]]]:
+    if table == "english":
+        return {n: partial(english_row, run, out / "english" / n, minutes) for n, run in english(data).items()}
+    if table == "methods":
+        return {n: partial(method_row, run, how, STEPS, out / n, minutes) for n, (run, how) in methods().items()}
+    return {
+        n: partial(gidd_row, run, out / n, minutes)
+        if n.startswith("gidd")
+        else partial(method_row, run, how, (64,), out / n, minutes)
+        for n, (run, how) in ablations().items()
+    }
+
+
+if __name__ == "__main__":
+    main()

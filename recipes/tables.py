@@ -1,0 +1,169 @@
+"""The rows of recipes/results/*.jsonl as the Markdown tables of docs/methods.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rows import Rows
+
+Row: TypeAlias = Mapping[str, Any]
+Held: TypeAlias = Mapping[str, Row]  # by name
+
+MISSING = "–"
+METHODS = {
+    "ar_tiny": "autoregressive",
+    "bd3_tiny": "block diffusion, blocks of 8",
+    "mdlm_tiny": "MDLM",
+    "sedd_tiny": "SEDD, mask noise",
+    "d3pm_tiny": "D3PM, absorbing",
+    "flex_tiny": "FlexMDM",
+    "gidd_tiny": "GIDD, p_u = 0.2",
+    "udlm_tiny": "UDLM",
+    "multinomial_tiny": "multinomial",
+    "sedd_uniform_tiny": "SEDD, uniform noise",
+}
+PUBLISHED = ("ar_tiny", "bd3_tiny", "mdlm_tiny", "sedd_tiny", "udlm_tiny")  # best first
+ENGLISH = (*PUBLISHED, "gidd_tiny")
+ABLATIONS = {
+    "mdlm_tiny": "the preset: unweighted cross-entropy, no time",
+    "mdlm_no_carry_over": "without carry-over",
+    "mdlm_no_zero_mask": "without zero-masking",
+    "mdlm_time": "the network sees time",
+    "mdlm_bound": "trained on the bound, continuous time",
+    "mdlm_bound_1000": "trained on the bound, T = 1000",
+}
+GIDD = {"gidd_0": "0", "gidd_10": "0.1", "gidd_20": "0.2"}
+REMASKING = {
+    "mdlm": "MDLM: nothing is remasked",
+    "remdm": "ReMDM, cap 0.05",
+    "star": "star, 0.05 ≤ t ≤ 0.55",
+    "star_exact": "star with exact counts",
+    "gstar": "G-Star",
+}
+
+
+def tables(results: Path) -> str:
+    """All tables, each between the markers that a page has for it."""
+    return "\n\n".join(_marked(name, table) for name, table in rendered(results).items())
+
+
+def filled(page: str, results: Path) -> str:
+    """The page with what stands between its markers written anew."""
+    for name, table in rendered(results).items():
+        between = re.compile(rf"<!-- table {name} -->.*?<!-- end -->", re.DOTALL)
+        page, count = between.subn(_marked(name, table).replace("\\", r"\\"), page)  # a backslash is no escape
+        if count != 1:
+            raise ValueError(f"the page has {count} places `<!-- table {name} -->` … `<!-- end -->`; it needs one")
+    return page
+
+
+def rendered(results: Path) -> dict[str, str]:
+    """What is measured so far, by the name of the table."""
+    methods, english, ablations, remask = (
+        Rows(results / f"{name}.jsonl").held() for name in ("methods", "english", "ablations", "remask")
+    )
+    return {
+        "methods": methods_table(methods),
+        "english": english_table(english),
+        "ablations": ablations_table({**methods, **ablations}),
+        "gidd": gidd_table(ablations),
+        "remask": remask_table(remask),
+    }
+
+
+def methods_table(held: Held) -> str:
+    head = ["method", "bits/char above the truth", "right at 16 steps, %", "64", "256", "CPU s per text at 64"]
+    rows = (
+        [
+            f"{label} (`{name}`)",
+            above(held, name),
+            *(right(written(held, name, steps)) for steps in ("16", "64", "256")),
+            cost(written(held, name, "64")),
+            cell(held.get(name), trained),
+        ]
+        for name, label in METHODS.items()
+    )
+    return markdown([*head, "training steps"], rows)
+
+
+def english_table(held: Held) -> str:
+    """Best first; what is not measured comes last."""
+    found = sorted(ENGLISH, key=lambda name: held[name]["bits_per_char"] if name in held else float("inf"))
+    rows = (
+        [METHODS[name], cell(held.get(name), bits), place(PUBLISHED, name), cell(held.get(name), trained)]
+        for name in found
+    )
+    return markdown(["method", "bits/char", "published order", "training steps"], rows)
+
+
+def ablations_table(held: Held) -> str:
+    rows = (
+        [label, above(held, name), right(written(held, name, "64")), cell(held.get(name), trained)]
+        for name, label in ABLATIONS.items()
+    )
+    return markdown(["MDLM", "bits/char above the truth", "right at 64 steps, %", "training steps"], rows)
+
+
+def gidd_table(held: Held) -> str:
+    rows = (
+        [label, above(held, name), *(right(written(held, name, n)) for n in ("64", "64+32"))]
+        for name, label in GIDD.items()
+    )
+    return markdown(["GIDD, p_u", "bits/char above the truth", "right at 64 steps, %", "and 32 corrections"], rows)
+
+
+def remask_table(held: Held) -> str:
+    rows = (
+        [label, *(right(held.get(f"{name} {n}")) for n in (8, 16, 32, 64)), cost(held.get(f"{name} 64"))]
+        for name, label in REMASKING.items()
+    )
+    return markdown(["sampler", "8 steps, %", "16", "32", "64", "CPU s per text at 64"], rows)
+
+
+# Cells --------------------------------------------------------------------------------------------------------------
+
+
+def cell(row: Row | None, show: Callable[[Row], str]) -> str:
+    return MISSING if row is None else show(row)
+
+
+def written(held: Held, name: str, steps: str) -> Row | None:
+    """What a model wrote in so many steps."""
+    return held[name]["steps_written"].get(steps) if name in held else None
+
+
+def above(held: Held, name: str) -> str:
+    return cell(held.get(name), lambda row: f"{row['excess']:.4f} ± {row['excess_stderr']:.4f}")
+
+
+def right(row: Row | None) -> str:
+    return cell(row, lambda row: f"{100 * row['share']:.0f} ± {100 * row['stderr']:.0f}")
+
+
+def cost(row: Row | None) -> str:
+    return cell(row, lambda row: f"{row['seconds_per_sample']:.3f}")
+
+
+def bits(row: Row) -> str:
+    return f"{row['bits_per_char']:.3f} ± {row['stderr']:.3f}"
+
+
+def trained(row: Row) -> str:
+    return f"{row['steps']:,}"
+
+
+def place(order: Sequence[str], name: str) -> str:
+    return str(order.index(name) + 1) if name in order else MISSING
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Words to the left, figures to the right."""
+    rule = ["---", *("--:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+def _marked(name: str, table: str) -> str:
+    return f"<!-- table {name} -->\n{table}\n<!-- end -->"

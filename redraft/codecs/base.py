@@ -1,0 +1,65 @@
+"""Codecs: tokens ↔ the vectors that Gaussian noise works on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from redraft.ops import Rng
+from redraft.types import Vocab
+
+
+class Codec(nn.Module, ABC):
+    """x = encode(w), (B, L) ids → (B, N, D) vectors, and p(w | z) for vectors with little noise; subclasses are final.
+
+    N = L where each token has a vector of its own: `per_token`. Then prompts and holes are ordinary; a codec that
+    compresses writes whole texts only.
+    """
+
+    width: int  # D
+    per_token = True
+    frozen = False  # True: trained before by its own loss, and left alone while the diffusion is trained
+
+    @abstractmethod
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L) ids → (B, N, D)"""
+
+    @abstractmethod
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L) nats −log p(w | z)"""
+
+    @abstractmethod
+    def decode(self, z: Tensor, length: int) -> Tensor:
+        """(B, N, D) → (B, length) the likeliest ids"""
+
+    def places(self, mask: Tensor) -> Tensor:
+        """What is said of tokens, (B, L) bool, as said of places, (B, N)."""
+        return mask
+
+    def count(self, length: int) -> int:
+        """N: how many places a text of so many tokens has."""
+        return length
+
+    def show(self, z: Tensor) -> Tensor:
+        """What the network reads of z: z itself, unless the codec knows better."""
+        return z
+
+    def project(self, x: Tensor) -> Tensor:
+        """The nearest vectors that tokens have: Diffusion-LM's clamping."""
+        raise ValueError(f"{type(self).__name__} has no table of vectors to clamp to; clamping needs Embedding")
+
+    def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
+        """(B, L) nats and other costs by name, of a codec that is trained by itself."""
+        raise ValueError(f"{type(self).__name__} is trained together with the diffusion; use Objective(…)")
+
+
+class CodecConfig(ABC):
+    """A codec without its weights; every subclass is a final frozen dataclass."""
+
+    @abstractmethod
+    def vectors(self, vocab: Vocab) -> int:
+        """D: the width of its vectors."""
+
+    @abstractmethod
+    def build(self, vocab: Vocab) -> Codec: ...

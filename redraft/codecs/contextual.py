@@ -1,0 +1,82 @@
+"""TEncDM: the states of an encoder as latents, one for each token, read by a parallel decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.corrupt import blurred_up_to
+from redraft.codecs.decoder import Parallel
+from redraft.codecs.encoder import EncoderConfig
+from redraft.codecs.size import Size
+from redraft.codecs.standard import Standard
+from redraft.ops import Rng
+from redraft.types import Vocab
+
+
+@dataclass(frozen=True)
+class Contextual(CodecConfig):
+    """x = (Enc(w) − μ)/σ, and p(w | z) = Π_l p(w_l | z) (Shabalin et al. 2024, "TEncDM", §4).
+
+    bos and eos are told by their input vectors, rescaled to the norm √D: they have no meaning of their own, and would
+    carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`, for latents that a denoiser
+    gives are never quite clean.
+    """
+
+    encoder: EncoderConfig
+    length: int  # tokens at most
+    decoder: Size = Size()
+    noise: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"noise={self.noise}; the decoder sees √(1 − σ²)·x + σ·ξ with σ up to it: from 0 to 1")
+
+    def vectors(self, vocab: Vocab) -> int:
+        return self.encoder.states
+
+    def build(self, vocab: Vocab) -> ContextualCodec:
+        return ContextualCodec(self, vocab)
+
+
+class ContextualCodec(Codec):
+    frozen = True
+
+    def __init__(self, config: Contextual, vocab: Vocab) -> None:
+        super().__init__()
+        self.config, self.vocab, self.width = config, vocab, config.vectors(vocab)
+        self.encoder = config.encoder.build(vocab)
+        self.standard = Standard(self.width)
+        self.decoder = Parallel(config.decoder, self.width, config.length, vocab)
+
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self._latents(self.encoder(tokens, pad), tokens, pad)
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.decoder.nll(z, tokens, pad)
+
+    def decode(self, z: Tensor, length: int) -> Tensor:
+        return self.decoder.logits(z).argmax(-1)
+
+    def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
+        early, late = rng.split(2)
+        h = self.encoder(tokens, pad)
+        z = blurred_up_to(self._latents(h, tokens, pad).detach(), self.config.noise, rng=late)
+        return self.encoder.losses(tokens, pad, rng=early) | {
+            "statistics": self.standard.nll(h).masked_fill(self._signs(tokens), 0),
+            "reconstruction": self.nll(z, tokens, pad),
+        }
+
+    def _latents(self, h: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
+        signs = self.width**0.5 * F.normalize(self.encoder.words(tokens), dim=-1)
+        x = torch.where(self._signs(tokens)[..., None], signs, self.standard(h))
+        return x if pad is None else x.masked_fill(pad[..., None], 0)
+
+    def _signs(self, tokens: Tensor) -> Tensor:
+        """(B, L) bool: bos or eos, no word"""
+        known = [token for token in (self.vocab.bos, self.vocab.eos) if token is not None]
+        return torch.isin(tokens, torch.tensor(known, dtype=tokens.dtype, device=tokens.device))

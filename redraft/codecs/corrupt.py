@@ -1,0 +1,50 @@
+"""What is done to tokens and vectors while a codec is trained, so that it forgives what a denoiser gets wrong."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.types import Vocab
+
+
+def blurred(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
+    """√(1 − σ²)·x + σ·ξ with ξ ~ N(0, I): what has unit variance keeps it. σ is a number, or (B, 1, 1)."""
+    sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+    return (1 - sigma.square()).sqrt() * x + sigma * ops.normal_like(x, rng)
+
+
+def blurred_up_to(x: Tensor, most: float, *, rng: Rng) -> Tensor:
+    """The same with a σ of its own for each row, anything up to `most`."""
+    level, noise = rng.split(2)
+    return blurred(x, most * level.uniform(1, 1), rng=noise)
+
+
+def without_places(x: Tensor, share: float, *, rng: Rng) -> Tensor:
+    """(B, N, D) with the vectors of a share of all places set to zero."""
+    return x.masked_fill(rng.uniform(x.shape[1], 1) < share, 0)
+
+
+def without_features(x: Tensor, share: float, *, rng: Rng) -> Tensor:
+    """(B, N, D) with a share of all numbers set to zero."""
+    return x.masked_fill(rng.uniform(*x.shape[1:]) < share, 0)
+
+
+def substituted(tokens: Tensor, share: float, vocab: Vocab, *, rng: Rng) -> Tensor:
+    """(B, L) ids of which a share is replaced by any others, all alike."""
+    where, what = (part.uniform(tokens.shape[1]) for part in rng.split(2))
+    return torch.where(where < share, (what * vocab.size).long(), tokens)
+
+
+def concealed(tokens: Tensor, share: float, vocab: Vocab, *, rng: Rng) -> tuple[Tensor, Tensor]:
+    """Which ids are to be guessed, and what is seen in their stead (Devlin et al. 2019, §3.1).
+
+    Of these eight tenths are masked, a tenth is replaced by any id, and a tenth stays: so that the state of a token
+    that is seen still tells which it is.
+    """
+    where, how, what = rng.split(3)
+    chosen, u = where.uniform(tokens.shape[1]) < share, how.uniform(tokens.shape[1])
+    seen = torch.where(chosen & (u < 0.9), substituted(tokens, 1.0, vocab, rng=what), tokens)
+    return chosen, seen.masked_fill(chosen & (u < 0.8), vocab.masked)

@@ -1,0 +1,65 @@
+"""Decoders: p(w | z) of latents, all tokens at once or one after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from redraft import ops
+from redraft.codecs.size import Size
+from redraft.networks.attention import Causal
+from redraft.networks.transformer import Transformer
+from redraft.types import Context, Vocab
+
+
+def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
+    """(B, L, V), (B, L) → (B, L) nats"""
+    return ops.nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)
+
+
+class Parallel(nn.Module):
+    """p(w | z) = Π_l p(w_l | z): a vector for each token, and all of them at once (TEncDM)."""
+
+    def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
+        super().__init__()
+        self.network = Transformer(size.network(vocab.size, length, vectors=vectors))
+
+    def logits(self, z: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L, D) → (B, L, V)"""
+        return self.network.logits(self.network(z, None, Context(pad=pad)))
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return token_nll(self.logits(z, pad), tokens)
+
+
+class Autoregressive(nn.Module):
+    """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer whose cross attention reads the latents (LD4TG, PLANNER)."""
+
+    def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
+        super().__init__()
+        self.vocab, self.length = vocab, length
+        start = vocab.filler if vocab.mask is None else vocab.mask
+        self.network = Transformer(size.network(vocab.size, length + 1, cross=vectors, pattern=Causal(start)))
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L) −log p(w_l | w_<l, z): the chain rule, exactly"""
+        states = self.network(tokens, None, Context(pad=pad, cond=z))
+        return token_nll(self.network.logits(states), tokens)
+
+    @torch.no_grad()
+    def decode(self, z: Tensor) -> Tensor:
+        """(B, N, D) → (B, length): the likeliest token at each step up to the end sign, which then fills the row."""
+        end = self.vocab.filler if self.vocab.eos is None else self.vocab.eos
+        ids = torch.full((len(z), self.length), end, device=z.device)
+        ended = torch.zeros(len(z), 1, dtype=torch.bool, device=z.device)
+        context = Context(cond=z)
+        for i in range(self.length):
+            best = self.network.logits(self.network(ids[:, i : i + 1], None, context)).argmax(-1)
+            ids[:, i : i + 1] = best.masked_fill(ended, end)
+            ended = ended | (best == end) if end == self.vocab.eos else ended
+            if bool(ended.all()):
+                break
+            context = replace(context, cache=self.network.absorb(ids[:, i : i + 1], context))
+        return ids

@@ -1,0 +1,30 @@
+"""Standardised states: mean 0 and variance 1 in each feature, over the whole corpus."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Standard(nn.Module):
+    """(h − μ)/σ for each feature, with μ and σ learnt by their likelihood.
+
+    −log N(h; μ, σ²) = ½((h − μ)/σ)² + ln σ + const is least for the mean and the deviation of the data. As ordinary
+    parameters they follow an encoder that still learns, are averaged and saved as all weights are, and see all the
+    data; those of one batch (LD4LG's code) are off by its chance.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(width))
+        self.log_std = nn.Parameter(torch.zeros(width))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return (h - self.mean) * (-self.log_std).exp()
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return x * self.log_std.exp() + self.mean
+
+    def nll(self, h: Tensor) -> Tensor:
+        """(…, D) → (…) nats per feature, without the constant"""
+        return (self(h).square() / 2 + self.log_std).mean(-1)

@@ -1,0 +1,1 @@
+"""Gradient control: samples are pushed down an energy between the steps of a solver."""

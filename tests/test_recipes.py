@@ -1,0 +1,171 @@
+"""The recipe of the discrete methods: rows are measured once, budgets are kept, and the tables have a place for all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redraft import presets
+from redraft.run import Run
+from redraft.samplers.ancestral import Ancestral
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "recipes"))
+
+import discrete  # noqa: E402
+import rows  # noqa: E402
+import tables  # noqa: E402
+
+
+@pytest.fixture
+def run() -> Run:
+    base = presets.mdlm_tiny()
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
+    return replace(base, model=replace(base.model, network=network), batch=2)
+
+
+@pytest.fixture
+def half_a_minute(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """A step takes half a minute; gives the runs that were timed."""
+    timed: list[Run] = []
+
+    def seconds_per_step(run: Run) -> float:
+        timed.append(run)
+        return 30.0
+
+    monkeypatch.setattr(rows, "seconds_per_step", seconds_per_step)
+    return timed
+
+
+def once(value: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """A measurement that may not be made twice."""
+    left = [value]
+    return lambda: left.pop()
+
+
+def test_a_row_is_measured_once(tmp_path: Path) -> None:
+    held, measure = rows.Rows(tmp_path / "new" / "methods.jsonl"), once({"excess": 0.5})
+    for _ in range(2):
+        held.add("a", measure)
+    held.add("b", once({"excess": 0.25}))
+    lines = [json.loads(line) for line in held.file.read_text().splitlines()]
+    assert lines == [{"name": "a", "excess": 0.5}, {"name": "b", "excess": 0.25}]
+    assert rows.Rows(held.file).held() == {row["name"]: row for row in lines}
+
+
+def test_a_budget_is_kept(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:
+    """Two steps of half a minute each; another call neither measures nor trains again."""
+    made = rows.trained(run, tmp_path, minutes=1.0)
+    assert (made.run.steps, made.cost()) == (2, {"minutes": 1.0, "steps": 2, "batch": 2})
+    saved = (tmp_path / "step-00000002" / "model.safetensors").stat().st_mtime_ns
+    again = rows.trained(run, tmp_path, minutes=1.0)
+    assert again.run == made.run
+    assert (tmp_path / "step-00000002" / "model.safetensors").stat().st_mtime_ns == saved
+    assert len(half_a_minute) == 1
+
+
+def test_another_budget_needs_another_place(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:
+    rows.with_budget(run, tmp_path, 1.0)
+    with pytest.raises(ValueError, match=r"trained for 1\.0 minutes, not 5\.0; choose another --out"):
+        rows.with_budget(run, tmp_path, 5.0)
+
+
+def test_a_step_is_timed_without_what_is_done_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def fit(run: Run, out: str, *, quiet: bool) -> None:
+        clock[0] += 10 + 0.5 * run.steps
+
+    monkeypatch.setattr(rows, "fit", fit)
+    monkeypatch.setattr("time.process_time", lambda: clock[0])
+    assert rows.seconds_per_step(run) == 0.5
+
+
+def test_a_method_is_measured(
+    run: Run, tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From training to the table: an untrained model is far above the truth and writes nothing right."""
+    monkeypatch.setattr(discrete, "HELD_OUT", 2)
+    monkeypatch.setattr(discrete, "WRITTEN", 2)
+    row = discrete.method_row(run, Ancestral, (2, 4), tmp_path, 1.0)
+    assert row["excess"] > 1
+    assert {n: (made["share"], made["samples"]) for n, made in row["steps_written"].items()} == {
+        "2": (0.0, 2),
+        "4": (0.0, 2),
+    }
+    assert row["steps_written"]["2"]["nfe"] == 2.0
+    table = tables.ablations_table({"mdlm_tiny": {**row, "steps_written": {"64": row["steps_written"]["2"]}}})
+    assert table.splitlines()[2].endswith("| 0 ± 0 | 2 |")
+
+
+def test_corrections_cost_no_more_calls() -> None:
+    sampler = discrete.corrected(64)
+    assert isinstance(sampler.sampler, Ancestral)
+    assert sampler.sampler.steps + sampler.steps == 64
+
+
+def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
+    assert set(discrete.methods()) == set(tables.METHODS)
+    assert set(discrete.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
+    assert set(discrete.remasking(8)) == set(tables.REMASKING)
+    (tmp_path / "text.txt").write_text("A few words of English, again and again. " * 200)
+    assert set(discrete.english([str(tmp_path / "text.txt")])) == set(tables.ENGLISH)
+
+
+def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
+    """Nothing is measured: every figure is a dash, but for the published order."""
+    shown = tables.rendered(tmp_path)
+    assert list(shown) == ["methods", "english", "ablations", "gidd", "remask"]
+    sizes = {name: [line.count("|") for line in table.splitlines()] for name, table in shown.items()}
+    assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
+        "methods": (12, {8}),
+        "english": (8, {5}),
+        "ablations": (8, {5}),
+        "gidd": (5, {5}),
+        "remask": (7, {7}),
+    }
+    assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
+
+
+def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:
+    written = {"64": {"share": 0.625, "stderr": 0.0302, "seconds_per_sample": 0.1234}}
+    row = {"excess": 0.00401, "excess_stderr": 0.002, "steps": 2345, "steps_written": written}
+    rows.Rows(tmp_path / "methods.jsonl").add("mdlm_tiny", lambda: row)
+    rows.Rows(tmp_path / "remask.jsonl").add("gstar 8", lambda: written["64"])
+    shown = tables.rendered(tmp_path)
+    assert "| MDLM (`mdlm_tiny`) | 0.0040 ± 0.0020 | – | 62 ± 3 | – | 0.123 | 2,345 |" in shown["methods"]
+    assert "no time | 0.0040 ± 0.0020 | 62 ± 3 | 2,345 |" in shown["ablations"]  # the base of the ablations
+    assert "| G-Star | 62 ± 3 | – | – | – | – |" in shown["remask"]
+
+
+def test_real_text_is_ranked(tmp_path: Path) -> None:
+    """Best first, those not measured last, in the published order."""
+    file = rows.Rows(tmp_path / "english.jsonl")
+    for name, bits in (("mdlm_tiny", 2.5), ("ar_tiny", 2.0), ("gidd_tiny", 2.25)):
+        file.add(name, once({"bits_per_char": bits, "stderr": 0.01, "steps": 10}))
+    lines = tables.rendered(tmp_path)["english"].splitlines()[2:]
+    assert [line.split(" | ")[1:3] for line in lines] == [
+        ["2.000 ± 0.010", "1"],
+        ["2.250 ± 0.010", "–"],
+        ["2.500 ± 0.010", "3"],
+        ["–", "2"],
+        ["–", "4"],
+        ["–", "5"],
+    ]
+
+
+def test_the_page_is_filled_in(tmp_path: Path) -> None:
+    """The document has a place for each table; what stands around them stays."""
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    empty = tables.filled(page, tmp_path)
+    assert tables.filled(empty, tmp_path) == empty
+    assert all(table in empty for table in tables.tables(tmp_path).split("\n\n"))
+    assert empty.splitlines()[0] == page.splitlines()[0]
+    with pytest.raises(ValueError, match="0 places `<!-- table methods -->`"):
+        tables.filled("# A page without places", tmp_path)

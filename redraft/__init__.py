@@ -11,8 +11,8 @@ from typing import Any
 _HOMES = {
     "types": "Batch Canvas Context Denoiser Gaps Known Loss Mean Noised Prediction Times Vocab",
     "ops": "Rng rng",
-    "schedules": "Clamped Cosine CosineOffset CosineRatio CosineSquared Exponential Geometric Linear Polynomial "
-    "Retimed Schedule Shifted Sqrt Tabulated TanD VPLinear",
+    "schedules": "Chain Clamped Cosine CosineOffset CosineRatio CosineSquared Exponential Geometric Linear "
+    "Polynomial Retimed Schedule Shifted Sqrt Tabulated TanD VPLinear",
     "processes.base": "Process TokenProcess",
     "processes.masked": "Chance Choice Masked Pick",
     "processes.interpolating": "Hybrid Interpolating MaskNoise Mixing UniformNoise",

@@ -18,11 +18,12 @@ from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from redraft.stories import STORIES, split_seed
 from redraft.text import Tokenizer
@@ -107,6 +108,10 @@ class Files(ABC):
         """The records of one file with their places, good or bad."""
 
     def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+        return (record.text for record in self.good(split, tally))
+
+    def good(self, split: Split, tally: Tally) -> Iterator[Record]:
+        """The records of one split that can be used."""
         apart = bool(self.valid or self.test)
         paths = {"train": self.paths, "valid": self.valid, "test": self.test}[split] if apart else self.paths
         number = -1
@@ -117,7 +122,7 @@ class Files(ABC):
             number += 1
             if apart or split == _HOLD_OUT.get(number % 20, "train"):
                 tally.documents += 1
-                yield record.text
+                yield record
 
     def _records(self, path: str) -> Iterator[Record]:
         empty = True
@@ -147,6 +152,7 @@ class Record:
     place: str  # file:line
     text: str = ""
     problem: str | None = None
+    source: str = ""  # what the text answers, in files of pairs
 
 
 def _flaw(text: str) -> str | None:
@@ -341,8 +347,24 @@ Ids = NDArray[np.int32]
 Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
 
 
+class Framing(ABC):
+    """How documents become rows of `length` ids; every subclass is a final frozen dataclass."""
+
+    length: int
+    asked = False  # True: every row answers something that is given, and no text is written from nothing
+
+    @property
+    @abstractmethod
+    def padded(self) -> bool:
+        """Whether rows may be shorter than `length`."""
+
+    @abstractmethod
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        """The rows of one split."""
+
+
 @dataclass(frozen=True)
-class Documents:
+class Documents(Framing):
     """One document per row: [bos] document [eos] padding, with bos and eos where the vocabulary has them.
 
     A document that does not fit is cut (its eos too: it has not ended), or left out; both are counted. With `tail` the
@@ -357,6 +379,23 @@ class Documents:
     @property
     def padded(self) -> bool:
         return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if isinstance(source, Endless):
+            return self._endless(source, split, tokenizer)
+        return _finite(source, split, tokenizer, self, given=int(tokenizer.vocab.bos is not None))
+
+    def _endless(self, source: Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if not self.cut:
+            raise endless_error(source, self)
+        tally, vocab = Tally(), tokenizer.vocab
+
+        def row(index: int) -> Row:
+            tally.documents += 1
+            ids = self.frame(tokenizer.encode(source.document(split, index)), vocab, tally)
+            return Row(ids, int(vocab.bos is not None))
+
+        return Rows(None, row, self, vocab, tally)
 
     def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
         """All rows without their padding in one array."""
@@ -377,11 +416,19 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(Framing):
     """All documents one after another, eos between them, cut into full rows; the tail that fills no row is counted."""
 
     length: int
-    padded: ClassVar[bool] = False
+
+    @property
+    def padded(self) -> bool:
+        return False
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if isinstance(source, Endless):
+            raise endless_error(source, self)
+        return _finite(source, split, tokenizer, self)
 
     def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
         """All rows in one array."""
@@ -399,7 +446,35 @@ class Packed:
 _NOTHING: Ids = np.empty(0, np.int32)
 
 
+def endless_error(source: Endless, framing: Framing) -> DataError:
+    """What is said of a framing that needs all documents at once."""
+    return DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
+
+
+def _finite(
+    source: Corpus, split: Split, tokenizer: Tokenizer, framing: Documents | Packed, given: int = 0
+) -> Rows:
+    """All documents of a split, tokenised now and held as one array."""
+    tally, vocab = Tally(), tokenizer.vocab
+    ids, places = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)
+    require_rows(len(places) - 1, split, framing, tally)
+    return Rows(len(places) - 1, lambda i: Row(ids[places[i] : places[i + 1]], given), framing, vocab, tally)
+
+
+def require_rows(count: int, split: Split, framing: Framing, tally: Tally) -> None:
+    if not count:
+        raise DataError(f"{split} fills no row of {framing.length} tokens; give it more text or shorter rows: {tally}")
+
+
 # Rows and batches ---------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One sample without padding."""
+
+    ids: Sequence[int] | Ids
+    given: int = 0  # so many of the first are not learnt, by place: in some tokenizers bos and eos are the same id
+    source: Sequence[int] | Ids | None = None  # what an encoder reads, beside the row
 
 
 @dataclass(frozen=True)
@@ -407,8 +482,8 @@ class Rows:
     """Framed samples by number."""
 
     size: int | None  # None: no end
-    row: Callable[[int], Sequence[int] | Ids]  # without padding
-    framing: Documents | Packed
+    row: Callable[[int], Row]
+    framing: Framing
     vocab: Vocab
     tally: Tally
 
@@ -417,44 +492,30 @@ class Rows:
             raise DataError("padding needs an id and this tokenizer has neither pad nor eos; give it one or use Packed")
 
     def take(self, indices: Iterable[int]) -> Batch:
-        """Some rows side by side; all is to be learnt but bos and padding."""
-        rows, length = [self.row(index) for index in indices], self.framing.length
-        fill = self.vocab.eos if self.vocab.pad is None else self.vocab.pad
-        tokens = np.full((len(rows), length), fill or 0, np.int64)
-        for line, row in zip(tokens, rows, strict=True):
-            line[: len(row)] = row
-        pad = np.arange(length) >= np.array([len(row) for row in rows])[:, None]
-        learn = ~pad
-        if isinstance(self.framing, Documents) and self.vocab.bos is not None:
-            learn[:, 0] = False  # by place: in some tokenizers bos and eos are the same id
-        return Batch(
-            torch.from_numpy(tokens), torch.from_numpy(learn), torch.from_numpy(pad) if self.framing.padded else None
-        )
+        """Some rows side by side; all is to be learnt but padding and what is given."""
+        rows = [self.row(index) for index in indices]
+        tokens, pad = side_by_side([row.ids for row in rows], self.framing.length, self.vocab)
+        learn = ~pad & (torch.arange(self.framing.length) >= torch.tensor([row.given for row in rows])[:, None])
+        batch = Batch(tokens, learn, pad if self.framing.padded else None)
+        sources = [row.source for row in rows if row.source is not None]
+        if not sources:
+            return batch
+        source, source_pad = side_by_side(sources, max(map(len, sources)), self.vocab)
+        return replace(batch, source=source, source_pad=source_pad)
 
 
-def tokenise(source: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Documents | Packed) -> Rows:
-    """The framed rows of one split: a finite corpus is tokenised now and held as one array, an endless one as read."""
-    tally, vocab = Tally(), tokenizer.vocab
-    if isinstance(source, Endless):
-        return Rows(None, _endless(source, split, tokenizer, framing, tally), framing, vocab, tally)
-    documents = (tokenizer.encode(text) for text in source.documents(split, tally))
-    ids, places = framing.lay(documents, vocab, tally)
-    if len(places) == 1:
-        raise DataError(f"{split} fills no row of {framing.length} tokens; give it more text or shorter rows: {tally}")
-    return Rows(len(places) - 1, lambda index: ids[places[index] : places[index + 1]], framing, vocab, tally)
+def side_by_side(rows: Sequence[Sequence[int] | Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
+    """(B, length) ids, and where they are padding."""
+    tokens = np.full((len(rows), length), vocab.filler, np.int64)
+    for line, row in zip(tokens, rows, strict=True):
+        line[: len(row)] = row
+    pad = np.arange(length) >= np.array([len(row) for row in rows])[:, None]
+    return torch.from_numpy(tokens), torch.from_numpy(pad)
 
 
-def _endless(
-    source: Endless, split: Split, tokenizer: Tokenizer, framing: Documents | Packed, tally: Tally
-) -> Callable[[int], list[int]]:
-    if not isinstance(framing, Documents) or not framing.cut:
-        raise DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
-
-    def row(index: int) -> list[int]:
-        tally.documents += 1
-        return framing.frame(tokenizer.encode(source.document(split, index)), tokenizer.vocab, tally)
-
-    return row
+def tokenise(source: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Framing) -> Rows:
+    """The framed rows of one split: a finite corpus is tokenised now and held in memory, an endless one as read."""
+    return framing.rows(source, split, tokenizer)
 
 
 @lru_cache(maxsize=4)

@@ -1,1 +1,275 @@
-"""Guidance: denoisers made of denoisers, which sharpen a condition, follow a classifier, or keep to known vectors."""
+"""Guidance: denoisers made of denoisers, which sharpen a condition, follow a classifier, or keep to known vectors.
+
+The scale γ means the same everywhere: log p_γ = (1 − γ)·log p(x) + γ·log p(x | y) + const. γ = 0 forgets the condition,
+1 obeys it, more exaggerates it. Each guidance is a frozen dataclass that is called with a denoiser; they can be nested.
+Samplers carry the guided x̂ to the next step as its hint (self-conditioning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.processes.gaussian import Gaussian
+from redraft.types import Cache, Context, Denoiser, Mean, Prediction
+
+
+class Guidance(Protocol):
+    """Denoiser → denoiser."""
+
+    def __call__(self, denoise: Denoiser) -> Denoiser: ...
+
+
+# --- without a classifier ---
+
+
+@dataclass(frozen=True)
+class ClassifierFree:
+    """(1 − γ)·unconditional + γ·conditional, of a network that was trained with and without its condition.
+
+    Of vectors x̂ itself is mixed: the same as mixing ε̂, v̂ or scores, which are affine in it (Ho & Salimans 2022, whose w is
+    γ − 1). Of tokens log-probabilities are mixed and normalised. The unconditional branch is the same call without
+    `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and give its very numbers.
+    """
+
+    scale: float = 1.5
+
+    def __post_init__(self) -> None:
+        if self.scale < 0:
+            raise ValueError(f"scale={self.scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale)
+
+
+@dataclass(frozen=True)
+class _WithAndWithout:
+    """The denoiser of classifier-free guidance; its cache is one for each branch."""
+
+    denoise: Denoiser
+    scale: float
+
+    @property
+    def block(self) -> int | None:
+        return self.denoise.block
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        given, without = _branches(context)
+        if self.scale == 0:
+            return self.denoise(z, t, without)
+        if context.cond is None and context.label is None:
+            raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
+        return _mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale)
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        given, without = (self.denoise.absorb(z, branch).cache for branch in _branches(context))
+        assert given is not None
+        assert without is not None
+        return replace(context, cache=_Caches(given, without))
+
+
+@dataclass(frozen=True)
+class _Caches:
+    """What each branch remembers of finished windows."""
+
+    given: Cache
+    without: Cache
+
+    @property
+    def length(self) -> int:
+        return self.given.length
+
+    def rows(self, index: Tensor) -> _Caches:
+        return _Caches(self.given.rows(index), self.without.rows(index))
+
+
+def _branches(context: Context) -> tuple[Context, Context]:
+    """The context with its condition and without."""
+    own = context.cache
+    given, without = (own.given, own.without) if isinstance(own, _Caches) else (own, own)
+    unconditional = replace(context, cond=None, cond_pad=None, label=None, cache=without)
+    return replace(context, cache=given), unconditional
+
+
+def _mixed(without: Prediction, given: Prediction, scale: float) -> Prediction:
+    if not (isinstance(without, Mean) and isinstance(given, Mean)):
+        return Extrapolated(without, given, scale)
+    mean = (1 - scale) * without.mean + scale * given.mean
+    if without.log_weights is None or given.log_weights is None:
+        return replace(given, mean=mean)
+    return replace(given, mean=mean, log_weights=ops.extrapolate(without.log_weights, given.log_weights, scale))
+
+
+@dataclass(frozen=True)
+class Extrapolated(Prediction):
+    """log x̂ ∝ (1 − γ)·start + γ·end of two predictions of tokens, asked only where somebody asks."""
+
+    start: Prediction
+    end: Prediction
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not (self.start.normalised and self.end.normalised):
+            raise ValueError("free intensities (a Score head) cannot be mixed as probabilities; use Subs or Softmax")
+
+    @property
+    def x(self) -> Tensor:
+        return ops.extrapolate(self.start.x, self.end.x, self.scale)
+
+    def at(self, where: Tensor) -> Tensor:
+        return ops.extrapolate(self.start.at(where), self.end.at(where), self.scale)
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
+        return loss.new_zeros(where.shape).masked_scatter(where, loss)
+
+
+# --- with a classifier ---
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """x̂ + γ·(s²/a)·∇_z log p(y | z, t): with the exact classifier of noisy z and γ = 1 this is E[x | z, y].
+
+    In other words ∇log q + γ·∇log p(y | z) (Dhariwal & Nichol 2021, §4.2). The classifier must know noise: trained on z
+    at all times t. For one that knows clean x alone see `ThroughDenoiser`.
+    """
+
+    log_prob: Callable[[Tensor, Tensor, Context], Tensor]  # (z, t, context) → (B,) log p(y | z)
+    process: Gaussian
+    scale: float = 1.0
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return _Shifted(denoise, self.process, self.scale, self.slope)
+
+    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[Mean, Tensor]:
+        """What is said of x, and ∇_z log p(y | z)."""
+        pred = _vectors(denoise(z, t, context))
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            return pred, torch.autograd.grad(self.log_prob(z, t, context).sum(), z)[0]
+
+
+@dataclass(frozen=True)
+class ThroughDenoiser:
+    """x̂ + γ·(s²/a)·∇_z log p(y | x̂(z)): a classifier of clean x, differentiated through the denoiser.
+
+    Exact where z tells x; an approximation elsewhere, since p(y | z) is the mean of p(y | x), not its value at the mean
+    (Chung et al. 2023, "DPS"). Each call costs a pass backwards through the network.
+    """
+
+    log_prob: Callable[[Tensor, Context], Tensor]  # (x, context) → (B,) log p(y | x)
+    process: Gaussian
+    scale: float = 1.0
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return _Shifted(denoise, self.process, self.scale, self.slope)
+
+    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[Mean, Tensor]:
+        """What is said of x, and ∇_z log p(y | x̂(z))."""
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            pred = _vectors(denoise(z, t, context))
+            slope = torch.autograd.grad(self.log_prob(pred.mean, context).sum(), z)[0]
+        return replace(pred, mean=pred.mean.detach()), slope
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """A denoiser whose x̂ follows a slope; given places, where s = 0, stay."""
+
+    denoise: Denoiser
+    process: Gaussian
+    scale: float
+    slope: Callable[[Denoiser, Tensor, Tensor, Context], tuple[Mean, Tensor]]
+
+    @property
+    def block(self) -> int | None:
+        return self.denoise.block
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        if self.scale == 0:
+            return self.denoise(z, t, context)
+        pred, slope = self.slope(self.denoise, z, t, context)
+        signal, noise = self.process.path.scales(t[..., None])
+        shift = self.scale * noise**2 / signal * slope
+        return replace(pred, mean=pred.mean + shift.to(pred.mean.dtype))
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        return self.denoise.absorb(z, context)
+
+
+def _vectors(pred: Prediction) -> Mean:
+    if not isinstance(pred, Mean):
+        raise ValueError(f"{type(pred).__name__} is said of tokens; gradients guide vectors (Gaussian noise) alone")
+    return pred
+
+
+# --- keeping to known vectors ---
+
+
+@dataclass(frozen=True)
+class Projected:
+    """x̂ → project(x̂) from the time `since` on: clamping to embeddings (Diffusion-LM), thresholds, norms.
+
+    Clamping, `Projected(codec.project)`, commits to words and lowers rounding errors, at the price of diversity: frequent
+    words become more frequent. Wrap other guidance inside: affine mixing is right before the projection, not after.
+    """
+
+    project: Callable[[Tensor], Tensor]
+    since: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.since <= 1:
+            raise ValueError(f"since={self.since}; project from a time above 0 and at most 1 (the first step) on")
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return _Kept(denoise, self)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    denoise: Denoiser
+    guidance: Projected
+
+    @property
+    def block(self) -> int | None:
+        return self.denoise.block
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        pred, late = _vectors(self.denoise(z, t, context)), t > self.guidance.since
+        if bool(late.all()):
+            return pred
+        return replace(pred, mean=torch.where(late[..., None], pred.mean, self.guidance.project(pred.mean)))
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        return self.denoise.absorb(z, context)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A projection: coordinates are held within their `share` quantile q of |x̂|, and scaled by limit/q if q > limit.
+
+    Dynamic thresholding for latents that are bounded by `limit` (PLANNER, whose encoder ends in tanh; Saharia et al. 2022).
+    The quantile is taken in each place by itself, so that no other place or row has a say.
+    """
+
+    share: float = 0.995
+    limit: float = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        quantile = x.abs().quantile(self.share, dim=-1, keepdim=True).clamp(min=self.limit)
+        return x.clamp(-quantile, quantile) * (self.limit / quantile)
+
+
+@dataclass(frozen=True)
+class UnitScale:
+    """A projection: every place to the norm √D, as latents that were normalised so have it (LD4LG)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.shape[-1] ** 0.5 * torch.nn.functional.normalize(x, dim=-1)

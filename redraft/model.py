@@ -117,6 +117,22 @@ class DiffusionLMConfig:
         if self.network.gaps is not None and (self.network.time is None or isinstance(self.head, Shift)):
             raise ValueError("how many tokens are missing depends on the time: insertion needs time, and no head Shift")
 
+    @classmethod
+    def of_vectors(
+        cls,
+        process: Gaussian,
+        network: TransformerConfig,
+        head: VectorHead,
+        level: Level = ByTime(),
+        *,
+        codec: CodecConfig,
+        hint: bool = False,
+    ) -> DiffusionLMConfig:
+        """With a network that reads and gives as many numbers as codec, head and hint need."""
+        width = codec.vectors(process.vocab)
+        network = replace(network, vectors=width * (2 if hint else 1), vocab=head.outputs(width))
+        return cls(process, network, head, level, codec=codec, hint=hint)
+
     @property
     def vocab(self) -> Vocab:
         return self.process.vocab

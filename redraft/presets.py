@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from redraft.codecs.base import CodecConfig
+from redraft.codecs.embedding import Embedding
 from redraft.data import Corpus, Documents, Endless, Enwik8, HubDataset, Packed, StoriesData, Text8
-from redraft.heads import Head, Score, Softmax, Subs
+from redraft.heads import Head, PredictX, Score, Softmax, Subs, VectorHead
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig, Level
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.networks.transformer import TransformerConfig
-from redraft.objectives import Bound, Dynamic, Mistakes, Objective, Recover, Stratified, Sum
+from redraft.objectives import Bound, Dynamic, Match, Mistakes, Objective, Recover, Stratified, Sum, Term
 from redraft.processes.base import Process
+from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.processes.insertion import Insertion
 from redraft.processes.interpolating import Hybrid, Interpolating
 from redraft.processes.markov import Markov, MaskJumps
@@ -26,7 +29,7 @@ from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
 from redraft.samplers.revise import Revise
 from redraft.samplers.unmask import AnyOrder, Confidence, Unmask
-from redraft.schedules import CosineRatio, CosineSquared, Geometric, Linear, Polynomial
+from redraft.schedules import Clamped, CosineRatio, CosineSquared, Geometric, Linear, Polynomial, Sqrt
 from redraft.stories import STORIES
 from redraft.text import TEXT8, Bytes, Characters, Hub, Tokenizer, Words
 
@@ -167,6 +170,30 @@ def _tiny() -> Run:
         steps=2000,
         batch=32,
     )
+
+
+def diffusion_lm_tiny() -> Run:
+    """Diffusion-LM: every word has a learned vector, and a story is drawn out of Gaussian noise.
+
+    The noise ends at a log-SNR of 2: at 32 coordinates a vector is read without error long before, and what is learnt
+    beyond is nothing but the last digits.
+    """
+    base = _tiny()
+    return with_vectors(base, Gaussian(base.model.vocab, Preserving(Clamped(Sqrt(), -12.0, 2.0))), Embedding(32))
+
+
+def with_vectors(
+    run: Run,
+    process: Gaussian,
+    codec: CodecConfig,
+    head: VectorHead = PredictX(),
+    loss: Term = Match(),
+    hint: bool = True,
+) -> Run:
+    """The same run on the vectors of a codec: its network reads and gives vectors, sees time, and takes hints."""
+    network = replace(run.model.network, time=run.model.network.time or 64)
+    model = DiffusionLMConfig.of_vectors(process, network, head, codec=codec, hint=hint)
+    return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
 
 
 def _with_noise(run: Run, process: Process, objective: Objective) -> Run:
@@ -399,6 +426,7 @@ TINY: dict[str, Callable[[], Run]] = {
         sedd_uniform_tiny,
         gstar_tiny,
         flex_tiny,
+        diffusion_lm_tiny,
     )
 }
 PUBLISHED: dict[str, Callable[..., Run]] = {

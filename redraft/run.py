@@ -15,7 +15,7 @@ from torch import Tensor
 
 from redraft import checkpoint, config, foreign
 from redraft.checkpoint import Checkpoint, CheckpointError
-from redraft.data import Corpus, Documents, Endless, Packed
+from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.objectives import Autoencode, Mistakes, Objective
 from redraft.samplers.ancestral import Ancestral
@@ -45,7 +45,7 @@ class Run:
     model: DiffusionLMConfig
     data: Corpus | Endless
     tokenizer: Tokenizer
-    framing: Documents | Packed
+    framing: Framing
     objective: Objective | Mistakes | Autoencode = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
     optimiser: Optimiser = field(default_factory=Optimiser)

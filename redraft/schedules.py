@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -356,6 +357,37 @@ class Retimed(Schedule):
 
     def inverse(self, keep: Tensor) -> Tensor:
         return _crossing(self.logsnrs, keep.logit())
+
+
+@dataclass(frozen=True)
+class Chain(Schedule):
+    """Another schedule as a chain of T steps, as the codes after DDPM build it; their checkpoints need it.
+
+    β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, which stand at the times 0, …, 1 with
+    straight lines between: the generative end is the first step, whose index is 0 there. Ratios divide ᾱ by its value
+    at zero; `normalized=False` takes that back. The cap leaves a little signal at the end.
+    """
+
+    schedule: Schedule
+    steps: int = 2000
+    cap: float = 0.999
+    normalized: bool = True
+
+    def __post_init__(self) -> None:
+        _require(self.steps > 1, f"steps={self.steps}; a chain needs two steps or more")
+        _require(0 < self.cap < 1, f"cap={self.cap}; the largest β must be between 0 and 1")
+
+    def keep(self, t: Tensor) -> Tensor:
+        return _polyline(self._keeps, t)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return _crossing(self._keeps, keep)
+
+    @cached_property
+    def _keeps(self) -> tuple[float, ...]:
+        kept = self.schedule.keep(torch.linspace(0, 1, self.steps + 1, dtype=torch.float64))
+        ratio = (kept[1:] / kept[:-1]).clamp(min=1 - self.cap)
+        return tuple((ratio.cumprod(0) * (1.0 if self.normalized else kept[0])).tolist())
 
 
 def _require(fine: bool, problem: str) -> None:

@@ -57,6 +57,8 @@ class Batch:
     sample: Tensor | None = None  # (B,) int64: number of the sample, the key of its randomness
     first: int = 0  # place of row 0 within the global batch (strata of times)
     total: int | None = None  # rows of the global batch; None: B
+    source: Tensor | None = None  # (B, C) int64: what an encoder reads beside the row
+    source_pad: Tensor | None = None  # (B, C) bool: no token there
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
@@ -65,7 +67,8 @@ class Batch:
         return cls(tokens, learn, pad)
 
     def to(self, device: torch.device) -> Batch:
-        moved = {n: v.to(device) for n in ("tokens", "learn", "pad", "sample") if (v := getattr(self, n)) is not None}
+        names = ("tokens", "learn", "pad", "sample", "source", "source_pad")
+        moved = {n: v.to(device) for n in names if (v := getattr(self, n)) is not None}
         return replace(self, **moved)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.schedules import (
+    Chain,
     Clamped,
     Cosine,
     CosineOffset,
@@ -45,6 +46,7 @@ KINDS: dict[type[Schedule], st.SearchStrategy[Schedule]] = {
     TanD: st.builds(TanD, st.floats(0.2, 12)),
     Shifted: st.builds(Shifted, st.just(Linear()), st.floats(0.2, 5)),
     Clamped: st.builds(Clamped, st.just(VPLinear()), st.floats(-20, -11), st.floats(16, 20)),
+    Chain: st.builds(Chain, st.just(Sqrt()), st.integers(10, 50), normalized=st.booleans()),
     Retimed: st.sampled_from([Retimed((9.0, -9.0)), Retimed((6.0, 3.0, 2.0, -1.0, -7.0))]),
 }
 every_kind = pytest.mark.parametrize("kind", list(KINDS))
@@ -84,6 +86,9 @@ def test_ends(kind: type[Schedule], data: st.DataObject) -> None:
             ends = (1.0, 0.0)
         case Clamped(_, _, high):
             ends = (sigmoid(high), math.exp(-10.05))
+        case Chain(sqrt, steps, cap, normalized):
+            before, first, last = sqrt.keep(torch.tensor([0, 1 / steps, 1 - 1 / steps], dtype=torch.float64)).tolist()
+            ends = tuple(keep / (before if normalized else 1) for keep in (first, (1 - cap) * last))
         case Retimed(logsnrs):
             ends = (sigmoid(logsnrs[0]), sigmoid(logsnrs[-1]))
     assert (schedule.start, schedule.end) == pytest.approx(ends, abs=1e-15, rel=1e-12)
@@ -161,6 +166,8 @@ def test_a_power_must_decrease(power: float) -> None:
         lambda: TanD(0.0),
         lambda: Shifted(Linear(), 0.0),
         lambda: Clamped(Linear(), 3.0, 3.0),
+        lambda: Chain(Sqrt(), 1),
+        lambda: Chain(Sqrt(), cap=1.0),
         lambda: Retimed((1.0,)),
         lambda: Retimed((math.inf, 0.0)),
         lambda: Retimed((1.0, 1.0)),
@@ -219,7 +226,18 @@ def test_sqrt_begins_with_a_tenth_of_noise() -> None:
     """σ is 0.1 at t = 0 and 0.157 after one of 2000 steps; a chain of ratios divides keep by its start: 0.121."""
     keep = Sqrt().keep(torch.tensor([0, 1 / 2000], dtype=torch.float64))
     assert (1 - keep).sqrt().tolist() == pytest.approx([0.1, 0.1565], abs=1e-4)
-    assert float((1 - keep[1] / keep[0]).sqrt()) == pytest.approx(0.1210, abs=1e-4)
+    starts = [Chain(Sqrt(), normalized=normalized).start for normalized in (True, False)]
+    assert [math.sqrt(1 - start) for start in starts] == pytest.approx([0.1210, 0.1565], abs=1e-4)
+    assert Chain(Sqrt()).end == pytest.approx(2e-7, rel=0.1)
+
+
+def test_a_chain_has_the_steps_of_ddpm() -> None:
+    """β_i = 1 − ᾱ(i/T)/ᾱ((i − 1)/T), and the cap at the end."""
+    grid = torch.linspace(0, 1, 20, dtype=torch.float64)
+    beta = 1 - (kept := Chain(CosineOffset(), 20).keep(grid))[1:] / kept[:-1]
+    nominal = CosineOffset().keep(torch.linspace(0, 1, 21, dtype=torch.float64))
+    assert torch.allclose(beta[:-1], (1 - nominal[1:] / nominal[:-1])[1:-1])
+    assert float(beta[-1]) == pytest.approx(0.999)
 
 
 def test_a_normalized_cosine_begins_with_one() -> None:

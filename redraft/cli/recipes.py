@@ -12,9 +12,12 @@ from typing import Any
 from redraft.cli.arguments import nearest
 from redraft.config import ConfigError, load_function
 from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, Parquet, Sotu, StoriesData, Tally, TextFiles
+from redraft.heads import VectorHead
+from redraft.model import DiffusionLMConfig
 from redraft.networks.attention import Causal
 from redraft.presets import PRESETS
 from redraft.processes.base import Process
+from redraft.processes.gaussian import Gaussian
 from redraft.run import Run
 from redraft.samplers.blocks import Blocks
 from redraft.stories import STORIES
@@ -86,6 +89,8 @@ def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
     A network that had outputs to spare keeps them.
     """
     vocab, network, sampler = tokenizer.vocab, run.model.network, run.sampler
+    if run.model.codec is not None:
+        return replace(run, model=_vectors_of(run.model, vocab), tokenizer=tokenizer)
     outputs = max(vocab.size, 0 if network.vocab == run.model.vocab.size else network.vocab)
     pattern = Causal(vocab.masked) if isinstance(network.pattern, Causal) else network.pattern
     network = replace(network, vocab=outputs, pattern=pattern)
@@ -93,6 +98,16 @@ def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
         sampler = replace(sampler, stop=vocab.eos)
     model = replace(run.model, process=_speaking(run.model.process, vocab), network=network)
     return replace(run, model=model, tokenizer=tokenizer, sampler=sampler)
+
+
+def _vectors_of(model: DiffusionLMConfig, vocab: Vocab) -> DiffusionLMConfig:
+    """A model of vectors for another vocabulary: its codec makes as many vectors, wider ones if they are one-hot."""
+    process, head, codec = _speaking(model.process, vocab), model.head, model.codec
+    assert isinstance(process, Gaussian)
+    assert isinstance(head, VectorHead)
+    assert codec is not None
+    sized = DiffusionLMConfig.of_vectors(process, model.network, head, model.level, codec=codec, hint=model.hint)
+    return replace(model, process=process, network=sized.network)
 
 
 def with_length(run: Run, length: int) -> Run:

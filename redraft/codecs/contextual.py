@@ -23,8 +23,8 @@ class Contextual(CodecConfig):
     """x = (Enc(w) − μ)/σ, and p(w | z) = Π_l p(w_l | z) (Shabalin et al. 2024, "TEncDM", §4).
 
     bos and eos are told by their input vectors, rescaled to the norm √D: they have no meaning of their own, and would
-    carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`, for latents that a denoiser
-    gives are never quite clean.
+    carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`: what a denoiser gives is
+    never quite clean.
     """
 
     encoder: EncoderConfig

@@ -35,7 +35,7 @@ class Parallel(nn.Module):
 
 
 class Autoregressive(nn.Module):
-    """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer whose cross attention reads the latents (LD4TG, PLANNER)."""
+    """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer with cross attention to the latents (LD4TG, PLANNER)."""
 
     def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ class EncoderConfig(ABC):
 
 
 @dataclass(frozen=True)
-class Masked(EncoderConfig):
+class MaskedLM(EncoderConfig):
     """A small encoder of our own that learns the corpus at hand: guess the tokens that are masked (BERT)."""
 
     length: int  # tokens at most
@@ -67,7 +67,7 @@ class Masked(EncoderConfig):
 
 
 class MaskedEncoder(Encoder):
-    def __init__(self, config: Masked, vocab: Vocab) -> None:
+    def __init__(self, config: MaskedLM, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.states
         self.network = Transformer(config.size.network(vocab.size, config.length))

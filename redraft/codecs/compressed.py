@@ -1,0 +1,79 @@
+"""LD4TG: an encoder's states compressed to a few latents, which an autoregressive decoder reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.corrupt import blurred_up_to
+from redraft.codecs.decoder import Autoregressive
+from redraft.codecs.encoder import EncoderConfig
+from redraft.codecs.perceiver import Resampler
+from redraft.codecs.size import Size
+from redraft.codecs.whole import everywhere
+from redraft.ops import Rng
+from redraft.types import Vocab
+
+
+@dataclass(frozen=True)
+class Compressed(CodecConfig):
+    """x = √D·z/‖z‖ with z = Resampler(Enc(w)), N latents, and p(w | x) by the chain rule (Lovelace et al. 2022, §3).
+
+    The encoder stays as it is; compressor and decoder learn to give the text back. With `noise` the decoder is trained
+    on √(1 − σ²)·x + σ·ξ, σ up to it: the paper has none, but the bound, whose last latents are noisy, wants it.
+    """
+
+    encoder: EncoderConfig
+    length: int  # tokens at most
+    count: int = 16  # N
+    width: int = 32  # D
+    compressor: Size = Size()
+    decoder: Size = Size()
+    noise: float = 0.0
+
+    def vectors(self, vocab: Vocab) -> int:
+        return self.width
+
+    def build(self, vocab: Vocab) -> CompressedCodec:
+        return CompressedCodec(self, vocab)
+
+
+class CompressedCodec(Codec):
+    per_token = False
+    frozen = True
+
+    def __init__(self, config: Compressed, vocab: Vocab) -> None:
+        super().__init__()
+        self.config, self.width = config, config.width
+        self.encoder = config.encoder.build(vocab)
+        self.compressor = Resampler(
+            config.compressor,
+            reads=config.encoder.states,
+            places=config.length,
+            gives=config.width,
+            count=config.count,
+        )
+        self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
+
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.width**0.5 * F.normalize(self.compressor(self.encoder(tokens, pad), pad), dim=-1)
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.decoder.nll(z, tokens, pad)
+
+    def decode(self, z: Tensor, length: int) -> Tensor:
+        return self.decoder.decode(z)
+
+    def places(self, mask: Tensor) -> Tensor:
+        return everywhere(mask, self.config.count)
+
+    def count(self, length: int) -> int:
+        return self.config.count
+
+    def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
+        early, late = rng.split(2)
+        z = blurred_up_to(self.encode(tokens, pad), self.config.noise, rng=late)
+        return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": self.nll(z, tokens, pad)}

@@ -1,0 +1,97 @@
+"""PLANNER: a variational embedder of paragraphs, and an autoregressive decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from redraft import ops
+from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.corrupt import substituted
+from redraft.codecs.decoder import Autoregressive
+from redraft.codecs.size import Size
+from redraft.codecs.whole import everywhere, per_token
+from redraft.networks.transformer import Transformer
+from redraft.ops import Rng
+from redraft.types import Context, Vocab
+
+
+@dataclass(frozen=True)
+class Paragraph(CodecConfig):
+    """q(x | w) = N(μ, σ²) with μ = tanh(A·h), ln σ² = B·h of the first N states h (Zhang et al. 2023, "PLANNER", §3).
+
+    Trained by −log p(w | x) + β·KL(q ‖ N(0, I)), both in nats of the whole text: β = 1 is the evidence bound. (The
+    released code adds 10⁻⁵ times the KL summed over the batch to the mean cross-entropy; ours is β = 10⁻⁵ × the tokens
+    of its batch, whatever ours is.) A share of the tokens that the embedder reads is replaced by others, and the clean
+    text is to be told: texts that differ a little share their latents. The diffusion works on μ.
+    """
+
+    length: int  # tokens at most
+    count: int = 16  # N
+    width: int = 32  # D
+    embedder: Size = Size()
+    decoder: Size = Size()
+    beta: float = 0.1
+    noise: float = 0.3  # share of tokens replaced
+
+    def vectors(self, vocab: Vocab) -> int:
+        return self.width
+
+    def build(self, vocab: Vocab) -> ParagraphCodec:
+        return ParagraphCodec(self, vocab)
+
+
+class ParagraphCodec(Codec):
+    per_token = False
+    frozen = True
+
+    def __init__(self, config: Paragraph, vocab: Vocab) -> None:
+        super().__init__()
+        self.config, self.vocab, self.width = config, vocab, config.width
+        states = config.embedder.network(vocab.size, config.length)
+        self.embedder = Transformer(replace(states, tied=True))  # without an output layer: nobody asks it for tokens
+        self.mean, self.log_variance = (nn.Linear(states.width, config.width) for _ in range(2))
+        self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
+
+    def posterior(self, tokens: Tensor, pad: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(B, N, D) μ and ln σ²"""
+        if tokens.shape[1] < self.config.count:
+            raise ValueError(
+                f"{tokens.shape[1]} tokens have no {self.config.count} states to keep; give rows of "
+                f"{self.config.count} tokens or more, or lower count"
+            )
+        h = self.embedder(tokens, None, Context(pad=pad))[:, : self.config.count]
+        return self.mean(h).tanh(), self.log_variance(h)
+
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.posterior(tokens, pad)[0]
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.decoder.nll(z, tokens, pad)
+
+    def decode(self, z: Tensor, length: int) -> Tensor:
+        return self.decoder.decode(z)
+
+    def places(self, mask: Tensor) -> Tensor:
+        return everywhere(mask, self.config.count)
+
+    def count(self, length: int) -> int:
+        return self.config.count
+
+    def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
+        early, late = rng.split(2)
+        noisy = substituted(tokens, self.config.noise, self.vocab, rng=early)
+        mean, log_variance = self.posterior(noisy, pad)
+        z = mean + (log_variance / 2).exp() * ops.normal_like(mean, late)
+        kl = kl_to_standard(mean, log_variance).sum((1, 2))
+        return {
+            "reconstruction": self.nll(z, tokens, pad),
+            "kl": self.config.beta * per_token(kl, tokens, pad),
+        }
+
+
+def kl_to_standard(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """KL(N(μ, σ²) ‖ N(0, 1)) = ½(μ² + σ² − 1 − ln σ²) of each number."""
+    return (mean.square() + torch.expm1(log_variance) - log_variance) / 2

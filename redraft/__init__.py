@@ -24,6 +24,13 @@ _HOMES = {
     "networks.transformer": "Transformer TransformerConfig",
     "codecs.base": "Codec CodecConfig",
     "codecs.embedding": "Embedding",
+    "codecs.encoder": "Encoder EncoderConfig MaskedLM",
+    "codecs.minilm": "MiniLM",
+    "codecs.size": "Size",
+    "codecs.contextual": "Contextual",
+    "codecs.compressed": "Compressed",
+    "codecs.paragraph": "Paragraph",
+    "codecs.smooth": "Smooth Smoothing",
     "codecs.simplex": "Simplex",
     "heads": "Head PredictEps PredictScore PredictTokens PredictV PredictX Score Shift Softmax Subs VectorHead "
     "WithSpread",
@@ -33,8 +40,10 @@ _HOMES = {
     "samplers.base": "Sampler last",
     "samplers.ancestral": "Ancestral Even FirstHitting Hold Warp",
     "samplers.euler": "Euler",
-    "samplers.ode": "Average Ddim DpmPP DpmPPSde EulerMaruyama EvenLogSnr EvenTime Greedy Grid Heun Karras Langevin Move "
-    "MultiHot OdeEuler PredictorCorrector Projection Renoise Sampled Solver Until log_likelihood",
+    "guidance": "Classifier ClassifierFree Extrapolated Guidance Projected ThroughDenoiser Threshold UnitScale",
+    "samplers.control": "Adagrad AtPlace Descent Energy SignSteps Steer Together",
+    "samplers.ode": "Average Ddim DpmPP DpmPPSde EulerMaruyama EvenLogSnr EvenTime Greedy Grid Heun Karras Langevin "
+    "Move MultiHot OdeEuler PredictorCorrector Projection Renoise Sampled Solver Until log_likelihood",
     "samplers.unmask": "AnyOrder Confidence Entropy Margin Ranked Unmask",
     "samplers.revise": "Blind Guide Learned Remasked Revise",
     "samplers.blocks": "Blocks",

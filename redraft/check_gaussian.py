@@ -210,7 +210,7 @@ def _bayes(process: Gaussian, early: float, late: float) -> float:
     a, noise = process.path.scales(s)
     factor, width = process.transition(s, t)
     y = (mean + variance.sqrt() * torch.linspace(-12, 12, 2001, dtype=torch.float64)).flatten()
-    log_p = -((y - a * 0.7) ** 2) / (2 * noise**2) - (-0.4 - factor * y) ** 2 / (2 * width)
+    log_p = -((y - a * x) ** 2) / (2 * noise**2) - (z - factor * y) ** 2 / (2 * width)
     p = log_p.softmax(-1).flatten()
     found = (p * y).sum()
     return max(float((found - mean).abs()), float(((p * (y - found) ** 2).sum() - variance).abs()))
@@ -226,7 +226,7 @@ def _returned(process: Gaussian, early: float, late: float) -> float:
 
 
 def conversion_laws(process: Gaussian) -> Iterator[Row]:
-    t = torch.linspace(0.001, 1, 200, dtype=torch.float64)[:, None, None]
+    t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)[:, None, None]
     a, s = process.path.scales(t)
     x, eps = rng(6).normal(2, 200, 1, 2)[0]
     z = a * x + s * eps

@@ -11,7 +11,7 @@ import importlib.util
 import json
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -209,19 +209,32 @@ class Jsonl(Files):
     max_line: int = 10_000_000  # bytes
 
     def read(self, path: str) -> Iterator[Record]:
-        for line in _lines(path, self.max_line):
-            if line.problem or line.text.strip():
-                yield line if line.problem else self._parse(line)
+        return (json_record(line, self.field) for line in json_lines(path, self.max_line))
 
-    def _parse(self, line: Record) -> Record:
-        try:
-            value = json.loads(line.text)
-        except (ValueError, RecursionError) as error:
-            return replace(line, problem=f"not JSON: {error}")
-        text = value.get(self.field) if isinstance(value, dict) else None
-        if not isinstance(text, str):
-            return replace(line, problem=f"not an object with a string in the field {self.field!r}")
-        return replace(line, text=text)
+
+def json_lines(path: str, most: int) -> Iterator[Record]:
+    """The lines of a file that are not blank."""
+    return (line for line in _lines(path, most) if line.problem or line.text.strip())
+
+
+def json_record(line: Record, text: str, source: str | None = None) -> Record:
+    """What a line of JSON holds in the field `text`, and in the field `source` if one is named."""
+    if line.problem:
+        return line
+    try:
+        value = json.loads(line.text)
+    except (ValueError, RecursionError) as error:
+        return replace(line, problem=f"not JSON: {error}")
+    return field_record(line.place, value if isinstance(value, dict) else {}, text, source)
+
+
+def field_record(place: str, fields: Mapping[str, object], text: str, source: str | None = None) -> Record:
+    """What an object or a line of a table holds in these fields."""
+    found = {name: fields.get(name) for name in (text, source) if name is not None}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            return Record(place, problem=f"not an object with a string in the field {name!r}")
+    return Record(place, str(found[text]), source="" if source is None else str(found[source]))
 
 
 @dataclass(frozen=True)
@@ -451,9 +464,7 @@ def endless_error(source: Endless, framing: Framing) -> DataError:
     return DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
 
 
-def _finite(
-    source: Corpus, split: Split, tokenizer: Tokenizer, framing: Documents | Packed, given: int = 0
-) -> Rows:
+def _finite(source: Corpus, split: Split, tokenizer: Tokenizer, framing: Documents | Packed, given: int = 0) -> Rows:
     """All documents of a split, tokenised now and held as one array."""
     tally, vocab = Tally(), tokenizer.vocab
     ids, places = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)

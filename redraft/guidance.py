@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from redraft import ops
@@ -32,8 +33,8 @@ class Guidance(Protocol):
 class ClassifierFree:
     """(1 − γ)·unconditional + γ·conditional, of a network that was trained with and without its condition.
 
-    Of vectors x̂ itself is mixed: the same as mixing ε̂, v̂ or scores, which are affine in it (Ho & Salimans 2022, whose w is
-    γ − 1). Of tokens log-probabilities are mixed and normalised. The unconditional branch is the same call without
+    Of vectors x̂ itself is mixed: the same as mixing ε̂, v̂ or scores, which are affine in it (Ho & Salimans 2022, whose w
+    is γ − 1). Of tokens log-probabilities are mixed and normalised. The unconditional branch is the same call without
     `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and give its very numbers.
     """
 
@@ -67,25 +68,27 @@ class _WithAndWithout:
         return _mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale)
 
     def absorb(self, z: Tensor, context: Context) -> Context:
-        given, without = (self.denoise.absorb(z, branch).cache for branch in _branches(context))
-        assert given is not None
-        assert without is not None
-        return replace(context, cache=_Caches(given, without))
+        given, without = _branches(context)
+        after = self.denoise.absorb(z, without)
+        if self.scale == 0:
+            return replace(context, cache=after.cache, hint=after.hint)
+        both = self.denoise.absorb(z, given)
+        return replace(both, cache=_Caches(both.cache, after.cache))
 
 
 @dataclass(frozen=True)
 class _Caches:
     """What each branch remembers of finished windows."""
 
-    given: Cache
-    without: Cache
+    given: Cache | None
+    without: Cache | None
 
     @property
     def length(self) -> int:
-        return self.given.length
+        return 0 if self.given is None else self.given.length
 
     def rows(self, index: Tensor) -> _Caches:
-        return _Caches(self.given.rows(index), self.without.rows(index))
+        return _Caches(*(None if cache is None else cache.rows(index) for cache in (self.given, self.without)))
 
 
 def _branches(context: Context) -> tuple[Context, Context]:
@@ -176,7 +179,7 @@ class ThroughDenoiser:
             z = z.detach().requires_grad_()
             pred = _vectors(denoise(z, t, context))
             slope = torch.autograd.grad(self.log_prob(pred.mean, context).sum(), z)[0]
-        return replace(pred, mean=pred.mean.detach()), slope
+        return _detached(pred), slope
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,11 @@ def _vectors(pred: Prediction) -> Mean:
     return pred
 
 
+def _detached(pred: Mean) -> Mean:
+    names = ("mean", "log_weights", "spread")
+    return replace(pred, **{name: a.detach() for name in names if (a := getattr(pred, name)) is not None})
+
+
 # --- keeping to known vectors ---
 
 
@@ -217,8 +225,8 @@ def _vectors(pred: Prediction) -> Mean:
 class Projected:
     """x̂ → project(x̂) from the time `since` on: clamping to embeddings (Diffusion-LM), thresholds, norms.
 
-    Clamping, `Projected(codec.project)`, commits to words and lowers rounding errors, at the price of diversity: frequent
-    words become more frequent. Wrap other guidance inside: affine mixing is right before the projection, not after.
+    Clamping, `Projected(codec.project)`, commits to words and lowers rounding errors, at the price of diversity:
+    frequent words become more frequent. Other guidance goes inside: mixing is right before the projection, not after.
     """
 
     project: Callable[[Tensor], Tensor]
@@ -255,8 +263,8 @@ class _Kept:
 class Threshold:
     """A projection: coordinates are held within their `share` quantile q of |x̂|, and scaled by limit/q if q > limit.
 
-    Dynamic thresholding for latents that are bounded by `limit` (PLANNER, whose encoder ends in tanh; Saharia et al. 2022).
-    The quantile is taken in each place by itself, so that no other place or row has a say.
+    Dynamic thresholding (Saharia et al. 2022) for latents that are bounded by `limit`, as those of PLANNER by tanh. The
+    quantile is taken in each place by itself, so that no other place or row has a say.
     """
 
     share: float = 0.995
@@ -272,4 +280,4 @@ class UnitScale:
     """A projection: every place to the norm √D, as latents that were normalised so have it (LD4LG)."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.shape[-1] ** 0.5 * torch.nn.functional.normalize(x, dim=-1)
+        return x.shape[-1] ** 0.5 * F.normalize(x, dim=-1)

@@ -100,8 +100,10 @@ class DiffusionLMConfig:
     errors: bool = False  # one more layer, which tells wrong tokens from right ones (G-Star)
     codec: CodecConfig | None = None  # tokens ↔ vectors, for Gaussian noise; None: the tokens themselves
     hint: bool = False  # the network also reads what it said of x before (self-conditioning)
+    encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
 
     def __post_init__(self) -> None:
+        self._require_encoder()
         if self.codec is not None or isinstance(self.process, Gaussian) or self.network.vectors is not None:
             self._require_vectors()
             return
@@ -127,11 +129,12 @@ class DiffusionLMConfig:
         *,
         codec: CodecConfig,
         hint: bool = False,
+        encoder: TransformerConfig | None = None,
     ) -> DiffusionLMConfig:
         """With a network that reads and gives as many numbers as codec, head and hint need."""
         width = codec.vectors(process.vocab)
         network = replace(network, vectors=width * (2 if hint else 1), vocab=head.outputs(width))
-        return cls(process, network, head, level, codec=codec, hint=hint)
+        return cls(process, network, head, level, codec=codec, hint=hint, encoder=encoder)
 
     @property
     def vocab(self) -> Vocab:
@@ -143,6 +146,17 @@ class DiffusionLMConfig:
         if not isinstance(self.head, Head):
             raise ValueError(f"{type(self.head).__name__}() tells of vectors; only a model of tokens has this")
         return self.head
+
+    def _require_encoder(self) -> None:
+        states = None if self.encoder is None else self.encoder.width
+        if states != self.network.cross:
+            raise ValueError(f"the network reads states of cross={self.network.cross}, the encoder gives {states}")
+        if self.encoder is None:
+            return
+        if not isinstance(self.encoder.pattern, Full) or self.encoder.time or self.encoder.vectors:
+            raise ValueError("an encoder reads clean ids, all at once: full attention, time=None, vectors=None")
+        if not self.encoder.tied or self.encoder.vocab < self.vocab.size:
+            raise ValueError(f"an encoder needs an id for each of {self.vocab.size} states and no outputs: tied=True")
 
     def _require_vectors(self) -> None:
         if self.codec is None or not isinstance(self.process, Gaussian) or not isinstance(self.head, VectorHead):
@@ -173,6 +187,7 @@ class DiffusionLM(nn.Module):
         self.network = Transformer(config.network)
         self.errors = Errors(config.network) if config.errors else None
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
+        self.encoder = None if config.encoder is None else Transformer(config.encoder)
 
     @property
     def process(self) -> Process:
@@ -207,7 +222,30 @@ class DiffusionLM(nn.Module):
     def context(self, batch: Batch, encoded: Encoded | None = None) -> Context:
         """What the network sees in training besides z: later blocks see what is clean."""
         encoded = encoded or self.encode(batch)
-        return Context(pad=encoded.pad, clean=None if self.block is None else encoded.x)
+        context = Context(pad=encoded.pad, clean=None if self.block is None else encoded.x)
+        return self.told(context, batch.source, batch.source_pad)
+
+    def told(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
+        """A context with the states of a source, (B, C) ids, for cross attention to read; its padding is never seen."""
+        if source is None:
+            return context
+        if self.encoder is None:
+            raise ValueError("there is a source, but this model has no encoder to read it; use the framing Pairs")
+        return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
+
+    def untold(self, context: Context, share: float, *, rng: Rng) -> Context:
+        """A share of the rows loses its source, which teaches the network to do without: for classifier-free guidance.
+
+        They see what a network without any source sees, one learned state.
+        """
+        if not share or context.cond is None or self.network.nothing is None:
+            return context
+        lost = rng.uniform(1) < share
+        first = torch.arange(context.cond.shape[1], device=lost.device) == 0
+        pad = torch.zeros_like(lost & first) if context.cond_pad is None else context.cond_pad
+        nothing = self.network.nothing.to(context.cond.dtype)
+        cond = torch.where(lost[..., None], nothing, context.cond)
+        return replace(context, cond=cond, cond_pad=torch.where(lost, ~first, pad))
 
     def hinted(self, noised: Noised, context: Context, *, rng: Rng) -> Context:
         """Self-conditioning (Chen et al. 2022): what the network says of z at first, told to half of the rows.
@@ -308,11 +346,17 @@ class DiffusionLM(nn.Module):
 
     # --- text ↔ canvas ---
 
-    def canvas(self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1) -> Canvas:
-        """Prompts, then `new` tokens to be written (insertion: at most so many); one prompt may start several rows."""
+    def canvas(
+        self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1, source: str | Sequence[str] | None = None
+    ) -> Canvas:
+        """Prompts, then `new` tokens to be written (insertion: at most so many); one prompt may start several rows.
+
+        So may one source, which the text is to answer.
+        """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         hole = UpTo(new) if isinstance(self.process, Insertion) else new
-        return self.compose([[p, hole] for p in prompts])
+        sources = [source] * len(prompts) if isinstance(source, str) else source
+        return self.compose([[p, hole] for p in prompts], sources)
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
         """Text with holes: "She opened the [[6]] and [[3]]." has a hole of six tokens and one of three.
@@ -322,30 +366,61 @@ class DiffusionLM(nn.Module):
         templates = [template] * rows if isinstance(template, str) else list(template)
         return self.compose([_pieces(t, room) for t in templates])
 
-    def compose(self, rows: Sequence[Sequence[str | int | UpTo]]) -> Canvas:
-        """Each row a list of texts (given) and holes: so many tokens, or up to so many; shorter rows are padded."""
+    def blank(self, batch: Batch) -> Canvas:
+        """The canvas on which all that is learnt in a batch is to be written anew, after what is given there."""
+        with torch.no_grad():
+            given = Context(pad=batch.pad)
+            z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
+            canvas = Canvas(z, ~batch.learn, self.told(given, batch.source, batch.source_pad))
+            return self.lift(canvas)
+
+    def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
+        """Each row a list of texts (given) and holes: so many tokens, or up to so many; shorter rows are padded.
+
+        A source goes to the encoder; without one it stands at the beginning of its row, before the start sign.
+        """
         if not rows or any(isinstance(p, int) and p < 0 for row in rows for p in row):
             raise ValueError("a canvas needs at least one row, and no hole shorter than nothing")
+        if sources is not None and len(sources) != len(rows):
+            raise ValueError(f"{len(sources)} sources for {len(rows)} rows; give one for each")
         vocab, device = self.config.vocab, self.network.embedding.weight.device
-        ids, doors = zip(*map(self._sketch, rows), strict=True)
+        before = [""] * len(rows) if sources is None or self.encoder is not None else sources
+        ids, doors = zip(*map(self._sketch, rows, before), strict=True)
         width = max(map(len, ids))
         z = torch.tensor([row + [_EMPTY] * (width - len(row)) for row in ids], dtype=torch.int64, device=device)
         pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
         fixed = ~hole & (z != _ROOM)
         z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
-        canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None))
+        context = Context(pad=pad if bool(pad.any()) else None)
+        if sources is not None and self.encoder is not None:
+            context = self._asked(context, sources)
+        canvas = Canvas(z, fixed, context)
         if self.codec is not None:
-            return self._with_vectors(canvas)
+            return self.lift(canvas)
         if not isinstance(self.process, Insertion):
             return canvas
         open = torch.tensor([[gap in row for gap in range(width + 1)] for row in doors], device=device)
         return replace(canvas, open=open)
 
-    def _sketch(self, pieces: Sequence[str | int | UpTo]) -> tuple[list[int], set[int]]:
+    def _asked(self, context: Context, sources: Sequence[str]) -> Context:
+        """The context of rows whose sources the encoder reads, as the framing `Sourced` gives them in training."""
+        vocab, device = self.config.vocab, self.network.embedding.weight.device
+        if self.tokenizer is None or vocab.eos is None:
+            raise ValueError("reading a source needs a tokenizer that has an end sign; give DiffusionLM one")
+        rows = [[*self.tokenizer.encode(text), vocab.eos] for text in sources]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [vocab.filler] * (width - len(row)) for row in rows], device=device)
+        pad = torch.arange(width, device=device) >= torch.tensor([[len(row)] for row in rows], device=device)
+        with torch.no_grad():
+            return self.told(context, ids, pad)
+
+    def _sketch(self, pieces: Sequence[str | int | UpTo], source: str = "") -> tuple[list[int], set[int]]:
         """The ids of a row and its open gaps; the room that they share stands at the end."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
-        ids: list[int] = [] if self.config.vocab.bos is None else [self.config.vocab.bos]
+        if source and self.config.vocab.bos is None:
+            raise ValueError("this model knows no sources: it has neither an encoder nor a sign to end one with")
+        ids = self.tokenizer.encode(source) + ([] if self.config.vocab.bos is None else [self.config.vocab.bos])
         doors: set[int] = set()
         room = 0
         for piece in pieces:
@@ -362,9 +437,10 @@ class DiffusionLM(nn.Module):
             room = min(room, known - 1 - len(ids))  # one position is the end's
         return ids + [_ROOM] * room, doors
 
-    def _with_vectors(self, canvas: Canvas) -> Canvas:
-        """The same canvas of tokens as one of vectors."""
-        assert self.codec is not None
+    def lift(self, canvas: Canvas) -> Canvas:
+        """A canvas of tokens as one of vectors, if it is vectors that are noised; the inverse of `read`."""
+        if self.codec is None:
+            return canvas
         if not self.codec.per_token and bool(canvas.fixed.any()):
             raise ValueError(
                 f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
@@ -395,9 +471,11 @@ class DiffusionLM(nn.Module):
         return [self.tokenizer.decode(self._content(canvas, i)) for i in range(canvas.z.shape[0])]
 
     def _content(self, canvas: Canvas, row: int) -> list[int]:
-        pad, eos = canvas.context.pad, self.config.vocab.eos
+        """What stands after the start sign, which ends a source, and before the next end sign."""
+        pad, bos, eos = canvas.context.pad, self.config.vocab.bos, self.config.vocab.eos
         ids = (canvas.z[row] if pad is None else canvas.z[row][~pad[row]]).tolist()
-        return ids[: ids.index(eos)] if eos is not None and eos in ids else ids
+        ids = ids[ids.index(bos) + 1 :] if bos in ids else ids
+        return ids[: ids.index(eos)] if eos in ids else ids
 
 
 @dataclass(frozen=True)

@@ -340,11 +340,17 @@ class Sum(Term):
 
 @dataclass(frozen=True)
 class Objective:
-    """The three terms of variational diffusion: diffusion, prior, reconstruction."""
+    """The three terms of variational diffusion: diffusion, prior, reconstruction.
+
+    With an `anchor` also −log p(w | x̂) of vectors, weighted by it: what they say, beside how far off they are (Gao et al.
+    2022, "Difformer", eq. 6).
+    """
 
     loss: Term = Bound()
     times: Clock = Stratified()
     frozen: bool = False  # the codec was trained before, and stays as it is
+    anchor: float = 0.0  # to train with; it is no part of the bound
+    untold: float = 0.0  # share of the rows that lose their source: 0.1 for classifier-free guidance
 
     def learns(self, name: str) -> bool:
         """Whether a parameter of the model is trained."""
@@ -352,13 +358,14 @@ class Objective:
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
-        early, late, last, first = rng.split(4)
+        early, late, last, first, which = rng.split(5)
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)
         times = times._replace(t=_given_at_zero(times.t, encoded))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
-        context = model.hinted(noised, replace(model.context(batch, encoded), pad=noised.pad), rng=first)
+        context = model.untold(model.context(batch, encoded), self.untold, rng=which)
+        context = model.hinted(noised, replace(context, pad=noised.pad), rng=first)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
@@ -367,6 +374,8 @@ class Objective:
         }
         if process.jump and (times.s is None or model.codec is not None):
             parts["reconstruction"] = _summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+        if self.anchor and model.codec is not None:
+            parts["anchor"] = self.anchor * _summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
 

@@ -10,13 +10,34 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redraft.codecs.base import CodecConfig
+from redraft.codecs.compressed import Compressed
+from redraft.codecs.contextual import Contextual
 from redraft.codecs.embedding import Embedding
+from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.paragraph import Paragraph
+from redraft.codecs.simplex import Simplex
+from redraft.codecs.size import Size
+from redraft.codecs.smooth import Smooth
 from redraft.data import Corpus, Documents, Endless, Enwik8, HubDataset, Packed, StoriesData, Text8
-from redraft.heads import Head, PredictX, Score, Softmax, Subs, VectorHead
+from redraft.heads import Head, PredictTokens, PredictV, PredictX, Score, Softmax, Subs, VectorHead
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig, Level
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.networks.transformer import TransformerConfig
-from redraft.objectives import Bound, Dynamic, Match, Mistakes, Objective, Recover, Stratified, Sum, Term
+from redraft.objectives import (
+    P2,
+    Autoencode,
+    Bound,
+    Dynamic,
+    Match,
+    Mistakes,
+    Objective,
+    Recover,
+    Snr,
+    Stratified,
+    Sum,
+    Term,
+)
+from redraft.pairs import Pairs, Sourced, Spans, StoryAttributes, StorySummaries
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.processes.insertion import Insertion
@@ -27,14 +48,28 @@ from redraft.run import Optimiser, Run
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
+from redraft.samplers.ode import Ddim, Renoise, Sampled
 from redraft.samplers.revise import Revise
 from redraft.samplers.unmask import AnyOrder, Confidence, Unmask
-from redraft.schedules import Clamped, CosineRatio, CosineSquared, Geometric, Linear, Polynomial, Sqrt
+from redraft.schedules import (
+    Clamped,
+    CosineOffset,
+    CosineRatio,
+    CosineSquared,
+    Geometric,
+    Linear,
+    Polynomial,
+    Schedule,
+    Sqrt,
+    TanD,
+)
 from redraft.stories import STORIES
 from redraft.text import TEXT8, Bytes, Characters, Hub, Tokenizer, Words
 
 STORY_LENGTH = 68  # tokens: the longest story and its end sign
 STORY_LETTERS = 320  # the same in characters
+ATTRIBUTES_LENGTH = 17  # tokens: what a story is to be about
+SUMMARY_LENGTH = 20  # tokens: a summary and its end sign
 
 
 # --- tiny: the embedded stories ---
@@ -123,10 +158,13 @@ def flex_tiny() -> Run:
     """Insertion: texts grow while they are written and need no end sign; holes may be of any length.
 
     Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
+    Words move as others arrive, but learned positions beside rotary ones still learn faster.
     """
     base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
     process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
-    network = TransformerConfig(words.vocab.size, width=128, layers=2, heads=8, time=64, gaps=STORY_LENGTH)
+    network = TransformerConfig(
+        words.vocab.size, width=128, layers=2, heads=8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH
+    )
     return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
 
 
@@ -194,6 +232,136 @@ def with_vectors(
     network = replace(run.model.network, time=run.model.network.time or 64)
     model = DiffusionLMConfig.of_vectors(process, network, head, codec=codec, hint=hint)
     return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
+
+
+def diffuseq_tiny(joint: bool = False) -> Run:
+    """DiffuSeq: what a story is to be about and the story in one row; noise falls on the story alone.
+
+    With `joint` it falls on the whole row while it learns: the ablation.
+    """
+    framing = Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH, joint=joint)
+    return _embedded_pairs(StoryAttributes(), framing)
+
+
+def diffuseq_summary_tiny() -> Run:
+    """DiffuSeq: a story and its summary in one sentence."""
+    return _embedded_pairs(StorySummaries(), Pairs(STORY_LENGTH + SUMMARY_LENGTH, STORY_LENGTH - 1))
+
+
+def genie_tiny() -> Run:
+    """GENIE: an encoder reads what a story is to be about, the denoiser attends to its states."""
+    return with_encoder(_embedded_pairs(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1)))
+
+
+def genie_summary_tiny() -> Run:
+    """GENIE: an encoder reads a story, the denoiser writes its summary."""
+    return with_encoder(_embedded_pairs(StorySummaries(), Sourced(SUMMARY_LENGTH + 1, STORY_LENGTH)))
+
+
+def genie_cpd_tiny() -> Run:
+    """The pre-training of GENIE: a span of a story, three tenths of it, is written from the rest."""
+    return with_encoder(_embedded_pairs(StoriesData(), Spans(STORY_LENGTH // 3, STORY_LENGTH)))
+
+
+def with_encoder(run: Run, layers: int = 2) -> Run:
+    """The same run with an encoder as wide as its network, for sources that stand beside the row.
+
+    A tenth of the rows loses its source, so that guidance can compare.
+    """
+    if not isinstance(run.framing, Sourced | Spans) or not isinstance(run.objective, Objective):
+        raise ValueError(f"an encoder reads sources beside the row: use Sourced or Spans, not {run.framing}")
+    network = run.model.network
+    reads = replace(network, vectors=None, time=None, pattern=Full(), vocab=run.model.vocab.size, layers=layers)
+    places = None if network.positions is None else run.framing.source
+    encoder = replace(reads, positions=places, tied=True, head_bias=False)
+    model = replace(run.model, network=replace(network, cross=network.width), encoder=encoder)
+    return replace(run, model=model, objective=replace(run.objective, untold=0.1))
+
+
+def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
+    """Stories and what belongs to them, as vectors of their words."""
+    base, words = _tiny(), Words(STORIES.words(), ("bos", "eos", "mask"))
+    network = replace(base.model.network, vocab=words.vocab.size, positions=framing.length)
+    model = DiffusionLMConfig(Masked(words.vocab), network)
+    run = replace(base, model=model, data=data, tokenizer=words, framing=framing)
+    return with_vectors(run, Gaussian(words.vocab, Preserving(Clamped(Sqrt(), -12.0, 2.0))), Embedding(32))
+
+
+def ssd_tiny(block: int = 17) -> Run:
+    """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
+    base = _with_pattern(_tiny(), BlockCausal(block))
+    process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
+    run = with_vectors(base, process, Simplex(), PredictTokens(), Recover(), hint=False)
+    return replace(
+        run,
+        objective=Objective(Recover(), Stratified(block=block)),
+        sampler=Blocks(Renoise(32, project=Sampled()), stop=base.model.vocab.eos),
+    )
+
+
+def tencdm_codec_tiny() -> Run:
+    """The codec of TEncDM: an encoder that learns to guess masked words, and a decoder of its noisy states."""
+    return codec_of(tencdm_tiny())
+
+
+def tencdm_tiny() -> Run:
+    """TEncDM: diffusion of an encoder's states, a vector for each word that knows its neighbours.
+
+    Train `tencdm_codec_tiny` first. The schedule is noisy from early on: 64 coordinates tell a word through much noise.
+    """
+    codec = Contextual(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, Size(layers=1))
+    return _tiny_latents(codec, TanD(3.0), base="runs/tencdm_codec_tiny")
+
+
+def ld4tg_codec_tiny() -> Run:
+    """The codec of LD4TG: sixteen latents of 32 numbers, from which a causal decoder tells the story."""
+    return codec_of(ld4tg_tiny())
+
+
+def ld4tg_tiny() -> Run:
+    """LD4TG: diffusion of a compressed story; train `ld4tg_codec_tiny` first."""
+    codec = Compressed(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, noise=0.3)
+    return _tiny_latents(codec, CosineSquared(), PredictV(), Match(Snr(1.0)), base="runs/ld4tg_codec_tiny")
+
+
+def planner_codec_tiny() -> Run:
+    """The codec of PLANNER: a variational embedding of whole stories, and a causal decoder."""
+    return codec_of(planner_tiny())
+
+
+def planner_tiny() -> Run:
+    """PLANNER: diffusion of a story's embedding; train `planner_codec_tiny` first."""
+    run = _tiny_latents(Paragraph(STORY_LENGTH), CosineSquared(), loss=Match(P2()), base="runs/planner_codec_tiny")
+    return replace(run, sampler=Ddim(30))
+
+
+def cosmos_codec_tiny() -> Run:
+    """The codec of COSMOS: sixteen latents made smooth by noise and masks, decompressed in parallel."""
+    return codec_of(cosmos_tiny())
+
+
+def cosmos_tiny() -> Run:
+    """COSMOS: diffusion of a smooth compressed space; train `cosmos_codec_tiny` first."""
+    codec = Smooth(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH)
+    return _tiny_latents(codec, TanD(3.0), base="runs/cosmos_codec_tiny")
+
+
+def codec_of(run: Run) -> Run:
+    """The first stage of a latent diffusion: the codec alone, by its own losses; the run's own model stays untrained."""
+    return replace(run, base=None, objective=Autoencode(), samples=0)
+
+
+def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
+    """The second stage: the diffusion of the latents of a codec that was trained before, in the directory `base`."""
+    return replace(run, base=base, objective=Objective(loss, frozen=True))
+
+
+def _tiny_latents(
+    codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX(), loss: Term = Match(), *, base: str
+) -> Run:
+    run = _tiny()
+    process = Gaussian(run.model.vocab, Preserving(Clamped(schedule, -12.0, 4.0)))
+    return diffusion_on(with_vectors(run, process, codec, head), base, loss)
 
 
 def _with_noise(run: Run, process: Process, objective: Objective) -> Run:
@@ -427,6 +595,20 @@ TINY: dict[str, Callable[[], Run]] = {
         gstar_tiny,
         flex_tiny,
         diffusion_lm_tiny,
+        diffuseq_tiny,
+        diffuseq_summary_tiny,
+        genie_tiny,
+        genie_summary_tiny,
+        genie_cpd_tiny,
+        ssd_tiny,
+        tencdm_codec_tiny,
+        tencdm_tiny,
+        ld4tg_codec_tiny,
+        ld4tg_tiny,
+        planner_codec_tiny,
+        planner_tiny,
+        cosmos_codec_tiny,
+        cosmos_tiny,
     )
 }
 PUBLISHED: dict[str, Callable[..., Run]] = {

@@ -363,9 +363,9 @@ class Retimed(Schedule):
 class Chain(Schedule):
     """Another schedule as a chain of T steps, as the codes after DDPM build it; their checkpoints need it.
 
-    β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, which stand at the times 0, …, 1 with
-    straight lines between: the generative end is the first step, whose index is 0 there. Ratios divide ᾱ by its value
-    at zero; `normalized=False` takes that back. The cap leaves a little signal at the end.
+    β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, which stand at the times 0, …, 1,
+    straight lines between them: the generative end is the first step, whose index is 0 there. Ratios divide ᾱ by its
+    value at zero; `normalized=False` takes that back. The cap leaves a little signal at the end.
     """
 
     schedule: Schedule

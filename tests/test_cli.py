@@ -31,6 +31,7 @@ from redraft.presets import PRESETS, TINY
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.unmask import Entropy, Unmask
+from redraft.schedules import Retimed
 from redraft.stories import STORIES
 from redraft.text import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
 from redraft.types import Vocab
@@ -520,6 +521,28 @@ def test_eval_on_other_text_and_other_splits(say: Say, mdlm: Path, tmp_path: Pat
     assert valid.splitlines()[0].startswith("bits per token")
     assert valid != test
     assert "grammatical" not in valid
+
+
+# Levels -------------------------------------------------------------------------------------------------------------
+
+
+def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp_path: Path) -> None:
+    run, picture = tmp_path / "vectors", tmp_path / "levels.svg"
+    say("train", "diffusion_lm_tiny", *SMALL, "--out", run)
+    out, _ = say("levels", run, "--rows", "4", "--levels", "5", "--json")
+    *table, fitted = objects(out)
+    assert [row["t"] for row in table] == [1e-6, 0.25, 0.5, 0.75, 1.0]
+    assert [row["logsnr"] for row in table] == sorted((row["logsnr"] for row in table), reverse=True)
+    assert table[0]["accuracy"] > 0.99 > 0.1 > table[-1]["accuracy"]  # of z: all at first, nothing at last
+    schedule = config.from_json(fitted["schedule"])
+    assert isinstance(schedule, Retimed)
+    assert schedule.logsnrs[0] == pytest.approx(table[0]["logsnr"])
+    out, err = say("levels", run, "--rows", "4", "--levels", "5", "--picture", picture)
+    assert "schedule = Retimed" in out
+    assert "time" in err
+    assert picture.read_text().startswith("<?xml")
+    _, err = say("levels", mdlm, code=2)
+    assert "is no run of a model of vectors" in err
 
 
 # Show ---------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,6 +117,22 @@ def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
     assert set(discrete.remasking(8)) == set(tables.REMASKING)
     (tmp_path / "text.txt").write_text("A few words of English, again and again. " * 200)
     assert set(discrete.english([str(tmp_path / "text.txt")])) == set(tables.ENGLISH)
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand, but none of their rows is wanted, and the page is a copy."""
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    commands = [line for line in page.splitlines() if line.startswith("python recipes/discrete.py")]
+    tables_told = [command.split()[2] for command in commands]
+    assert tables_told == ["methods", "english", "ablations", "remask", "tables"]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "methods.md").write_text(page, "utf-8")
+    (tmp_path / "PATH").write_text("A few words of English, again and again. " * 200)
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        discrete.main([*shlex.split(command, comments=True)[2:], "--only", "nothing"])
+    assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["docs"]
 
 
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 
 from redraft.cli.arguments import parse_verb
 from redraft.cli.eval import Eval
+from redraft.cli.levels import Levels
 from redraft.cli.prove import Check, Demo
 from redraft.cli.show import Show
 from redraft.cli.train import Train
@@ -22,6 +23,7 @@ VERBS = {
     "eval": Eval,
     "generate": Generate,
     "infill": Infill,
+    "levels": Levels,
     "show": Show,
     "check": Check,
 }

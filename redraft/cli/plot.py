@@ -9,20 +9,22 @@ Point = tuple[float, float]
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a character
 
 
-def plot(curve: Sequence[Point], level: float | None = None, width: int = 60, height: int = 10) -> list[str]:
+def plot(
+    curve: Sequence[Point], level: float | None = None, width: int = 60, height: int = 10, x: str = "step"
+) -> list[str]:
     """Lines of text: the curve, its largest and smallest value beside it; `level` is a dotted line across."""
     values = [y for _, y in curve] + ([] if level is None else [level])
     left, right, low, high = curve[0][0], curve[-1][0], min(values), max(values)
     wide, tall = 2 * width - 1, 4 * height - 1
 
     def dot(point: Point) -> tuple[int, int]:
-        x, y = (point[0] - left) / (right - left or 1), (high - point[1]) / (high - low or 1)
-        return round(wide * x), round(tall * y)
+        across, down = (point[0] - left) / (right - left or 1), (high - point[1]) / (high - low or 1)
+        return round(wide * across), round(tall * down)
 
     dots = [place for a, b in pairwise([curve[0], *curve]) for place in _segment(dot(a), dot(b))]
     if level is not None:
-        dots += [(x, dot((left, level))[1]) for x in range(0, wide + 1, 4)]
-    labels = [f"{high:.3f}", *[""] * (height - 2), f"{low:.3f}", "step"]
+        dots += [(column, dot((left, level))[1]) for column in range(0, wide + 1, 4)]
+    labels = [f"{high:.3f}", *[""] * (height - 2), f"{low:.3f}", x]
     steps = f"{left:g}".ljust(width - len(f"{right:g}")) + f"{right:g}"
     return [f"{label:>8} {row}" for label, row in zip(labels, [*_braille(dots, width, height), steps], strict=True)]
 

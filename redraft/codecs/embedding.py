@@ -34,7 +34,7 @@ class EmbeddingCodec(Codec):
     def __init__(self, config: Embedding, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.width = config, config.width
-        self.weight = nn.Parameter(torch.randn(vocab.size, config.width))
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab.size, config.width)))
         self.bias = nn.Parameter(torch.zeros(vocab.size))
 
     @property

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from redraft.ops import Rng, wide
+from redraft.ops import Rng, normal_like, wide
 from redraft.processes.base import Process, require_vectors
 from redraft.schedules import Clamped, CosineSquared, Schedule
 from redraft.types import Canvas, Mean, Noised, Prediction, Vocab
@@ -238,7 +238,7 @@ class Gaussian(Process):
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z)
-        return canvas.write((self.path.prior_std * _normal(canvas.z, rng)).to(canvas.z.dtype))
+        return canvas.write((self.path.prior_std * normal_like(canvas.z, rng)).to(canvas.z.dtype))
 
     def prior_kl(self, x: Tensor) -> Tensor:
         """KL(N(a·x, s²) ‖ N(0, σ²)) = ½Σ((a·x)² + s²)/σ² − 1 − ln(s²/σ²) over the coordinates, at t = 1."""
@@ -251,7 +251,7 @@ class Gaussian(Process):
         require_vectors(x, t)
         level = t if pad is None else t.expand(x.shape[:2]).masked_fill(pad, 0)
         a, s = self.path.scales(level[..., None])
-        return Noised((a * x + s * _normal(x, rng)).to(x.dtype), t, x, pad)
+        return Noised((a * x + s * normal_like(x, rng)).to(x.dtype), t, x, pad)
 
     def posterior(self, x: Tensor, z: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (B, N, D) and variance (B, N, 1) of q(z_s | z_t, x), float64; at s = 0 it is x itself.
@@ -276,7 +276,7 @@ class Gaussian(Process):
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z, s, t)
         mean, variance = self.reverse(pred, canvas.z, s, t)
-        z = mean + variance.sqrt() * _normal(canvas.z, rng)
+        z = mean + variance.sqrt() * normal_like(canvas.z, rng)
         return canvas.write(z.to(canvas.z.dtype), hint=pred.x)
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
@@ -326,9 +326,3 @@ class Gaussian(Process):
 
 def _wide(t: Tensor) -> Tensor:
     return t.to(wide(t.device))
-
-
-def _normal(z: Tensor, rng: Rng) -> Tensor:
-    """Standard normal numbers for (B, N, D) vectors; a window of places draws what the whole row would draw there."""
-    places, width = z.shape[1:]
-    return replace(rng, skipped=rng.skipped * width).normal(places, width)

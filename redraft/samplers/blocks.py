@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ class Blocks:
             for inner in self.sampler(denoise, process, window, rng=rng.fold(lo // size).skip(lo)):
                 canvas = canvas.paste(inner, lo)
                 yield canvas
-            canvas = stopped(canvas, self.stop)
+            canvas = stopped(canvas, self.stop, hi, denoise)
             yield canvas
             if bool(canvas.fixed[:, hi:].all()):
                 return
@@ -73,7 +74,7 @@ class Blocks:
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z)
                 yield canvas
-            canvas = stopped(canvas, self.stop)
+            canvas = stopped(canvas, self.stop, block_of <= i, denoise)
             yield canvas
 
     def _block_of(self, denoise: Denoiser, canvas: Canvas) -> Tensor:
@@ -85,19 +86,49 @@ class Blocks:
         if denoise.block not in (None, size):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
         if denoise.block is not None:
-            return (pos // size).expand_as(canvas.z)
+            return (pos // size).expand_as(canvas.fixed)
         begin = (~canvas.fixed).int().argmax(-1, keepdim=True)
         return ((pos - begin) // size).clamp(min=0)
 
 
-def stopped(canvas: Canvas, stop: int | None) -> Canvas:
-    """Rows that have written the stop token are finished: all after it is stop tokens, and fixed."""
+@runtime_checkable
+class Reader(Protocol):
+    """A denoiser that knows which tokens vectors stand for; `DiffusionLM` is one."""
+
+    def read(self, canvas: Canvas) -> Canvas:
+        """The canvas in tokens."""
+        ...
+
+    def lift(self, canvas: Canvas) -> Canvas:
+        """The inverse: what a canvas of tokens is to the denoiser."""
+        ...
+
+
+def stopped(canvas: Canvas, stop: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
+    """Rows that have written the stop token are finished: all after it is stop tokens, and fixed.
+
+    `written`, (B, L) or the number of columns, says what is no noise any more, which may look like any token.
+    """
     if stop is None:
         return canvas
-    written = (canvas.z == stop) & ~canvas.fixed
-    after = written.cumsum(-1) - written.int() > 0
-    done = canvas.write(canvas.z.masked_fill(after, stop))
+    if isinstance(written, int):
+        written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
+    tokens = _read(denoise, canvas)
+    ends = (tokens.z == stop) & ~canvas.fixed & written
+    after = ends.cumsum(-1) - ends.int() > 0
+    full = replace(tokens, z=torch.full_like(tokens.z, stop))
+    z = denoise.lift(full).z if isinstance(denoise, Reader) else full.z
+    done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
     return replace(done, fixed=canvas.fixed | after)
+
+
+def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
+    """The canvas in tokens."""
+    if isinstance(denoise, Reader):
+        return denoise.read(canvas)
+    if canvas.z.dim() == 2:
+        return canvas
+    raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the stop token; leave out stop")
 
 
 def _given_blocks(canvas: Canvas, size: int) -> int:

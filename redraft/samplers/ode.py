@@ -254,7 +254,8 @@ class Solver(ABC):
 class Ddim(Solver):
     """z_s = a_s·x̂ + √(s_s² − σ²)·ε̂ + σ·n with σ = η·s_s·√(1 − SNR_t/SNR_s) (Song et al. 2021, eq. 12).
 
-    η = 0 is the probability flow by Euler steps in (y, ς), first order; η = 1 is ancestral sampling.
+    η = 0 is the probability flow by Euler steps in (y, ς), first order; η = 1 is ancestral sampling with the variance
+    of the posterior, `Small`, whatever that of the process.
     """
 
     eta: float = 0.0
@@ -534,7 +535,8 @@ def log_likelihood(
 
     log p(y_0) = log p(y_1) + ∫ div(dy/dς) dς, where the divergence is (n − tr ∂x̂/∂y)/ς for n coordinates (Song et al.
     2021, eq. 39). The trace is exact (n passes backwards: for tiny n), or vᵀJv with one v ∈ {±1}ⁿ for the whole way
-    (Hutchinson). A density of vectors is no likelihood of tokens.
+    (Hutchinson). It is the density of z/a at the clean end, with the noise that is left there; and a density of vectors
+    is no likelihood of tokens.
     """
     path, free = gaussian(process).path, ~canvas.fixed[..., None]
     probes = free * (_coordinates(canvas.z) if exact else ops.sign_like(canvas.z, rng)[None])

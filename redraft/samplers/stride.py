@@ -51,6 +51,6 @@ class Strides:
                 for inner in self.sampler(denoise, process, window, rng=rng.fold(lo)):
                     canvas = canvas.paste(inner, lo)
                     yield canvas
-            canvas = stopped(canvas, self.stop)
+            canvas = stopped(canvas, self.stop, hi, denoise)
             held = canvas.fixed | (torch.arange(length, device=held.device) < hi)
         yield canvas

@@ -28,6 +28,7 @@ from redraft.processes.gaussian import (
     x_from_v,
 )
 from redraft.schedules import (
+    Chain,
     Clamped,
     CosineOffset,
     CosineSquared,
@@ -46,6 +47,7 @@ PATHS: list[Path] = [
     Preserving(Clamped(Sqrt())),
     Preserving(Clamped(TanD())),
     Preserving(Retimed((8.0, 3.0, 1.0, -2.0, -9.0))),
+    Preserving(Chain(Sqrt(), 50)),
     Exploding(),
     Straight(),
 ]

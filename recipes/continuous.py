@@ -1,0 +1,176 @@
+"""The tables of the continuous systems: every one under the same budget, row by row.
+
+    python recipes/continuous.py systems                    # the embedded stories, 5 minutes each
+    python recipes/continuous.py ablations                  # what each system rests on
+    python recipes/continuous.py tables --write docs/methods.md
+
+Minutes are those of one core. A latent system has half as many more for its codec, which is trained first. Rows go to
+recipes/results/*.jsonl as they are finished, models to runs/continuous; called again it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Rows, Trained, cpu, trained
+from tables import fill, systems_tables
+
+from redraft import config, diagnose, evaluate, presets
+from redraft.data import evaluation, tokenise
+from redraft.heads import PredictEps
+from redraft.objectives import Match, Objective, Snr
+from redraft.pairs import faithful
+from redraft.processes.gaussian import Gaussian, Preserving
+from redraft.run import Run
+from redraft.schedules import Clamped, CosineSquared, Schedule
+from redraft.types import Batch
+
+HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the valid stream, to choose the end of the diffusion
+WRITTEN = 128  # texts that a model writes
+ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
+
+
+@dataclass(frozen=True)
+class System:
+    """A run, and the run of its codec if that is trained before."""
+
+    run: Callable[[str], Run]  # the directory of the codec → the run
+    codec: Run | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> System:
+        return cls(lambda _: run)
+
+
+def systems() -> dict[str, System]:
+    """All eight."""
+    return {
+        "diffusion_lm": System.of(presets.diffusion_lm_tiny()),
+        "diffuseq": System.of(presets.diffuseq_tiny()),
+        "genie": System.of(presets.genie_tiny()),
+        "ssd": System.of(presets.ssd_tiny()),
+        "tencdm": latent(presets.tencdm_codec_tiny()),
+        "ld4tg": latent(presets.ld4tg_codec_tiny()),
+        "planner": latent(presets.planner_codec_tiny()),
+        "cosmos": latent(presets.cosmos_codec_tiny()),
+    }
+
+
+def latent(codec: Run) -> System:
+    return System(partial(presets.diffusion_on, codec), codec)
+
+
+def ablations() -> dict[str, System]:
+    """Each differs from its system in one thing, which its name tells."""
+    words = presets.diffusion_lm_tiny()
+    eps = replace(words.model, head=PredictEps())
+    unconditional = presets.genie_tiny()
+    deaf = replace(unconditional.model, encoder=None, network=replace(unconditional.model.network, cross=None))
+    return {
+        "diffusion_lm eps": System.of(replace(words, model=eps, objective=Objective(Match(Snr())))),
+        "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
+        "diffusion_lm no hint": System.of(unhinted(words)),
+        "diffusion_lm no anchor": System.of(replace(words, objective=Objective(Match()))),
+        "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
+        "genie without cross attention": System.of(replace(unconditional, model=deaf)),
+        "ssd 34": System.of(presets.ssd_tiny(34)),
+        "ssd 68": System.of(presets.ssd_tiny(68)),
+    }
+
+
+def timed(run: Run, schedule: Schedule) -> Run:
+    """The same run with other noise levels."""
+    process = run.model.process
+    assert isinstance(process, Gaussian)
+    return replace(run, model=replace(run.model, process=replace(process, path=Preserving(schedule))))
+
+
+def unhinted(run: Run) -> Run:
+    """The same run without self-conditioning."""
+    vectors = run.model.network.vectors
+    assert vectors is not None
+    network = replace(run.model.network, vectors=vectors // 2)
+    return replace(run, model=replace(run.model, network=network, hint=False))
+
+
+# Measures -----------------------------------------------------------------------------------------------------------
+
+
+def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
+    codec = out / "codec"
+    if system.codec is not None:
+        trained(system.codec, codec, minutes / 2)
+    made = trained(system.run(str(codec)), out / "diffusion", minutes)
+    test = unseen(made, "test", HELD_OUT)
+    figures = {**bound(made, test), "reconstruction": reconstruction(made, test), **written(made)}
+    return {"run": config.digest(made.run), **made.cost(), **figures}
+
+
+def unseen(made: Trained, split: Any, count: int) -> list[Batch]:
+    run = made.run
+    return evaluation(tokenise(run.data, split, run.tokenizer, run.framing), count)
+
+
+def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
+    """Bits per token and character; where the diffusion ends is chosen on other text."""
+    end, _ = evaluate.token_bound(made.model, unseen(made, "valid", CHOSEN), ENDS)
+    found = evaluate.likelihood(made.model.ending(end), test)
+    bits = {"bits_per_token": found.bits_per_token, "bits_per_char": found.bits_per_char, "stderr": found.stderr}
+    return {"end": end, **bits}
+
+
+def reconstruction(made: Trained, test: list[Batch]) -> float:
+    """The share of tokens that survive codec and back."""
+    return diagnose.accuracy(made.model, test, [1e-6])[0].accuracy
+
+
+def written(made: Trained) -> dict[str, Any]:
+    """What the run's own sampler writes: stories of the grammar, and what their sources ask for."""
+    asked = unseen(made, "test", WRITTEN)
+    texts: list[str] = []
+    with cpu() as clock:
+        for batch in asked:
+            texts += evaluate.generate(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
+    share = evaluate.grammatical(texts).share
+    found: dict[str, Any] = {"share": share, "share_stderr": math.sqrt(share * (1 - share) / len(texts))}
+    found |= {"sampler": str(made.run.sampler), "seconds_per_sample": clock.seconds / len(texts)}
+    task = made.run.data
+    if hasattr(task, "check"):
+        sources = [task.pair("test", index).source for index in range(len(texts))]
+        told = faithful(task, sources, texts)
+        found |= {"attributes": told.share, "all_attributes": told.exact}
+    return found | {"sample": texts[0]}
+
+
+# The command --------------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["systems", "ablations", "tables"])
+    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
+    parser.add_argument("--out", type=Path, default=Path("runs/continuous"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page that they are written into")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    if told.table == "tables":
+        made = systems_tables(told.results)
+        print(fill(told.write, made) if told.write else "\n\n".join(made.values()))
+        return
+    rows = Rows(told.results / f"continuous_{told.table}.jsonl")
+    for name, system in (systems() if told.table == "systems" else ablations()).items():
+        if not told.only or name in told.only:
+            rows.add(name, partial(row, system, told.out / name.replace(" ", "_"), told.minutes))
+
+
+if __name__ == "__main__":
+    main()

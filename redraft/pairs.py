@@ -1,0 +1,352 @@
+"""Pairs of a source and its target: where they come from, and how they become rows.
+
+A source of pairs is also one of plain documents, its targets, so that any model can learn from it. Framings differ in
+where the source stands: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an encoder to read
+(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from redraft import ops
+from redraft.data import (
+    Corpus,
+    DataError,
+    Documents,
+    Endless,
+    Files,
+    Framing,
+    Record,
+    Row,
+    Rows,
+    Split,
+    Tally,
+    field_record,
+    json_lines,
+    json_record,
+    require_rows,
+)
+from redraft.stories import STORIES, Story, Text, split_seed, split_words
+from redraft.text import Tokenizer
+from redraft.types import Vocab
+
+T = TypeVar("T")
+
+
+class Pair(NamedTuple):
+    """Two texts, of which the second is to be written."""
+
+    source: str
+    target: str
+
+
+@runtime_checkable
+class PairCorpus(Protocol):
+    """A finite source of pairs."""
+
+    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+        """The pairs of one split, always in the same order."""
+        ...
+
+
+@runtime_checkable
+class EndlessPairs(Protocol):
+    """A source that makes pair number `index` on demand."""
+
+    def pair(self, split: Split, index: int) -> Pair: ...
+
+
+# The embedded stories as tasks whose answers can be checked ----------------------------------------------------------
+
+
+class Content(NamedTuple):
+    """How much of what a source asks for a text says: of one text, or the mean of several."""
+
+    share: float  # of the facts that are right
+    exact: float  # 1 if all are, and the text is one that the grammar can tell
+
+
+class Task(Protocol):
+    """A source of pairs that can judge any answer."""
+
+    def check(self, source: str, target: str) -> Content: ...
+
+
+@dataclass(frozen=True)
+class StoryAttributes:
+    """What a story is to be about → the story.
+
+    "who Leo, friend Carl, where river, season summer, mood tired, plot help": the mood is that of the beginning, the
+    plot says whether something is found, helped or made.
+    """
+
+    seed: int = 0
+    topics: tuple[str, ...] = tuple(STORIES.topics)
+
+    def __post_init__(self) -> None:
+        if unknown := [topic for topic in self.topics if topic not in (*STORIES.topics, "length")]:
+            raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORIES.topics)}, length")
+
+    def pair(self, split: Split, index: int) -> Pair:
+        story = _story(self.seed, split, index)
+        return Pair(", ".join(f"{topic} {story.attributes[topic]}" for topic in self.topics), story.text)
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+    def check(self, source: str, target: str) -> Content:
+        """Attributes count as far as the text is right: what stands after its first wrong word tells nothing."""
+        wanted = dict(part.strip().split(" ", 1) for part in source.split(","))
+        told = STORIES.understood(target)
+        right = [told.get(topic) == value for topic, value in wanted.items()]
+        return Content(sum(right) / len(right), float(all(right) and STORIES.parse(target) is not None))
+
+
+@dataclass(frozen=True)
+class StorySummaries:
+    """A story → what happens in it, in one sentence that follows from the story."""
+
+    seed: int = 0
+
+    def pair(self, split: Split, index: int) -> Pair:
+        story = _story(self.seed, split, index)
+        return Pair(story.text, story.summary)
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+    def check(self, source: str, target: str) -> Content:
+        """Facts are the words of the true summary that are not in all summaries, each at its own place."""
+        story = STORIES.parse(source)
+        if story is None:
+            raise ValueError(f"{source!r:.60} is no story of the grammar, so nobody knows its summary")
+        always = {word for node in STORIES.summary.parts() if isinstance(node, Text) for word in node.words}
+        true, said = split_words(story.summary), split_words(target)
+        right = [place < len(said) and said[place] == word for place, word in enumerate(true) if word not in always]
+        return Content(sum(right) / len(right), float(said == true))
+
+
+def faithful(task: Task, sources: Sequence[str], texts: Sequence[str]) -> Content:
+    """The means over texts, each the answer to one source."""
+    found = [task.check(source, text) for source, text in zip(sources, texts, strict=True)]
+    if not found:
+        raise ValueError("there is no text to judge; give one at least")
+    return Content(*(sum(values) / len(found) for values in zip(*found, strict=True)))
+
+
+def _story(seed: int, split: Split, index: int) -> Story:
+    return STORIES.story(split_seed(seed, split), index)
+
+
+# Files --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JsonlPairs(Files):
+    """One JSON object per line, source and target in two of its fields; blank lines mean nothing."""
+
+    source: str = "source"
+    target: str = "target"
+    max_line: int = 10_000_000  # bytes
+
+    def read(self, path: str) -> Iterator[Record]:
+        return (json_record(line, self.target, self.source) for line in json_lines(path, self.max_line))
+
+    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+        return _pairs(self, split, tally)
+
+
+@dataclass(frozen=True)
+class CsvPairs(Files):
+    """Tables with a line of column names, source and target in two of the columns; "\\t" parts those of TSV files.
+
+    The defaults are the columns of the E2E challenge (Novikova et al. 2017); see `e2e`.
+    """
+
+    source: str = "mr"
+    target: str = "ref"
+    delimiter: str = ","
+
+    def read(self, path: str) -> Iterator[Record]:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file, delimiter=self.delimiter)
+            try:
+                for row in table:
+                    yield field_record(f"{path}:{table.line_num}", row, self.target, self.source)
+            except (csv.Error, UnicodeDecodeError) as error:
+                yield Record(f"{path}:{table.line_num + 1}", problem=f"no table in UTF-8: {error}")
+
+    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+        return _pairs(self, split, tally)
+
+
+def e2e(folder: str | Path) -> CsvPairs:
+    """The E2E challenge, attributes of restaurants → a sentence about them, in its three files."""
+    train, valid, test = (str(Path(folder) / name) for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"))
+    return CsvPairs((train,), (valid,), (test,))
+
+
+def _pairs(files: Files, split: Split, tally: Tally) -> Iterator[Pair]:
+    return (Pair(record.source, record.text) for record in files.good(split, tally))
+
+
+# Framings -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pairs(Framing):
+    """Source and target in one row: source [bos] target [eos] …; the source and the sign between them are given.
+
+    What is given stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1). With
+    `tail` the rest of the row is eos, learnt like any token; that is how length is modelled. With `joint` the source is
+    noised and learnt as well, and only given when a text is written: the ablation of partial noising.
+    """
+
+    length: int
+    source: int = 64  # tokens of it at most
+    tail: bool = True
+    joint: bool = False
+    asked = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.source < self.length - 1:
+            raise ValueError(f"length={self.length} leaves no room for a target after source={self.source} tokens")
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if tokenizer.vocab.bos is None:
+            raise DataError("a pair in one row needs a sign between its texts: give the tokenizer a bos")
+        return _of_pairs(self, source, split, tokenizer)
+
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of one pair without its padding."""
+        before = _short(source, self.source, tally)
+        rest = Documents(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
+        return _row([*before, *rest], 0 if self.joint else len(before) + 1)
+
+
+@dataclass(frozen=True)
+class Sourced(Framing):
+    """The target in the row, the source beside it, ended by eos: for models with an encoder (GENIE)."""
+
+    length: int
+    source: int = 64  # tokens of it at most, its end sign included
+    tail: bool = True
+    asked = True
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        return _of_pairs(self, source, split, tokenizer)
+
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of one pair without its padding."""
+        before = [*_short(source, self.source - 1, tally), _ended(vocab)]
+        row = Documents(self.length, tail=self.tail).frame(target, vocab, tally)
+        return _row(row, int(vocab.bos is not None), before)
+
+
+@dataclass(frozen=True)
+class Spans(Framing):
+    """A span of each document is the target, the rest the source, where one mask stands for the span.
+
+    The continuous paragraph denoising that GENIE is pre-trained with (Lin et al. 2023, §3.3). The span, a `share` of
+    the document, begins anywhere with equal chances, but for the same document always at the same place.
+    """
+
+    length: int
+    source: int = 64  # tokens of a document at most, its end sign included
+    share: float = 0.3
+    tail: bool = True
+    seed: int = 0
+    asked = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1 or self.source < 3:
+            raise ValueError(f"share={self.share}, source={self.source}; a span is a part of a document of 2 or more")
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        def frame(number: int, text: str, tally: Tally) -> Row:
+            return self.frame(number, tokenizer.encode(text), tokenizer.vocab, tally)
+
+        if isinstance(source, Endless):
+            return _endless(self, lambda index: source.document(split, index), frame, tokenizer.vocab)
+        return _finite(self, source.documents, frame, split, tokenizer.vocab)
+
+    def frame(self, number: int, ids: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of document `number` without its padding."""
+        ids = _short(ids, self.source - 1, tally)
+        size = max(1, round(self.share * len(ids)))
+        begin = int(float(ops.rng(self.seed, 1).fold(number).uniform(1)) * (len(ids) - size + 1))
+        before = [*ids[:begin], vocab.masked, *ids[begin + size :], _ended(vocab)]
+        row = Documents(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
+        return _row(row, int(vocab.bos is not None), before)
+
+
+def _of_pairs(framing: Pairs | Sourced, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+    def frame(_: int, pair: Pair, tally: Tally) -> Row:
+        return framing.frame(tokenizer.encode(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
+
+    if isinstance(source, EndlessPairs):
+        return _endless(framing, lambda index: source.pair(split, index), frame, tokenizer.vocab)
+    if isinstance(source, PairCorpus):
+        return _finite(framing, source.pairs, frame, split, tokenizer.vocab)
+    raise DataError(
+        f"{type(source).__name__} has texts but no pairs of source and target, which {type(framing).__name__} needs; "
+        "use StoryAttributes, StorySummaries, JsonlPairs or CsvPairs"
+    )
+
+
+def _endless(framing: Framing, make: Callable[[int], T], frame: Callable[[int, T, Tally], Row], vocab: Vocab) -> Rows:
+    tally = Tally()
+
+    def row(index: int) -> Row:
+        tally.documents += 1
+        return frame(index, make(index), tally)
+
+    return Rows(None, row, framing, vocab, tally)
+
+
+def _finite(
+    framing: Framing,
+    read: Callable[[Split, Tally], Iterable[T]],
+    frame: Callable[[int, T, Tally], Row],
+    split: Split,
+    vocab: Vocab,
+) -> Rows:
+    tally = Tally()
+    rows = [frame(number, item, tally) for number, item in enumerate(read(split, tally))]
+    require_rows(len(rows), split, framing, tally)
+    return Rows(len(rows), rows.__getitem__, framing, vocab, tally)
+
+
+def _short(ids: list[int], most: int, tally: Tally) -> list[int]:
+    tally.cut += len(ids) > most
+    return ids[:most]
+
+
+def _ended(vocab: Vocab) -> int:
+    if vocab.eos is None:
+        raise DataError("a source needs an end sign, so that it is never empty: give the tokenizer an eos")
+    return vocab.eos
+
+
+def _row(ids: list[int], given: int, source: list[int] | None = None) -> Row:
+    """Arrays: a fifth of the memory of lists."""
+    return Row(np.asarray(ids, np.int32), given, None if source is None else np.asarray(source, np.int32))

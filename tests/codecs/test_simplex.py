@@ -1,0 +1,181 @@
+"""SSD-LM: corners of the simplex, blocks of vectors, renoising with drawn tokens."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from conftest import randomise
+
+from redraft import config, ops, presets
+from redraft.codecs.simplex import Simplex
+from redraft.data import tokenise
+from redraft.heads import PredictTokens
+from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
+from redraft.networks.attention import BlockCausal
+from redraft.networks.transformer import TransformerConfig
+from redraft.objectives import Objective, Recover, Stratified
+from redraft.processes.gaussian import Gaussian, Preserving
+from redraft.samplers.base import last
+from redraft.samplers.blocks import Blocks, stopped
+from redraft.samplers.ode import Greedy, Renoise, Sampled
+from redraft.schedules import Clamped, CosineOffset
+from redraft.text import Words
+from redraft.types import Batch, Canvas, Context, Denoiser, Prediction
+
+WORDS = Words(("a", "b", "c", "d"), ("eos", "mask"))
+VOCAB, EOS, BLOCK = WORDS.vocab, WORDS.vocab.eos, 3
+PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
+
+
+def model(block: int = BLOCK) -> DiffusionLM:
+    network = TransformerConfig(1, width=16, layers=2, heads=2, hidden=32, time=8, pattern=BlockCausal(block))
+    made = DiffusionLMConfig.of_vectors(PROCESS, network, PredictTokens(), ByLogSnr(), codec=Simplex())
+    return randomise(DiffusionLM(made, WORDS), seed=0).eval()
+
+
+def batch(rows: int = 2, length: int = 8) -> Batch:
+    return Batch.of(torch.arange(rows * length).view(rows, length) % 4)
+
+
+def test_tokens_are_corners() -> None:
+    codec, tokens = model().codec, torch.arange(VOCAB.size)[None]
+    assert codec is not None
+    x = codec.encode(tokens)
+    assert torch.equal(x.unique(), torch.tensor([-1.0, 1.0]))
+    assert torch.equal(x.argmax(-1), tokens)
+    assert torch.equal(codec.decode(x, VOCAB.size), tokens)
+    assert torch.equal(codec.project(x + 0.3 * x.sin()), x)
+    assert list(codec.parameters()) == []
+
+
+def test_the_network_reads_probabilities() -> None:
+    """softmax(K·z), as of the paper's data and noise, both K times ours."""
+    codec, z = Simplex(sharpness=5.0).build(VOCAB), ops.rng(0, 2).normal(3, VOCAB.size).float()
+    assert torch.allclose(codec.show(z), (5.0 * z).softmax(-1))
+    corner = codec.encode(torch.tensor([[2]]))
+    expected = math.log(1 + (VOCAB.size - 1) * math.exp(-10.0))
+    assert float(codec.nll(corner, torch.tensor([[2]]))) == pytest.approx(expected, rel=1e-4)
+
+
+def test_little_noise_leaves_the_token() -> None:
+    many = torch.arange(4).repeat(200)[None]
+    codec = Simplex().build(VOCAB)
+    for t, least in ((1e-6, 1.0), (0.3, 0.8)):
+        z = PROCESS.noise(codec.encode(many), torch.full((1, 1), t), rng=ops.rng(0, 1)).z
+        assert float((codec.decode(z, many.shape[1]) == many).float().mean()) >= least
+    gone = PROCESS.noise(codec.encode(many), torch.ones(1, 1), rng=ops.rng(0, 1)).z
+    assert float((codec.decode(gone, many.shape[1]) == many).float().mean()) < 0.35
+
+
+def test_no_block_sees_later_ones() -> None:
+    """Neither their noise nor what is clean of them; a block does see the clean blocks before it."""
+    net, x = model(), model().encode(batch()).x
+    t = Stratified(block=BLOCK)(batch(), rng=ops.rng(0, 2))
+    z = PROCESS.noise(x, t, rng=ops.rng(1, 2)).z
+    base = net(z, t, Context(clean=x)).x
+    other = torch.roll(x, 1, -1)
+    later = net(torch.cat([z[:, :6], -z[:, 6:]], 1), t, Context(clean=torch.cat([x[:, :6], other[:, 6:]], 1))).x
+    assert torch.equal(later[:, :6], base[:, :6])
+    assert not torch.allclose(later[:, 6:], base[:, 6:], atol=1e-3)
+    earlier = net(z, t, Context(clean=torch.cat([other[:, :3], x[:, 3:]], 1))).x
+    assert torch.equal(earlier[:, :3], base[:, :3])
+    assert not torch.allclose(earlier[:, 3:6], base[:, 3:6], atol=1e-3)
+
+
+def test_two_streams_are_the_cache() -> None:
+    """What training computes in one pass is what sampling computes block by block."""
+    net, x = model(), model().encode(batch()).x
+    t = Stratified(block=BLOCK)(batch(), rng=ops.rng(0, 2))
+    z = PROCESS.noise(x, t, rng=ops.rng(1, 2)).z
+    together, context = net(z, t, Context(clean=x)).x, Context()
+    for lo in range(0, 8, BLOCK):
+        here = slice(lo, lo + BLOCK)
+        assert torch.allclose(net(z[:, here], t[:, here], context).x, together[:, here], atol=1e-5)
+        context = net.absorb(x[:, here], context)
+
+
+@pytest.mark.parametrize("project", [Sampled(), Greedy()])
+def test_blocks_with_the_cache_and_without(project: Sampled | Greedy) -> None:
+    net, sampler = model(), Blocks(Renoise(4, project=project))
+    canvas = net.canvas("a b c d", new=7, rows=3)
+    keys = ops.rng(3, 3)
+    cached = last(sampler(net, PROCESS, canvas, rng=keys))
+    whole = last(replace(sampler, cache=False)(net, PROCESS, canvas, rng=keys))
+    assert torch.equal(net.read(cached).z, net.read(whole).z)
+    assert torch.equal(cached.z.abs(), torch.ones_like(cached.z))  # every token is a corner in the end
+    assert net.read(cached).z[:, :4].tolist() == [[0, 1, 2, 3]] * 3
+
+
+def test_rows_end_at_the_stop_token() -> None:
+    net = model()
+    sampler = Blocks(Renoise(3), stop=EOS)
+    for cache in (True, False):
+        end = last(replace(sampler, cache=cache)(net, PROCESS, net.canvas(new=12, rows=40), rng=ops.rng(0, 40)))
+        ids = net.read(end).z
+        ended = (ids == EOS).any(-1)
+        first = (ids == EOS).int().argmax(-1)
+        assert 10 < int(ended.sum()) < 40
+        assert all(ids[row, first[row] :].eq(EOS).all() for row in ended.nonzero().flatten())
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A denoiser that knows nothing of tokens, as guidance is one."""
+
+    model: DiffusionLM
+
+    @property
+    def block(self) -> int | None:
+        return self.model.block
+
+    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        return self.model(z, t, context)
+
+    def absorb(self, z: torch.Tensor, context: Context) -> Context:
+        return self.model.absorb(z, context)
+
+
+def test_a_stop_that_nobody_can_read_is_refused() -> None:
+    net = model()
+    denoise: Denoiser = Wrapped(net)
+    with pytest.raises(ValueError, match="Wrapped cannot tell which vectors are the stop token"):
+        last(Blocks(Renoise(2), stop=EOS)(denoise, PROCESS, net.canvas(new=6), rng=ops.rng(0, 1)))
+
+
+def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:
+    """Of vectors and of tokens under uniform noise: only what is written counts."""
+    net = model()
+    z = torch.full((1, 6), EOS)
+    nothing = torch.zeros(1, 6, dtype=torch.bool)
+    for canvas in (Canvas(z, nothing), net.lift(Canvas(z, nothing))):
+        assert stopped(canvas, EOS, 0, net).fixed.tolist() == [[False] * 6]
+        assert stopped(canvas, EOS, 3, net).fixed.tolist() == [[False] + [True] * 5]
+        assert stopped(canvas, EOS, torch.arange(6)[None] >= 4, net).fixed.tolist() == [[False] * 5 + [True]]
+        assert stopped(canvas, None, 6, net) is canvas
+
+
+def test_cross_entropy_of_blocks_is_learnt() -> None:
+    torch.manual_seed(0)
+    net, data = DiffusionLM(model().config, WORDS), batch(rows=16)
+    objective = Objective(Recover(), Stratified(block=BLOCK))
+    adam = torch.optim.Adam(net.parameters(), lr=1e-2)
+    losses = []
+    for step in range(40):
+        loss = objective(net, data, rng=ops.rng(step, 16))
+        adam.zero_grad()
+        loss.mean.backward()
+        adam.step()
+        losses.append(float(loss.parts["diffusion"]))
+    assert losses[0] == pytest.approx(math.log(VOCAB.size), rel=1e-3)  # it begins with an even guess
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_preset() -> None:
+    for block in (17, 4):
+        run = presets.ssd_tiny(block)
+        assert config.from_json(config.to_json(run)) == run
+        assert DiffusionLM(run.model, run.tokenizer).block == block
+    rows = tokenise(run.data, "train", run.tokenizer, run.framing).take(range(2))
+    loss = run.objective(DiffusionLM(run.model, run.tokenizer), rows, rng=ops.rng(0, 2))
+    assert float(loss.parts["diffusion"]) == pytest.approx(math.log(run.model.vocab.size), rel=0.01)

@@ -1,0 +1,250 @@
+"""Guidance: identities that hold bit for bit, exact conditionals on a mixture, projections, tokens on a toy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from redraft import check_solvers, ops
+from redraft.check_gaussian import Mixture, MixtureOracle
+from redraft.check_solvers import PROCESS, ModeClassifier
+from redraft.guidance import Classifier, ClassifierFree, Guidance, Projected, Threshold, ThroughDenoiser, UnitScale
+from redraft.ops import rng
+from redraft.samplers.base import last
+from redraft.samplers.ode import Ddim
+from redraft.types import Canvas, Context, Denoiser, Known, Mean, Prediction
+
+MIXTURE = Mixture.of()
+ORACLE = MixtureOracle(MIXTURE, PROCESS.path)
+LABEL = Context(label=torch.tensor([1, 1]))
+
+
+def one(mode: int) -> Mixture:
+    return Mixture(MIXTURE.means[mode : mode + 1], MIXTURE.std[mode : mode + 1], torch.ones(1, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The best denoiser of the mixture, or of the mode that the label names; counts its calls."""
+
+    calls: list[Context] = field(default_factory=list)
+    block: int | None = None
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
+        self.calls.append(context)
+        mixture = MIXTURE if context.label is None else one(int(context.label[0]))
+        return MixtureOracle(mixture, PROCESS.path)(z, t, context)
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        self.calls.append(context)
+        return replace(context, cache=Length(z.shape[1]), hint=None)
+
+
+@dataclass(frozen=True)
+class Length:
+    length: int
+
+    def rows(self, index: Tensor) -> Length:
+        return self
+
+
+@pytest.fixture
+def noisy() -> tuple[Tensor, Tensor]:
+    t = torch.tensor([[0.3], [0.7]], dtype=torch.float64)
+    return PROCESS.noise(MIXTURE.sample(rng(3, 2), 5), t, rng=rng(4, 2)).z, t
+
+
+# --- classifier-free ---
+
+
+def test_zero_and_one_are_the_branches_bit_for_bit(noisy: tuple[Tensor, Tensor]) -> None:
+    for scale, mixture in ((0.0, MIXTURE), (1.0, one(1))):
+        labelled = Labelled()
+        said = ClassifierFree(scale)(labelled)(*noisy, LABEL).x
+        assert torch.equal(said, MixtureOracle(mixture, PROCESS.path)(*noisy, LABEL).x)
+        assert len(labelled.calls) == 1
+
+
+def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
+    labelled = Labelled()
+    hint = torch.ones(2, 5, 2)
+    said = ClassifierFree(2.5)(labelled)(*noisy, replace(LABEL, hint=hint, cond=hint, cond_pad=hint[..., 0] > 0)).x
+    without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), PROCESS.path)(*noisy, LABEL).x
+    torch.testing.assert_close(said, -1.5 * without + 2.5 * given)
+    a, s = PROCESS.path.scales(noisy[1][..., None])
+    eps = [(noisy[0] - a * x) / s for x in (said, without, given)]
+    torch.testing.assert_close(eps[0], -1.5 * eps[1] + 2.5 * eps[2])  # the same rule in ε
+    hidden, shown = sorted(labelled.calls, key=lambda context: context.label is not None)
+    assert (hidden.cond, hidden.cond_pad, hidden.label) == (None, None, None)
+    assert shown.cond is hint
+    assert hidden.hint is hint, "both branches see the same hint"
+
+
+def test_one_gives_the_same_samples(noisy: tuple[Tensor, Tensor]) -> None:
+    canvas = Canvas(noisy[0], torch.zeros(2, 5, dtype=torch.bool), LABEL)
+    plain, guided = (
+        last(Ddim(4)(denoise, PROCESS, canvas, rng=rng(0, 2))).z
+        for denoise in (Labelled(), ClassifierFree(1.0)(Labelled()))
+    )
+    assert torch.equal(plain, guided)
+
+
+def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
+    labelled = Labelled()
+    guided = ClassifierFree(2.0)(labelled)
+    context = guided.absorb(noisy[0], replace(LABEL, hint=noisy[0]))
+    assert context.cache is not None
+    assert (context.cache.length, len(labelled.calls), context.hint) == (5, 2, None)
+    again = guided.absorb(noisy[0][:, :3], context.rows(torch.tensor([0, 1])))
+    assert again.label is LABEL.label or torch.equal(again.label, LABEL.label)  # type: ignore[arg-type]
+    guided(*noisy, again)
+    assert [type(call.cache) for call in labelled.calls[-2:]] == [Length, Length], "never the pair itself"
+    alone = Labelled()
+    kept = ClassifierFree(0.0)(alone).absorb(noisy[0], LABEL)
+    assert (kept.cache, len(alone.calls)) == (Length(5), 1)
+
+
+def test_nothing_to_exaggerate(noisy: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(ValueError, match="no condition to exaggerate"):
+        ClassifierFree(2.0)(Labelled())(*noisy, Context())
+    with pytest.raises(ValueError, match="scale=-1"):
+        ClassifierFree(-1)
+
+
+# --- tokens ---
+
+P, Q = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.2, 0.2, 0.6, 0.0])
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """P without a label, Q with one; the last state is never said."""
+
+    normalised: bool = True
+    block: int | None = None
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        p = P if context.label is None else Q
+        return Known(p.log().expand(*z.shape, 4), self.normalised)
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        raise NotImplementedError
+
+
+def test_tokens_are_mixed_as_probabilities() -> None:
+    z, t = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 1)
+    pred = ClassifierFree(2.0)(Tokens())(z, t, LABEL)
+    expected = Q**2 / P.clamp(min=1e-9)
+    expected = expected / expected.sum()
+    torch.testing.assert_close(pred.x.exp(), expected.expand(2, 3, 4))
+    where = torch.tensor([[True, False, True], [False, False, False]])
+    torch.testing.assert_close(pred.at(where).exp(), expected.expand(2, 4))
+    nll = pred.nll(where, torch.full_like(z, 2))
+    torch.testing.assert_close(nll, -expected[2].log() * where)
+    for scale, p in ((0.0, P), (1.0, Q)):
+        assert torch.equal(ClassifierFree(scale)(Tokens())(z, t, LABEL).x[0, 0], p.log())
+    with pytest.raises(ValueError, match="free intensities"):
+        ClassifierFree(2.0)(Tokens(normalised=False))(z, t, LABEL)
+
+
+def test_extrapolate_never_takes_infinity_from_infinity() -> None:
+    log_p, log_q = P.log(), torch.tensor([0.0, 0.5, 0.5, 0.0]).log()
+    for scale in (0.5, 3.0):
+        mixed = ops.extrapolate(log_p, log_q, scale)
+        assert mixed.exp().sum() == pytest.approx(1)
+        assert (mixed == -torch.inf).tolist() == [True, False, False, True]
+    assert ops.extrapolate(log_p, log_q, 0) is log_p
+    assert ops.extrapolate(log_p, log_q, 1) is log_q
+
+
+def test_named_tokens_of_vectors_are_mixed_too() -> None:
+    @dataclass(frozen=True)
+    class Named(Tokens):
+        def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+            p = P if context.label is None else Q
+            return Mean(2 * p.expand(*z.shape[:2], 4) - 1, p.log().expand(*z.shape[:2], 4))
+
+    pred = ClassifierFree(2.0)(Named())(torch.zeros(2, 3, 4), torch.ones(2, 1), LABEL)
+    assert isinstance(pred, Mean)
+    assert pred.log_weights is not None
+    torch.testing.assert_close(pred.log_weights[0, 0], ops.extrapolate(P.log(), Q.log(), 2.0))
+    torch.testing.assert_close(pred.mean[0, 0], (2 * P - 1) * -1 + (2 * Q - 1) * 2)
+
+
+# --- with a classifier ---
+
+
+def test_laws() -> None:
+    rows = list(check_solvers.guidance_laws(PROCESS, MIXTURE, ORACLE))
+    assert len(rows) == 3
+    assert [row.law for row in rows if not row.ok] == []
+
+
+def test_scale_zero_is_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
+    guides: list[Guidance] = [
+        Classifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 0.0),
+        ThroughDenoiser(lambda x, _: x.sum((1, 2)), PROCESS, 0.0),
+    ]
+    for guide in guides:
+        assert torch.equal(guide(ORACLE)(*noisy, Context()).x, ORACLE(*noisy, Context()).x)
+
+
+def test_given_places_are_not_pushed() -> None:
+    z, t = MIXTURE.sample(rng(3, 2), 3), torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.5, 0.5]])
+    guided = Classifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 3.0)(ORACLE)
+    moved = (guided(z, t, Context()).x != ORACLE(z, t, Context()).x).any(-1)
+    assert torch.equal(moved, t > 0)
+
+
+def test_through_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
+    """The slope of a linear log p(y | x) is its weight times the Jacobian of x̂; one call, no graph left."""
+    weight, labelled = torch.tensor([1.0, -2.0], dtype=torch.float64), Labelled()
+    guided = ThroughDenoiser(lambda x, _: (x @ weight).sum(-1), PROCESS, 0.5)(labelled)
+    with torch.no_grad():
+        said = guided(*noisy, Context()).x
+    assert len(labelled.calls) == 1
+    assert not said.requires_grad
+    z = noisy[0].clone().requires_grad_()
+    x = ORACLE(z, noisy[1], Context()).x
+    slope = torch.autograd.grad((x @ weight).sum(), z)[0]
+    a, s = PROCESS.path.scales(noisy[1][..., None])
+    torch.testing.assert_close(said, (x + 0.5 * s**2 / a * slope).detach())
+
+
+# --- projections ---
+
+
+def test_clamping_from_a_time_on(noisy: tuple[Tensor, Tensor]) -> None:
+    z, t = noisy  # times 0.3 and 0.7
+
+    def nearest(x: Tensor) -> Tensor:
+        return MIXTURE.means[torch.cdist(x.flatten(0, 1), MIXTURE.means).argmin(-1)].view_as(x)
+
+    plain = ORACLE(z, t, Context()).x
+    late, always = (Projected(nearest, since)(ORACLE)(z, t, Context()).x for since in (0.5, 1.0))
+    assert torch.equal(late[0], nearest(plain)[0])
+    assert torch.equal(late[1], plain[1])
+    assert torch.equal(always, nearest(plain))
+    assert torch.equal(Projected(nearest, 0.2)(ORACLE)(z, t, Context()).x, plain)
+    with pytest.raises(ValueError, match="since=0"):
+        Projected(nearest, 0.0)
+
+
+def test_thresholds() -> None:
+    x = torch.tensor([[[0.5, -0.5, 0.2, 0.1], [4.0, -2.0, 1.0, 0.0]]])
+    held = Threshold(share=1.0)(x)
+    assert torch.equal(held[0, 0], x[0, 0]), "within the limit nothing happens"
+    torch.testing.assert_close(held[0, 1], x[0, 1] / 4)
+    cut = Threshold(share=2 / 3)(x)[0, 1]
+    torch.testing.assert_close(cut, torch.tensor([1.0, -1.0, 0.5, 0.0]))
+    torch.testing.assert_close(UnitScale()(x).norm(dim=-1), torch.full((1, 2), 2.0))
+
+
+def test_gradients_are_for_vectors() -> None:
+    tokens: Denoiser = Tokens()
+    for guide in (Classifier(lambda z, t, c: z.sum((1, 2)), PROCESS), Projected(lambda x: x)):
+        with pytest.raises(ValueError, match="Known is said of tokens"):
+            guide(tokens)(torch.zeros(1, 2, 4), torch.ones(1, 1), Context())

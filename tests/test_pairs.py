@@ -1,0 +1,432 @@
+"""Pairs of source and target: exact checking, files, framings; DiffuSeq and GENIE, which learn from them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import randomise
+
+from redraft import config, ops, presets
+from redraft.codecs.embedding import Embedding
+from redraft.data import DataError, Documents, StoriesData, Tally, tokenise
+from redraft.evaluate import bleu, generate, minimum_risk
+from redraft.heads import PredictX
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks.transformer import TransformerConfig
+from redraft.objectives import Match, Objective
+from redraft.pairs import (
+    Content,
+    CsvPairs,
+    JsonlPairs,
+    Pair,
+    Pairs,
+    Sourced,
+    Spans,
+    StoryAttributes,
+    StorySummaries,
+    e2e,
+    faithful,
+)
+from redraft.processes.gaussian import Gaussian
+from redraft.run import Run
+from redraft.samplers.ancestral import Ancestral
+from redraft.stories import STORIES, split_words
+from redraft.text import Words
+from redraft.train import fit
+from redraft.types import Batch, Context
+
+WORDS = Words(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
+BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask
+
+
+# The stories as tasks
+
+
+def test_a_story_is_what_its_source_asks_for() -> None:
+    data = StoryAttributes()
+    for index in range(20):
+        source, target = data.pair("valid", index)
+        assert data.check(source, target) == Content(1.0, 1.0)
+        assert data.document("valid", index) == target
+        assert set(split_words(source)) <= set(STORIES.words())
+    assert data.pair("train", 0) != data.pair("valid", 0)
+    assert StoryAttributes(seed=1).pair("train", 0) != data.pair("train", 0)
+
+
+def test_wrong_attributes_are_counted() -> None:
+    data = StoryAttributes()
+    source, target = data.pair("train", 0)
+    name = dict(part.split(" ", 1) for part in source.split(", "))["who"]
+    other = "Leo" if name != "Leo" else "Max"
+    assert data.check(source.replace(name, other), target) == Content(pytest.approx(5 / 6), 0.0)
+    assert data.check(source, target[:-1] + " !") == Content(1.0, 0.0)  # all told, but no story
+    assert data.check(source, "") == Content(0.0, 0.0)
+
+
+def test_what_stands_after_a_wrong_word_tells_nothing() -> None:
+    story = STORIES.parse(
+        "One summer afternoon, Leo felt tired and wandered to the river. He helped a lost goose by the bridge. It "
+        "belonged to Carl the carpenter. He took the goose to Carl, who danced and gave him a long wooden spoon. "
+        "That night, Leo felt tired no more."
+    )
+    assert story is not None
+    assert STORIES.understood(story.text) == story.attributes
+    first = {"who": "Leo", "where": "river", "season": "summer", "mood": "tired"}
+    assert STORIES.understood(story.text.replace("helped", "hopped")) == first  # three plots would go on so
+    assert STORIES.understood(story.text.replace("goose by", "goose over")) == first | {"plot": "help"}
+    assert STORIES.understood("One summer Leo") == {"season": "summer"}
+
+
+def test_a_summary_is_judged_fact_by_fact() -> None:
+    data = StorySummaries()
+    source, target = data.pair("valid", 3)
+    assert data.check(source, target) == Content(1.0, 1.0)
+    facts = 9  # season, hero, deed, look, thing, the preposition of the place, place, friend, trade
+    wrong = target.replace(split_words(target)[3], "Nobody")
+    assert data.check(source, wrong) == Content(pytest.approx(1 - 1 / facts), 0.0)
+    assert data.check(source, "") == Content(0.0, 0.0)
+    with pytest.raises(ValueError, match="no story of the grammar"):
+        data.check("Once upon a time.", target)
+
+
+def test_faithful_is_the_mean() -> None:
+    data = StoryAttributes(topics=("who",))
+    pairs = [data.pair("test", index) for index in range(2)]
+    assert faithful(data, [p.source for p in pairs], [pairs[0].target, ""]) == Content(0.5, 0.5)
+    with pytest.raises(ValueError, match="no text to judge"):
+        faithful(data, [], [])
+    with pytest.raises(ValueError, match="stories have no 'colour'"):
+        StoryAttributes(topics=("colour",))
+
+
+# Files
+
+
+def test_pairs_from_json_lines(tmp_path: Path) -> None:
+    lines = [{"source": f"a {n}", "target": f"b {n}"} for n in range(20)]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n\n".join(map(json.dumps, lines)))
+    data = JsonlPairs((str(file),))
+    assert list(data.pairs("valid", Tally())) == [Pair("a 18", "b 18")]
+    assert len(list(data.pairs("train", tally := Tally()))) == tally.documents == 18
+    assert list(data.documents("test", Tally())) == ["b 19"]  # as plain texts they are the targets
+
+
+def test_a_line_without_a_source_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"source": "a", "target": "b"}\n{"target": "b"}\n')
+    with pytest.raises(DataError, match=r"pairs\.jsonl:2: .*'source'"):
+        list(JsonlPairs((str(file),)).pairs("train", Tally()))
+    tally = Tally()
+    assert len(list(JsonlPairs((str(file),), on_bad="skip").pairs("train", tally))) == 1
+    assert tally.bad == 1
+
+
+def test_the_files_of_e2e(tmp_path: Path) -> None:
+    (tmp_path / "trainset.csv").write_text('\ufeffmr,ref\n"name[A], area[b]","A, in ""b""."\n', "utf-8")
+    (tmp_path / "devset.csv").write_text("mr,ref\nname[B],B is it.\n")
+    (tmp_path / "testset_w_refs.csv").write_text('"mr","ref"\r\n"name[C]","C."\r\n')
+    data = e2e(tmp_path)
+    assert list(data.pairs("train", Tally())) == [Pair("name[A], area[b]", 'A, in "b".')]
+    assert list(data.pairs("valid", Tally())) == [Pair("name[B]", "B is it.")]
+    assert list(data.pairs("test", Tally())) == [Pair("name[C]", "C.")]
+
+
+def test_tables_with_other_columns_and_bad_lines(tmp_path: Path) -> None:
+    file = tmp_path / "table.tsv"
+    file.write_text("from\tto\nx\ty\nlonely\n")
+    data = CsvPairs((str(file),), source="from", target="to", delimiter="\t", on_bad="skip")
+    tally = Tally()
+    assert list(data.pairs("train", tally)) == [Pair("x", "y")]
+    assert tally.bad == 1
+    assert "table.tsv:3" in tally.problems[0]
+    (tmp_path / "latin.csv").write_bytes(b"mr,ref\nCaf\xe9,x\n")
+    with pytest.raises(DataError, match="UTF-8"):
+        list(CsvPairs((str(tmp_path / "latin.csv"),)).pairs("train", Tally()))
+
+
+# Framings
+
+
+class Given:
+    """Some pairs, in every split."""
+
+    def __init__(self, *pairs: Pair) -> None:
+        self.held = pairs
+
+    def pairs(self, split: str, tally: Tally) -> Sequence[Pair]:
+        return self.held
+
+    def documents(self, split: str, tally: Tally) -> Sequence[str]:
+        return [pair.target for pair in self.held]
+
+
+TWO = Given(Pair("a b", "c d e"), Pair("f", "a b c d e f a"))
+
+
+def test_one_row_holds_source_and_target() -> None:
+    batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    assert batch.tokens.tolist() == [[0, 1, BOS, 2, 3, 4, EOS, EOS], [5, BOS, 0, 1, 2, 3, 4, 5]]
+    assert batch.learn.tolist() == [[False] * 3 + [True] * 5, [False] * 2 + [True] * 6]
+    assert batch.pad is None
+    padded = tokenise(TWO, "train", WORDS, Pairs(8, source=2, tail=False)).take([0])
+    assert padded.pad is not None
+    assert padded.pad.tolist() == [[False] * 7 + [True]]
+    joint = tokenise(TWO, "train", WORDS, Pairs(8, source=2, joint=True)).take([0])
+    assert bool(joint.learn.all())
+
+
+def test_what_does_not_fit_is_cut_and_counted() -> None:
+    rows = tokenise(TWO, "train", WORDS, Pairs(6, source=1))
+    assert rows.take([0]).tokens.tolist() == [[0, BOS, 2, 3, 4, EOS]]
+    assert rows.tally.cut == 2  # a source, and a target
+
+
+def test_a_source_beside_the_row() -> None:
+    batch = tokenise(TWO, "train", WORDS, Sourced(6, source=3)).take([0, 1])
+    assert batch.tokens.tolist() == [[BOS, 2, 3, 4, EOS, EOS], [BOS, 0, 1, 2, 3, 4]]
+    assert batch.source is not None
+    assert batch.source_pad is not None
+    assert batch.source.tolist() == [[0, 1, EOS], [5, EOS, EOS]]
+    assert batch.source_pad.tolist() == [[False] * 3, [False, False, True]]
+    assert bool((batch.learn == torch.tensor([False] + [True] * 5)).all())
+
+
+def test_a_span_is_written_from_the_rest() -> None:
+    """Put in the place of the mask it gives the document back; it is three tenths of it, and not always the same."""
+    words = Words(STORIES.words(), ("bos", "eos", "mask"))
+    rows, begins = tokenise(StoriesData(), "train", words, Spans(24, source=80)), set()
+    for index in range(8):
+        ids = words.encode(StoriesData().document("train", index))
+        row = rows.row(index)
+        assert row.source is not None
+        source, target = [list(map(int, part)) for part in (row.source, row.ids)]
+        span = target[1 : target.index(words.vocab.eos)]
+        at = source.index(words.vocab.mask)
+        assert source[:at] + span + source[at + 1 : -1] == ids
+        assert len(span) == round(0.3 * len(ids))
+        begins.add(at)
+    assert len(begins) > 4
+    assert list(rows.row(3).ids) == list(rows.row(3).ids)
+
+
+def test_framings_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(DataError, match="give the tokenizer a bos"):
+        tokenise(TWO, "train", Words(("a",)), Pairs(8, source=2))
+    with pytest.raises(DataError, match="no pairs of source and target"):
+        tokenise(StoriesData(), "train", WORDS, Sourced(8))
+    with pytest.raises(DataError, match="an end sign"):
+        tokenise(TWO, "train", Words(("a",), ("bos",)), Sourced(8))
+    with pytest.raises(ValueError, match="no room for a target"):
+        Pairs(8, source=7)
+    with pytest.raises(ValueError, match="part of a document"):
+        Spans(8, share=1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["diffuseq_tiny", "diffuseq_summary_tiny", "genie_tiny", "genie_summary_tiny", "genie_cpd_tiny"]
+)
+def test_presets_of_pairs(name: str) -> None:
+    """They can be saved, no row is cut, and all of the source and target are known words."""
+    run = presets.TINY[name]()
+    assert config.from_json(config.to_json(run)) == run
+    rows = tokenise(run.data, "train", run.tokenizer, run.framing)
+    batch = rows.take(range(50))
+    assert rows.tally.cut == 0
+    assert not bool((batch.tokens == run.tokenizer.unknown).any())
+    assert batch.source is None or not bool((batch.source == run.tokenizer.unknown).any())
+
+
+# Minimum Bayes risk
+
+
+def test_bleu_by_hand() -> None:
+    assert bleu(["a b c d e"], ["a b c d e"]) == pytest.approx(1.0)
+    assert bleu(["x y"], ["a b"]) == 0.0
+    # p_1 = 3/4, p_2 = (1 + 1)/(3 + 1), p_3 = (0 + 1)/(2 + 1), p_4 = (0 + 1)/(1 + 1)
+    assert bleu(["a b x d"], ["a b c d"]) == pytest.approx((3 / 4 * 2 / 4 * 1 / 3 * 1 / 2) ** 0.25)
+    assert bleu(["a b c d"], ["a b c d e f g h"]) == pytest.approx(2.718281828 ** (1 - 8 / 4))
+    assert bleu(["a a a"], ["a b c"]) == pytest.approx((1 / 3 * 1 / 3 * 1 / 2 * 1) ** 0.25)
+
+
+def test_minimum_risk_does_not_depend_on_the_order() -> None:
+    candidates = ["a b c d", "a b c e", "a b c d e", "x y z"]
+    chosen = minimum_risk(candidates)
+    assert chosen == "a b c d"
+    assert {minimum_risk(candidates[i:] + candidates[:i]) for i in range(4)} == {chosen}
+    assert minimum_risk(["b", "a"]) == minimum_risk(["a", "b"])
+    with pytest.raises(ValueError, match="nothing to choose from"):
+        minimum_risk([])
+
+
+# DiffuSeq
+
+
+def small(encoder: bool = False) -> DiffusionLM:
+    reads = TransformerConfig(WORDS.vocab.size, width=16, layers=1, heads=2, tied=True) if encoder else None
+    network = TransformerConfig(1, width=16, layers=2, heads=2, time=8, cross=16 if encoder else None)
+    network = replace(network, vectors=8, vocab=8)
+    made = DiffusionLMConfig(Gaussian(WORDS.vocab), network, PredictX(), codec=Embedding(8), encoder=reads)
+    return randomise(DiffusionLM(made, WORDS), seed=0)
+
+
+def test_the_source_stays_clean_at_every_step() -> None:
+    model = small()
+    batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    assert model.codec is not None
+    source = model.codec.encode(batch.tokens)
+    seen = list(Ancestral(5)(model, model.process, model.blank(batch), rng=ops.rng(0, 2)))
+    assert len(seen) == 6
+    for canvas in seen:
+        assert torch.equal(canvas.z[~batch.learn], source[~batch.learn])
+        assert not torch.equal(canvas.z[batch.learn], source[batch.learn])
+
+
+def test_noise_falls_on_the_target_alone() -> None:
+    """The loss does not change with the noise of the source, and only learnt places count."""
+    model, batch = small(), tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    t = torch.where(batch.learn, 0.7, 0.0)
+    encoded = model.encode(batch)
+    noised = model.process.noise(encoded.x, t, rng=ops.rng(0, 2))
+    assert torch.equal(noised.z[~batch.learn], encoded.x[~batch.learn])
+    loss = Objective(Match())(model, batch, rng=ops.rng(1, 2))
+    assert loss.count.tolist() == [5, 6]
+
+
+def test_a_canvas_with_a_source_is_that_of_its_row() -> None:
+    model = small()
+    batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    blank, written = model.blank(batch), model.compose([[5], [6]], ["a b", "f"])
+    assert torch.equal(blank.fixed, written.fixed)
+    assert torch.equal(blank.z[blank.fixed], written.z[written.fixed])
+    one = model.canvas("c", new=3, rows=2, source="a b")
+    assert one.fixed.tolist() == [[True] * 4 + [False] * 3] * 2
+
+
+def test_the_text_is_the_target() -> None:
+    model = small()
+    whole = Batch(torch.tensor([[0, 1, BOS, 2, 3, EOS, EOS]]), torch.zeros(1, 7, dtype=torch.bool))
+    assert model.text(model.blank(whole)) == ["c d"]
+
+
+# GENIE
+
+
+def genie_batch() -> Batch:
+    return tokenise(TWO, "train", WORDS, Sourced(6, source=4)).take([0, 1])
+
+
+def test_padding_of_a_source_never_matters() -> None:
+    """Neither its ids nor its number; the original attends to it."""
+    model, batch = small(encoder=True), genie_batch()
+    assert batch.source is not None
+    assert batch.source_pad is not None
+    x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
+    base = model(x, t, model.context(batch)).x
+    other = batch.source.masked_fill(batch.source_pad, 3)
+    assert torch.equal(model(x, t, model.context(replace(batch, source=other))).x, base)
+    longer = torch.nn.functional.pad(batch.source, (0, 3), value=4)
+    pad = torch.nn.functional.pad(batch.source_pad, (0, 3), value=True)
+    assert torch.allclose(model(x, t, model.context(replace(batch, source=longer, source_pad=pad))).x, base, atol=1e-5)
+    changed = batch.source.clone()
+    changed[0, 0] = 5
+    again = model(x, t, model.context(replace(batch, source=changed))).x
+    assert not torch.allclose(again[0], base[0], atol=1e-3)  # the source itself does matter, of its own row alone
+    assert torch.equal(again[1], base[1])
+
+
+def test_rows_that_lose_their_source_see_none() -> None:
+    model, batch = small(encoder=True), genie_batch()
+    x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
+    context, keys = model.context(batch), ops.rng(0, 2)
+    alone = model(x, t, Context()).x
+    assert torch.allclose(model(x, t, model.untold(context, 1.0, rng=keys)).x, alone, atol=1e-6)
+    assert model.untold(context, 0.0, rng=keys) is context
+    lost = (keys.uniform(1) < 0.5).squeeze(-1)
+    some = model(x, t, model.untold(context, 0.5, rng=keys)).x
+    assert torch.allclose(some, torch.where(lost[:, None, None], alone, model(x, t, context).x), atol=1e-6)
+
+
+def test_how_many_rows_lose_their_source() -> None:
+    model, batch = small(encoder=True), genie_batch()
+    many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
+    dropped = model.untold(many, 0.1, rng=ops.rng(0, 4000))
+    assert dropped.cond_pad is not None
+    assert float(dropped.cond_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
+
+
+def test_encoder_and_cross_attention_learn() -> None:
+    model, batch = small(encoder=True), genie_batch()
+    Objective(Match(), untold=0.1)(model, batch, rng=ops.rng(0, 2)).mean.backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    assert model.encoder is not None
+    assert all(float(p.grad.abs().max()) > 0 for p in model.encoder.parameters() if p.grad is not None)
+
+
+def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
+    model, batch = small(encoder=True), genie_batch()
+    blank, written = model.blank(batch), model.canvas(["", ""], new=5, source=["a b", "f"])
+    assert torch.equal(blank.fixed, written.fixed)
+    assert blank.context.cond is not None
+    assert written.context.cond is not None
+    assert torch.equal(blank.context.cond, written.context.cond)
+    assert blank.context.cond_pad is not None
+    assert torch.equal(blank.context.cond_pad, written.context.cond_pad)
+    texts = generate(model, Ancestral(3), written, seed=1).texts
+    assert texts == generate(model, Ancestral(3), blank, seed=1, batch=1).texts
+
+
+def test_sources_where_there_are_none() -> None:
+    model, batch = small(), genie_batch()
+    with pytest.raises(ValueError, match="no encoder to read it"):
+        model.context(batch)
+    with pytest.raises(ValueError, match="2 sources for 1 rows"):
+        model.compose([[3]], ["a", "b"])
+    run = presets.mdlm_tiny()
+    with pytest.raises(ValueError, match="knows no sources"):
+        DiffusionLM(run.model, run.tokenizer).canvas(new=3, source="One")
+    with pytest.raises(ValueError, match=r"cross=None, the encoder gives 128"):
+        replace(run.model, encoder=replace(run.model.network, tied=True))
+    genie = presets.genie_tiny().model
+    assert genie.encoder is not None
+    with pytest.raises(ValueError, match="tied=True"):
+        replace(genie, encoder=replace(genie.encoder, tied=False))
+    with pytest.raises(ValueError, match="time=None"):
+        replace(genie, encoder=replace(genie.encoder, time=8))
+    with pytest.raises(ValueError, match="Sourced or Spans"):
+        presets.with_encoder(presets.diffuseq_tiny())
+
+
+# Both learn
+
+
+def short(run: Run, steps: int) -> Run:
+    network = replace(run.model.network, width=32, heads=4, cross=run.model.encoder and 32)
+    encoder = run.model.encoder and replace(run.model.encoder, width=32, heads=4, layers=1)
+    model = replace(run.model, network=network, encoder=encoder)
+    few = replace(run, steps=steps, batch=4, eval_every=steps, eval_rows=2, samples=2, log_every=steps // 3)
+    return replace(few, model=model, sampler=Ancestral(2))
+
+
+@pytest.mark.parametrize("name", ["diffuseq_tiny", "genie_tiny"])
+def test_training_learns_and_writes_answers(name: str, tmp_path: Path) -> None:
+    model = fit(short(presets.TINY[name](), 18), tmp_path, quiet=True)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    bits = [line["train_bits_per_token"] for line in lines if "train_bits_per_token" in line]
+    assert len(bits) == 3
+    assert bits[-1] < 0.95 * bits[0]
+    (written,) = [line["samples"] for line in lines if "samples" in line]
+    assert len(written) == 2
+    source = StoryAttributes().pair("test", 0).source
+    assert len(generate(model, Ancestral(2), model.canvas(new=9, rows=3, source=source)).texts) == 3
+
+
+def test_targets_alone_teach_any_model(tmp_path: Path) -> None:
+    """Pairs are also documents: what a model learns that sees no source."""
+    run = replace(presets.mdlm_tiny(), data=StoryAttributes(), steps=1, eval_rows=2, samples=1)
+    assert isinstance(run.framing, Documents)
+    rows = tokenise(run.data, "train", run.tokenizer, run.framing)
+    assert run.tokenizer.decode(rows.take([4]).tokens[0].tolist()) == StoryAttributes().pair("train", 4).target

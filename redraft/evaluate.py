@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft import ops
-from redraft.data import Documents, Tally
+from redraft.data import Documents, Framing, Tally
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
@@ -303,6 +303,19 @@ def generate(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int 
             seconds += time.perf_counter() - clock
             texts += model.text(end)
     return Generated(texts, counted.rows / len(texts), seconds, tokens)
+
+
+def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
+    """Empty canvases as long as the rows of a training, or answers to held-out sources if it is answers that it learns.
+
+    Of the latter there are no more than the batch has rows.
+    """
+    device = next(model.parameters()).device
+    if framing.asked:
+        answers = model.blank(held_out.to(device))
+        return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
+    given = model.config.vocab.bos is not None  # a canvas begins with it
+    return model.canvas(new=framing.length - given, rows=rows)
 
 
 # Judgements of texts ------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ class DiffusionLMConfig:
 
     def __post_init__(self) -> None:
         self._require_encoder()
+        self._require_level()
         if self.codec is not None or isinstance(self.process, Gaussian) or self.network.vectors is not None:
             self._require_vectors()
             return
@@ -157,6 +158,12 @@ class DiffusionLMConfig:
             raise ValueError("an encoder reads clean ids, all at once: full attention, time=None, vectors=None")
         if not self.encoder.tied or self.encoder.vocab < self.vocab.size:
             raise ValueError(f"an encoder needs an id for each of {self.vocab.size} states and no outputs: tied=True")
+
+    def _require_level(self) -> None:
+        """Finished blocks are told the level 0: in training, from the cache, and without it."""
+        blocks = isinstance(self.network.pattern, BlockCausal) and self.network.time is not None
+        if blocks and float(self.level(torch.zeros(1, 1), self.process)) != 0:
+            raise ValueError(f"a network of blocks needs a level that is 0 at time 0, as ByTime(), not {self.level}")
 
     def _require_vectors(self) -> None:
         if self.codec is None or not isinstance(self.process, Gaussian) or not isinstance(self.head, VectorHead):

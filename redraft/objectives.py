@@ -342,8 +342,8 @@ class Sum(Term):
 class Objective:
     """The three terms of variational diffusion: diffusion, prior, reconstruction.
 
-    With an `anchor` also −log p(w | x̂) of vectors, weighted by it: what they say, beside how far off they are (Gao et al.
-    2022, "Difformer", eq. 6).
+    With an `anchor` also −log p(w | x̂) of vectors, weighted by it: what they say, beside how far off they are (Gao et
+    al. 2022, "Difformer", eq. 6).
     """
 
     loss: Term = Bound()

@@ -73,7 +73,8 @@ class Content(NamedTuple):
     exact: float  # 1 if all are, and the text is one that the grammar can tell
 
 
-class Task(Protocol):
+@runtime_checkable
+class Task(EndlessPairs, Protocol):
     """A source of pairs that can judge any answer."""
 
     def check(self, source: str, target: str) -> Content: ...

@@ -13,12 +13,24 @@ from redraft.codecs.base import CodecConfig
 from redraft.codecs.compressed import Compressed
 from redraft.codecs.contextual import Contextual
 from redraft.codecs.embedding import Embedding
-from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.encoder import EncoderConfig, MaskedLM
+from redraft.codecs.minilm import MiniLM
 from redraft.codecs.paragraph import Paragraph
 from redraft.codecs.simplex import Simplex
 from redraft.codecs.size import Size
 from redraft.codecs.smooth import Smooth
-from redraft.data import Corpus, Documents, Endless, Enwik8, HubDataset, Packed, StoriesData, Text8
+from redraft.data import (
+    Corpus,
+    Documents,
+    Endless,
+    Enwik8,
+    Framing,
+    HubDataset,
+    Packed,
+    StoriesData,
+    Text8,
+    TextFiles,
+)
 from redraft.heads import Head, PredictTokens, PredictV, PredictX, Score, Softmax, Subs, VectorHead
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig, Level
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
@@ -37,7 +49,7 @@ from redraft.objectives import (
     Sum,
     Term,
 )
-from redraft.pairs import Pairs, Sourced, Spans, StoryAttributes, StorySummaries
+from redraft.pairs import JsonlPairs, Pairs, Sourced, Spans, StoryAttributes, StorySummaries, e2e
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.processes.insertion import Insertion
@@ -48,7 +60,7 @@ from redraft.run import Optimiser, Run
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
-from redraft.samplers.ode import Ddim, Renoise, Sampled
+from redraft.samplers.ode import Ddim, EulerMaruyama, Renoise, Sampled, Until
 from redraft.samplers.revise import Revise
 from redraft.samplers.unmask import AnyOrder, Confidence, Unmask
 from redraft.schedules import (
@@ -250,20 +262,30 @@ def diffuseq_summary_tiny() -> Run:
 
 def genie_tiny() -> Run:
     """GENIE: an encoder reads what a story is to be about, the denoiser attends to its states."""
-    return with_encoder(_embedded_pairs(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1)))
+    return _genie_tiny(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
 
 
 def genie_summary_tiny() -> Run:
     """GENIE: an encoder reads a story, the denoiser writes its summary."""
-    return with_encoder(_embedded_pairs(StorySummaries(), Sourced(SUMMARY_LENGTH + 1, STORY_LENGTH)))
+    return _genie_tiny(StorySummaries(), Sourced(SUMMARY_LENGTH + 1, STORY_LENGTH))
 
 
 def genie_cpd_tiny() -> Run:
-    """The pre-training of GENIE: a span of a story, three tenths of it, is written from the rest."""
-    return with_encoder(_embedded_pairs(StoriesData(), Spans(STORY_LENGTH // 3, STORY_LENGTH)))
+    """The pre-training of GENIE: a span of a story, three tenths of it, is written from the rest.
+
+    A base for the others: `redraft train genie_tiny --base runs/genie_cpd_tiny`.
+    """
+    return _genie_tiny(StoriesData(), Spans(STORY_LENGTH // 3, STORY_LENGTH))
 
 
-def with_encoder(run: Run, layers: int = 2) -> Run:
+def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
+    """With positions for the longest rows and sources of all, so that one may begin with the weights of another."""
+    run = _embedded_pairs(data, framing)
+    network = replace(run.model.network, positions=STORY_LENGTH + 1)
+    return with_encoder(replace(run, model=replace(run.model, network=network)), positions=STORY_LENGTH)
+
+
+def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run:
     """The same run with an encoder as wide as its network, for sources that stand beside the row.
 
     A tenth of the rows loses its source, so that guidance can compare.
@@ -272,28 +294,31 @@ def with_encoder(run: Run, layers: int = 2) -> Run:
         raise ValueError(f"an encoder reads sources beside the row: use Sourced or Spans, not {run.framing}")
     network = run.model.network
     reads = replace(network, vectors=None, time=None, pattern=Full(), vocab=run.model.vocab.size, layers=layers)
-    places = None if network.positions is None else run.framing.source
-    encoder = replace(reads, positions=places, tied=True, head_bias=False)
+    encoder = replace(reads, positions=positions or run.framing.source, tied=True, head_bias=False)
     model = replace(run.model, network=replace(network, cross=network.width), encoder=encoder)
     return replace(run, model=model, objective=replace(run.objective, untold=0.1))
 
 
 def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
     """Stories and what belongs to them, as vectors of their words."""
-    base, words = _tiny(), Words(STORIES.words(), ("bos", "eos", "mask"))
-    network = replace(base.model.network, vocab=words.vocab.size, positions=framing.length)
-    model = DiffusionLMConfig(Masked(words.vocab), network)
-    run = replace(base, model=model, data=data, tokenizer=words, framing=framing)
+    words = Words(STORIES.words(), ("bos", "eos", "mask"))
+    run = with_words(_tiny(), words, data, framing)
     return with_vectors(run, Gaussian(words.vocab, Preserving(Clamped(Sqrt(), -12.0, 2.0))), Embedding(32))
+
+
+def with_words(run: Run, tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
+    """The same masked diffusion on other texts, with a position for each place of their rows."""
+    network = replace(run.model.network, vocab=tokenizer.vocab.size, positions=framing.length)
+    model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
+    return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
 
 
 def ssd_tiny(block: int = 17) -> Run:
     """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
     base = _with_pattern(_tiny(), BlockCausal(block))
     process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
-    run = with_vectors(base, process, Simplex(), PredictTokens(), Recover(), hint=False)
     return replace(
-        run,
+        with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
         objective=Objective(Recover(), Stratified(block=block)),
         sampler=Blocks(Renoise(32, project=Sampled()), stop=base.model.vocab.eos),
     )
@@ -347,7 +372,7 @@ def cosmos_tiny() -> Run:
 
 
 def codec_of(run: Run) -> Run:
-    """The first stage of a latent diffusion: the codec alone, by its own losses; the run's own model stays untrained."""
+    """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained."""
     return replace(run, base=None, objective=Autoencode(), samples=0)
 
 
@@ -544,7 +569,137 @@ def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     )
 
 
-def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Documents | Packed) -> Run:
+def tencdm_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """TEncDM on ROCStories, one to a line (Shabalin et al. 2024): 12 × 768, rows of 64, tan-9, 200k steps of 512 rows.
+
+    Their encoder is BERT's base model, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; their network has skip connections.
+    """
+    codec = Contextual(encoder, 64, Size(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
+    run = _latent_roc(_tokenizer(tokenizer), path, codec, TanD(9.0))
+    rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
+    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
+    return diffusion_on(run, "runs/tencdm_codec_roc")
+
+
+def tencdm_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
+    run = codec_of(tencdm_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
+
+
+def ld4tg_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """LD4TG on ROCStories (Lovelace et al. 2022): 32 latents of 64 numbers, 12 × 768, v, cosine, 250k steps.
+
+    Their encoder and decoder are BART's; here the decoder is a causal one of our own, trained in the first stage. Their
+    steps have the large variance, whose bound has no continuous-time limit; ours have the posterior's.
+    """
+    codec = Compressed(encoder, 64, 32, 64, Size(768, 3, 12), Size(768, 6, 12))
+    run = _latent_roc(_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
+    rate = Optimiser(lr=2e-4, warmup=1000, floor=0.0)
+    run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
+    return diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
+
+
+def ld4tg_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
+    run = codec_of(ld4tg_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+
+
+def _latent_roc(
+    tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
+) -> Run:
+    """Rows of 64 tokens that end in end signs, and the small DiT on the latents of a codec, with hints."""
+    run = _small(tokenizer, TextFiles((path,), split_by="line"), Documents(64, tail=True))
+    return with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)
+
+
+def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
+    """DiffuSeq on paraphrases (Gong et al. 2023): 12 × 768, vectors of 128, rows of 128, steps of 2048 rows.
+
+    Other tasks of the paper are other folders and steps: questions 40k, dialogue 140k, simplification 80k. Its code
+    draws times by importance, as `redraft.importance` measures it, and chooses among ten texts (`minimum_risk`).
+    """
+    files = _folder_of_pairs(folder, "src", "trg")
+    run = _published_pairs(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)
+    return replace(run, optimiser=Optimiser(lr=1e-4), steps=steps, batch=2048)
+
+
+def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """DiffuSeq in the small on E2E, attributes of a restaurant → a sentence about it: 4 × 256, vectors of 32.
+
+    No sizes of a paper: it learns something in half an hour on a CPU.
+    """
+    text = _tokenizer(tokenizer)
+    base = with_words(_tiny(), text, e2e(folder), Pairs(104, 50))
+    network = replace(base.model.network, width=256, layers=4)
+    process = Gaussian(text.vocab, Preserving(Clamped(Sqrt(), -12.0, 2.0)))
+    return with_vectors(replace(base, model=replace(base.model, network=network)), process, Embedding(32))
+
+
+def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
+    """GENIE on summaries of news (Lin et al. 2023): 6 + 6 layers × 768, sources of 512 tokens, 120k steps.
+
+    It begins with the weights of `genie_cpd_books`; their encoder begins with BERT's.
+    """
+    files = _folder_of_pairs(folder, "src", "trg")
+    run = _published_pairs(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
+    rate = Optimiser(lr=5e-5, warmup=7200)
+    return replace(with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
+
+
+def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
+    data = HubDataset("bookcorpus", field="text")
+    run = with_encoder(_published_pairs(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
+
+
+def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """SSD-LM on OpenWebText (Han et al. 2023): 24 × 1024, rows of 200 in blocks of 25, 100k steps, 1000 to write one.
+
+    They begin with RoBERTa's weights and train one block after a context of any length; here all blocks of a row
+    learn at once, each after the clean ones before it. The number of rows is ours.
+    """
+    run = _with_pattern(_small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200)), BlockCausal(25))
+    network = replace(run.model.network, width=1024, layers=24, heads=16)
+    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineOffset(1e-4))))
+    run = replace(run, model=replace(run.model, network=network))
+    return replace(
+        with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
+        objective=Objective(Recover(), Stratified(block=25)),
+        sampler=Blocks(Renoise(1000, project=Sampled(0.9))),
+        optimiser=Optimiser(lr=1e-4, weight_decay=0.01, warmup=2000),
+        steps=100_000,
+    )
+
+
+def _published_pairs(
+    tokenizer: Tokenizer, data: Corpus, framing: Framing, layers: int, positions: int | None = None
+) -> Run:
+    """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
+    run = _small(tokenizer, data, framing)
+    network = replace(run.model.network, layers=layers, rotary=None, positions=positions or framing.length)
+    process = Gaussian(tokenizer.vocab, Preserving(Clamped(Sqrt())))
+    run = replace(run, model=replace(run.model, network=network))
+    return replace(with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000))
+
+
+def _folder_of_pairs(folder: str, source: str, target: str) -> JsonlPairs:
+    """train.jsonl, valid.jsonl and test.jsonl, as DiffuSeq's data come."""
+    train, valid, test = ((f"{folder}/{split}.jsonl",) for split in ("train", "valid", "test"))
+    return JsonlPairs(train, valid, test, source=source, target=target)
+
+
+def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
     """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
     network = TransformerConfig(
         tokenizer.vocab.size,
@@ -631,6 +786,15 @@ PUBLISHED: dict[str, Callable[..., Run]] = {
         sedd_text8,
         sedd_uniform_text8,
         flex_owt,
+        diffuseq_qqp,
+        diffuseq_e2e,
+        genie_xsum,
+        genie_cpd_books,
+        ssd_owt,
+        tencdm_codec_roc,
+        tencdm_roc,
+        ld4tg_codec_roc,
+        ld4tg_roc,
     )
 }
 PRESETS: dict[str, Callable[..., Run]] = TINY | PUBLISHED

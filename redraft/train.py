@@ -38,7 +38,7 @@ from redraft.objectives import Step
 from redraft.optim import adjust, optimisers, rate
 from redraft.run import Run, assemble, begin_with, newest
 from redraft.stories import STORIES
-from redraft.types import Batch, Canvas
+from redraft.types import Batch
 
 
 class TrainingError(RuntimeError):
@@ -178,18 +178,9 @@ def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Wo
         if isinstance(run.data, StoriesData):
             found["entropy_bits_per_char"] = STORIES.entropy_per_char() / math.log(2)
         if run.samples:
-            canvas = _to_write(run, state.model, valid)
+            canvas = evaluate.to_write(state.model, run.framing, run.samples, valid[0])
             found["samples"] = evaluate.generate(state.model, run.sampler, canvas, seed=run.seed).texts
         return found
-
-
-def _to_write(run: Run, model: DiffusionLM, valid: list[Batch]) -> Canvas:
-    """Empty canvases of the training's length, or answers to held-out sources if it is answers that are learnt."""
-    if run.framing.asked:
-        answers = model.blank(valid[0].to(model.network.embedding.weight.device))
-        return answers.rows(torch.arange(min(run.samples, len(answers.z)), device=answers.z.device))
-    given = run.model.vocab.bos is not None  # a canvas begins with it
-    return model.canvas(new=run.framing.length - given, rows=run.samples)
 
 
 def claim(run: Run, out: Path, team: Workers) -> None:

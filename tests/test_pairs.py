@@ -10,6 +10,7 @@ import torch
 from conftest import randomise
 
 from redraft import config, ops, presets
+from redraft.cli import main
 from redraft.codecs.embedding import Embedding
 from redraft.data import DataError, Documents, StoriesData, Tally, tokenise
 from redraft.evaluate import bleu, generate, minimum_risk
@@ -31,7 +32,7 @@ from redraft.pairs import (
     faithful,
 )
 from redraft.processes.gaussian import Gaussian
-from redraft.run import Run
+from redraft.run import Run, begin_with
 from redraft.samplers.ancestral import Ancestral
 from redraft.stories import STORIES, split_words
 from redraft.text import Words
@@ -430,3 +431,36 @@ def test_targets_alone_teach_any_model(tmp_path: Path) -> None:
     assert isinstance(run.framing, Documents)
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     assert run.tokenizer.decode(rows.take([4]).tokens[0].tolist()) == StoryAttributes().pair("train", 4).target
+
+
+# The command line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pairs")
+    for name in ("diffuseq_tiny", "genie_tiny"):
+        fit(replace(short(presets.TINY[name](), 3), samples=0), folder / name, quiet=True)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["diffuseq_tiny", "genie_tiny"])
+def test_a_source_by_command(name: str, trained: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    source = "who Leo, friend Carl, where river, season summer, mood tired, plot help"
+    main(["generate", str(trained[name]), "One", "--source", source, "--rows", "2", "--steps", "2", "--json"])
+    found = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+    assert [text.split(" ")[0].rstrip(".,") for text in found] == ["One", "One"]
+    for argv, reason in (([], "give one"), (["--source", "who Rumpelstiltskin"], "does not know 'Rumpelstiltskin'")):
+        with pytest.raises(SystemExit) as end:
+            main(["generate", str(trained[name]), *argv])
+        assert end.value.code == 2
+        assert reason in capsys.readouterr().err
+    main(["eval", str(trained[name]), "--rows", "2", "--draws", "1", "--samples", "2", "--json"])
+    figures = {(line := json.loads(text))["name"]: line["value"] for text in capsys.readouterr().out.splitlines()}
+    assert 0 <= figures["exact"] <= figures["facts"] <= 1
+
+
+def test_what_was_pre_trained_is_a_base(tmp_path: Path) -> None:
+    fit(replace(short(presets.genie_cpd_tiny(), 3), samples=0, steps=1), tmp_path / "cpd", quiet=True)
+    for run in (presets.genie_tiny(), presets.genie_summary_tiny()):
+        begin_with(DiffusionLM(short(run, 3).model), tmp_path / "cpd")

@@ -60,7 +60,7 @@ class Eval:
             raise ValueError(f"{self.model} tells of no run, so there is no framing of rows; evaluate it in Python")
         data = source(self.data, undivided=True) if self.data else it.run.data
         note(f"{self.model}: run {it.name}, step {it.step}")
-        for name, value, more in chain(self._likelihood(it, it.run, data), self._generation(it, it.run)):
+        for name, value, more in chain(self._likelihood(it, it.run, data), self._generation(it, it.run, data)):
             figure = record(name, value, run=it.name, seed=self.seed, **more)
             emit(figure, self.json, _line(figure))
 
@@ -84,19 +84,24 @@ class Eval:
             value, error = excess(found, [STORIES.log_prob(text) for text in texts])
             yield "excess_bits_per_char", value, {"stderr": error, **of}
 
-    def _generation(self, it: Opened, run: Run) -> Iterator[Found]:
-        """What the run's own sampler writes."""
-        from redraft.data import StoriesData
-        from redraft.evaluate import generate, grammatical
+    def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
+        """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
+        from redraft.data import StoriesData, evaluation, tokenise
+        from redraft.evaluate import generate, grammatical, to_write
+        from redraft.pairs import Task, faithful
 
         if not self.samples:
             return
-        given = run.model.vocab.bos is not None  # a canvas begins with it
-        canvas = it.model.canvas(new=run.framing.length - given, rows=self.samples)
-        written = generate(it.model, run.sampler, canvas, seed=self.seed)
-        of = {"rows": self.samples, "sampler": str(run.sampler)}
-        if isinstance(run.data, StoriesData):
+        (first,) = evaluation(tokenise(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
+        written = generate(it.model, run.sampler, to_write(it.model, run.framing, self.samples, first), seed=self.seed)
+        of = {"rows": len(written.texts), "sampler": str(run.sampler)}
+        if isinstance(run.data, StoriesData) and not run.framing.asked:
             yield "grammatical", grammatical(written.texts).share, of
+        if isinstance(data, Task):
+            sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
+            found = faithful(data, sources, written.texts)
+            yield "facts", found.share, of
+            yield "exact", found.exact, of
         yield "nfe", written.nfe, of
         yield "tokens_per_second", written.tokens_per_second, of
 

@@ -115,7 +115,8 @@ def with_length(run: Run, length: int) -> Run:
     network, more = run.model.network, length - run.framing.length
     if network.positions is not None:
         network = replace(network, positions=network.positions + more)
-    return replace(run, framing=replace(run.framing, length=length), model=replace(run.model, network=network))
+    framing = replace(run.framing, length=length)  # type: ignore[type-var]
+    return replace(run, framing=framing, model=replace(run.model, network=network))
 
 
 def _speaking(process: Process, vocab: Vocab) -> Process:

@@ -86,6 +86,8 @@ class Generate:
     """The directory of a run, of one of its checkpoints, or of an exported model."""
     prompt: Annotated[Positional[str | None], optional("[PROMPT]")] = None
     """How the text begins; - or a pipe: a beginning on each line of stdin."""
+    source: Annotated[str | None, optional("TEXT")] = None
+    """What the text is to answer, for models that learnt pairs: attributes of a story, a story to be summed up."""
     new: Annotated[int | None, optional("INT", "up to the length of the training's rows")] = None
     """Tokens to write."""
     writing: OmitArgPrefixes[Writing] = Writing()
@@ -99,9 +101,19 @@ class Generate:
         from redraft.cli.models import opened  # torch is loaded when the words are right
 
         it = opened(self.model, self.writing.trust)
+        self._require_source(it)
         holes = {prompt: self._room(it, prompt) for prompt in prompts}
-        canvas = it.model.compose([[prompt, holes[prompt]] for prompt in prompts for _ in range(self.writing.rows)])
+        rows = [[prompt, holes[prompt]] for prompt in prompts for _ in range(self.writing.rows)]
+        canvas = it.model.compose(rows, None if self.source is None else [self.source] * len(rows))
         self.writing.write(it, prompts, canvas)
+
+    def _require_source(self, it: Opened) -> None:
+        """A model that answers needs something to answer, and others cannot be told anything."""
+        asked = it.run.framing.asked if it.run is not None else it.model.encoder is not None
+        if asked and self.source is None:
+            raise ValueError(f'this model answers a source; give one: redraft generate {it.path} --source "TEXT"')
+        if self.source is not None and it.run is not None and not asked:
+            raise ValueError("this model has learnt texts, not answers: it reads no --source; begin the text instead")
 
     def _room(self, it: Opened, prompt: str) -> int | UpTo:
         """How many tokens to write after a prompt; insertion writes at most so many."""
@@ -113,6 +125,9 @@ class Generate:
 
     def _size(self, it: Opened, prompt: str) -> int:
         used = _used(it, prompt)
+        if self.source is not None:
+            read = _used(it, self.source)  # also sees to it that every word is known
+            used += read - 1 if it.model.encoder is None else 0  # in the row, without a start sign of its own
         if it.run is None:
             if self.new is None:
                 raise ValueError("no run says how long the texts of this model are; say how many tokens: --new 100")

@@ -11,7 +11,7 @@ from redraft import config, ops, presets
 from redraft.codecs.simplex import Simplex
 from redraft.data import tokenise
 from redraft.heads import PredictTokens
-from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
+from redraft.model import ByLogSnr, ByTime, DiffusionLM, DiffusionLMConfig
 from redraft.networks.attention import BlockCausal
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Objective, Recover, Stratified
@@ -30,7 +30,7 @@ PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
 
 def model(block: int = BLOCK) -> DiffusionLM:
     network = TransformerConfig(1, width=16, layers=2, heads=2, hidden=32, time=8, pattern=BlockCausal(block))
-    made = DiffusionLMConfig.of_vectors(PROCESS, network, PredictTokens(), ByLogSnr(), codec=Simplex())
+    made = DiffusionLMConfig.of_vectors(PROCESS, network, PredictTokens(), ByTime(), codec=Simplex())
     return randomise(DiffusionLM(made, WORDS), seed=0).eval()
 
 
@@ -55,7 +55,7 @@ def test_the_network_reads_probabilities() -> None:
     assert torch.allclose(codec.show(z), (5.0 * z).softmax(-1))
     corner = codec.encode(torch.tensor([[2]]))
     expected = math.log(1 + (VOCAB.size - 1) * math.exp(-10.0))
-    assert float(codec.nll(corner, torch.tensor([[2]]))) == pytest.approx(expected, rel=1e-4)
+    assert float(codec.nll(corner, torch.tensor([[2]]))) == pytest.approx(expected, rel=0.01)
 
 
 def test_little_noise_leaves_the_token() -> None:
@@ -107,6 +107,12 @@ def test_blocks_with_the_cache_and_without(project: Sampled | Greedy) -> None:
     assert net.read(cached).z[:, :4].tolist() == [[0, 1, 2, 3]] * 3
 
 
+def test_finished_blocks_are_at_level_zero() -> None:
+    """Of the log-SNR time zero has another number, which the cache would not know."""
+    with pytest.raises(ValueError, match="a level that is 0 at time 0"):
+        replace(model().config, level=ByLogSnr())
+
+
 def test_rows_end_at_the_stop_token() -> None:
     net = model()
     sampler = Blocks(Renoise(3), stop=EOS)
@@ -148,11 +154,11 @@ def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:
     net = model()
     z = torch.full((1, 6), EOS)
     nothing = torch.zeros(1, 6, dtype=torch.bool)
-    for canvas in (Canvas(z, nothing), net.lift(Canvas(z, nothing))):
-        assert stopped(canvas, EOS, 0, net).fixed.tolist() == [[False] * 6]
-        assert stopped(canvas, EOS, 3, net).fixed.tolist() == [[False] + [True] * 5]
-        assert stopped(canvas, EOS, torch.arange(6)[None] >= 4, net).fixed.tolist() == [[False] * 5 + [True]]
-        assert stopped(canvas, None, 6, net) is canvas
+    for canvas, denoise in ((Canvas(z, nothing), Wrapped(net)), (net.lift(Canvas(z, nothing)), net)):
+        assert stopped(canvas, EOS, 0, denoise).fixed.tolist() == [[False] * 6]
+        assert stopped(canvas, EOS, 3, denoise).fixed.tolist() == [[False] + [True] * 5]
+        assert stopped(canvas, EOS, torch.arange(6)[None] >= 4, denoise).fixed.tolist() == [[False] * 5 + [True]]
+        assert stopped(canvas, None, 6, denoise) is canvas
 
 
 def test_cross_entropy_of_blocks_is_learnt() -> None:

@@ -303,7 +303,8 @@ def test_udlm_labels_stand_beside_any_time() -> None:
     level[:, 8:] = 0.0  # another time for half of the tokens
     some = net.logits(net(golden["xt"], level, context=Context(label=golden["cond"])))
     alone = [
-        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], context=Context(label=golden["cond"][i : i + 1]))) for i in range(3)
+        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], context=Context(label=golden["cond"][i : i + 1])))
+        for i in range(3)
     ]
     same(some, torch.cat(alone))
 

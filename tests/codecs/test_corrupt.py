@@ -1,0 +1,59 @@
+"""What codecs are trained on: how much is changed, and that nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from redraft.codecs.corrupt import blurred, blurred_up_to, concealed, substituted, without_features, without_places
+from redraft.ops import rng
+from redraft.types import Vocab
+
+ROWS, L, D = 200, 50, 8
+VOCAB = Vocab(100, mask=99)
+KEYS = rng(0, ROWS)
+
+
+def test_blur_keeps_the_variance() -> None:
+    x = KEYS.normal(L, D).float()
+    z = blurred(x, 0.6, rng=KEYS.fold(1))
+    assert float(z.var()) == pytest.approx(1, abs=0.02)
+    assert float((x * z).mean()) == pytest.approx(0.8, abs=0.02)
+    assert blurred(x, 0.0, rng=KEYS).equal(x)
+
+
+def test_each_row_has_a_blur_of_its_own() -> None:
+    """σ is uniform up to 0.6: E[√(1 − σ²)] = ½(√(1 − m²) + asin(m)/m) at m = 0.6."""
+    x = KEYS.normal(L, D).float()
+    kept = (x * blurred_up_to(x, 0.6, rng=KEYS.fold(1))).mean((1, 2)) / x.square().mean((1, 2))
+    assert float(kept.mean()) == pytest.approx(0.5 * (0.8 + 0.6435 / 0.6), abs=0.01)
+    assert float(kept.min()) < 0.85
+    assert float(kept.max()) > 0.97
+
+
+def test_shares_are_as_asked() -> None:
+    x = torch.ones(ROWS, L, D)
+    places, features = without_places(x, 0.3, rng=KEYS), without_features(x, 0.3, rng=KEYS)
+    assert float(places.mean()) == pytest.approx(0.7, abs=0.02)
+    assert float(features.mean()) == pytest.approx(0.7, abs=0.01)
+    assert set(places.sum(-1).unique().tolist()) == {0.0, float(D)}  # all of a place or nothing
+    assert len(features.sum(-1).unique()) > 3
+
+
+def test_substitution_changes_a_share_of_the_tokens() -> None:
+    tokens = torch.full((ROWS, L), 5)
+    changed = substituted(tokens, 0.3, VOCAB, rng=KEYS)
+    assert float((changed != tokens).float().mean()) == pytest.approx(0.3 * 0.99, abs=0.015)
+    assert substituted(tokens, 0.0, VOCAB, rng=KEYS).equal(tokens)
+    assert len(changed.unique()) == VOCAB.size
+
+
+def test_masking_is_that_of_bert() -> None:
+    """Of the chosen tokens eight tenths are masked, one tenth is random, one tenth stays; the others all stay."""
+    tokens = torch.full((ROWS, L), 5)
+    chosen, seen = concealed(tokens, 0.2, VOCAB, rng=KEYS)
+    assert float(chosen.float().mean()) == pytest.approx(0.2, abs=0.01)
+    assert seen[~chosen].equal(tokens[~chosen])
+    hidden = seen[chosen]
+    assert float((hidden == VOCAB.mask).float().mean()) == pytest.approx(0.8, abs=0.02)
+    assert float((hidden == 5).float().mean()) == pytest.approx(0.1, abs=0.02)

@@ -1,0 +1,76 @@
+"""Latent diffusion in two runs: the codec, then the diffusion of what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from redraft import presets
+from redraft.codecs.compressed import Compressed
+from redraft.codecs.contextual import Contextual
+from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.minilm import MiniLM
+from redraft.codecs.size import Size
+from redraft.data import Documents, TextFiles
+from redraft.heads import PredictX
+from redraft.model import DiffusionLMConfig
+from redraft.networks.transformer import TransformerConfig
+from redraft.objectives import Autoencode, Objective
+from redraft.processes.gaussian import Gaussian
+from redraft.run import Run
+from redraft.samplers.ancestral import Ancestral
+from redraft.text import Words
+from redraft.train import fit
+
+NAMES = ("tencdm", "ld4tg", "planner", "cosmos")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_stages_have_the_same_model(name: str) -> None:
+    first, second = presets.PRESETS[f"{name}_codec_tiny"](), presets.PRESETS[f"{name}_tiny"]()
+    assert first.model == second.model
+    assert isinstance(first.objective, Autoencode)
+    assert isinstance(second.objective, Objective)
+    assert second.objective.frozen
+    assert (first.base, second.base) == (None, f"runs/{name}_codec_tiny")
+
+
+@pytest.mark.parametrize("name", ["tencdm", "ld4tg"])
+def test_published_recipes_name_their_codec_and_its_encoder(name: str) -> None:
+    words = Words(tuple(f"w{i}" for i in range(30_518)))
+    first, second = (presets.PRESETS[f"{name}{part}_roc"](words) for part in ("_codec", ""))
+    assert first.model == second.model
+    assert second.base == f"runs/{name}_codec_roc"
+    codec = second.model.codec
+    assert isinstance(codec, Contextual | Compressed)
+    assert codec.encoder == MiniLM()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A vocabulary of four words, rows of eight, everything narrow."""
+    words, small, file = Words(tuple("abcd")), Size(8, 1, 2), tmp_path / "texts"
+    file.write_text("a b c d\n\nb b a\n\nd c a b\n\n" * 4)
+    network = TransformerConfig(1, width=8, layers=1, heads=2, time=8)
+    codec = Contextual(MaskedLM(8, small), 8, small)
+    return Run(
+        model=DiffusionLMConfig.of_vectors(Gaussian(words.vocab), network, PredictX(), codec=codec, hint=True),
+        data=TextFiles((str(file),), valid=(str(file),)),
+        tokenizer=words,
+        framing=Documents(8, tail=True),
+        sampler=Ancestral(2),
+        steps=2,
+        batch=4,
+        eval_rows=4,
+        samples=1,
+    )
+
+
+def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path) -> None:
+    first = fit(presets.codec_of(run), tmp_path / "codec", quiet=True)
+    second = fit(presets.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "diffusion", quiet=True)
+    before, after = dict(first.named_parameters()), dict(second.named_parameters())
+    same = {name for name, p in after.items() if p.equal(before[name])}
+    assert {name for name in after if name.startswith("codec.")} <= same
+    assert {name for name in after if name.startswith("network.blocks.")} - same  # these were trained

@@ -2,7 +2,6 @@
 
     python recipes/continuous.py systems                    # the embedded stories, 5 minutes each
     python recipes/continuous.py ablations                  # what each system rests on
-    python recipes/continuous.py tables --write docs/methods.md
 
 Minutes are those of one core. A latent system has half as many more for its codec, which is trained first. Rows go to
 recipes/results/*.jsonl as they are finished, models to runs/continuous; called again it goes on where it stopped.
@@ -20,9 +19,9 @@ from typing import Any
 
 import torch
 from rows import Rows, Trained, cpu, trained
-from tables import fill, systems_tables
 
 from redraft import config, diagnose, evaluate, presets
+from redraft.codecs.smooth import Smoothing
 from redraft.data import evaluation, tokenise
 from redraft.heads import PredictEps
 from redraft.objectives import Match, Objective, Snr
@@ -56,15 +55,16 @@ def systems() -> dict[str, System]:
         "diffuseq": System.of(presets.diffuseq_tiny()),
         "genie": System.of(presets.genie_tiny()),
         "ssd": System.of(presets.ssd_tiny()),
-        "tencdm": latent(presets.tencdm_codec_tiny()),
-        "ld4tg": latent(presets.ld4tg_codec_tiny()),
-        "planner": latent(presets.planner_codec_tiny()),
-        "cosmos": latent(presets.cosmos_codec_tiny()),
+        "tencdm": latent(presets.tencdm_tiny()),
+        "ld4tg": latent(presets.ld4tg_tiny()),
+        "planner": latent(presets.planner_tiny()),
+        "cosmos": latent(presets.cosmos_tiny()),
     }
 
 
-def latent(codec: Run) -> System:
-    return System(partial(presets.diffusion_on, codec), codec)
+def latent(run: Run, codec: Run | None = None) -> System:
+    """Diffusion of latents: of the run's own codec, or of another one that makes the same."""
+    return System(lambda base: replace(run, base=base), presets.codec_of(codec or run))
 
 
 def ablations() -> dict[str, System]:
@@ -73,16 +73,27 @@ def ablations() -> dict[str, System]:
     eps = replace(words.model, head=PredictEps())
     unconditional = presets.genie_tiny()
     deaf = replace(unconditional.model, encoder=None, network=replace(unconditional.model.network, cross=None))
+    states, compressed = presets.tencdm_tiny(), presets.ld4tg_tiny()
     return {
         "diffusion_lm eps": System.of(replace(words, model=eps, objective=Objective(Match(Snr())))),
         "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
         "diffusion_lm no hint": System.of(unhinted(words)),
-        "diffusion_lm no anchor": System.of(replace(words, objective=Objective(Match()))),
         "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
         "genie without cross attention": System.of(replace(unconditional, model=deaf)),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
+        "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), states),
+        "tencdm no hint": latent(unhinted(states), states),
+        "ld4tg half": latent(with_codec(compressed, count=8)),
+        "planner no kl": latent(with_codec(presets.planner_tiny(), beta=0.0)),
+        "cosmos rough": latent(with_codec(presets.cosmos_tiny(), smoothing=Smoothing(0.0, 0.0, 0.0))),
     }
+
+
+def with_codec(run: Run, **changes: Any) -> Run:
+    """The same run with a codec of other settings."""
+    codec: Any = run.model.codec
+    return replace(run, model=replace(run.model, codec=replace(codec, **changes)))
 
 
 def timed(run: Run, schedule: Schedule) -> Run:
@@ -104,10 +115,10 @@ def unhinted(run: Run) -> Run:
 
 
 def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
-    codec = out / "codec"
-    if system.codec is not None:
+    codec = out.parent / "codecs" / ("" if system.codec is None else config.digest(system.codec))
+    if system.codec is not None:  # one codec may serve several rows
         trained(system.codec, codec, minutes / 2)
-    made = trained(system.run(str(codec)), out / "diffusion", minutes)
+    made = trained(system.run(str(codec)), out, minutes)
     test = unseen(made, "test", HELD_OUT)
     figures = {**bound(made, test), "reconstruction": reconstruction(made, test), **written(made)}
     return {"run": config.digest(made.run), **made.cost(), **figures}
@@ -154,18 +165,13 @@ def written(made: Trained) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["systems", "ablations", "tables"])
+    parser.add_argument("table", choices=["systems", "ablations"])
     parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
     parser.add_argument("--out", type=Path, default=Path("runs/continuous"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page that they are written into")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if told.table == "tables":
-        made = systems_tables(told.results)
-        print(fill(told.write, made) if told.write else "\n\n".join(made.values()))
-        return
     rows = Rows(told.results / f"continuous_{told.table}.jsonl")
     for name, system in (systems() if told.table == "systems" else ablations()).items():
         if not told.only or name in told.only:

@@ -45,6 +45,32 @@ REMASKING = {
 }
 
 
+SYSTEMS = {
+    "diffusion_lm": "Diffusion-LM",
+    "diffuseq": "DiffuSeq, attributes → story",
+    "genie": "GENIE, attributes → story",
+    "ssd": "SSD-LM, blocks of 17",
+    "tencdm": "TEncDM",
+    "ld4tg": "LD4TG",
+    "planner": "PLANNER",
+    "cosmos": "COSMOS",
+}
+VARIANTS = {
+    "diffusion_lm eps": "Diffusion-LM that predicts ε",
+    "diffusion_lm cosine": "Diffusion-LM, cosine schedule",
+    "diffusion_lm no hint": "Diffusion-LM without self-conditioning",
+    "diffuseq joint": "DiffuSeq, source noised too",
+    "genie without cross attention": "GENIE without cross attention",
+    "ssd 34": "SSD-LM, blocks of 34",
+    "ssd 68": "SSD-LM, one block",
+    "tencdm cosine": "TEncDM, cosine schedule",
+    "tencdm no hint": "TEncDM without self-conditioning",
+    "ld4tg half": "LD4TG, half as many latents",
+    "planner no kl": "PLANNER without the KL",
+    "cosmos rough": "COSMOS without smoothing",
+}
+
+
 def tables(results: Path) -> str:
     """All tables, each between the markers that a page has for it."""
     return "\n\n".join(_marked(name, table) for name, table in rendered(results).items())
@@ -65,12 +91,15 @@ def rendered(results: Path) -> dict[str, str]:
     methods, english, ablations, remask = (
         Rows(results / f"{name}.jsonl").held() for name in ("methods", "english", "ablations", "remask")
     )
+    systems, variants = (Rows(results / f"continuous_{name}.jsonl").held() for name in ("systems", "ablations"))
     return {
         "methods": methods_table(methods),
         "english": english_table(english),
         "ablations": ablations_table({**methods, **ablations}),
         "gidd": gidd_table(ablations),
         "remask": remask_table(remask),
+        "systems": systems_table("system", SYSTEMS, systems),
+        "variants": systems_table("variant", VARIANTS, variants),
     }
 
 
@@ -121,6 +150,21 @@ def remask_table(held: Held) -> str:
         for name, label in REMASKING.items()
     )
     return markdown(["sampler", "8 steps, %", "16", "32", "64", "CPU s per text at 64"], rows)
+
+
+def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:
+    shown = (
+        lambda row: f"{100 * row['reconstruction']:.1f}",
+        lambda row: f"{row['bits_per_token']:.2f}",
+        lambda row: f"{row['bits_per_char']:.3f}",
+        lambda row: f"{100 * row['share']:.0f} ± {100 * row['share_stderr']:.0f}",
+        lambda row: f"{100 * row['attributes']:.0f}" if "attributes" in row else MISSING,
+        lambda row: f"{row['seconds_per_sample']:.3f}",
+        trained,
+    )
+    head = ["codec and back, %", "bits/token", "bits/char", "right, %", "attributes, %", "CPU s per text"]
+    rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in labels.items())
+    return markdown([title, *head, "training steps"], rows)
 
 
 # Cells --------------------------------------------------------------------------------------------------------------

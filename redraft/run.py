@@ -109,9 +109,10 @@ def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str,
 
 
 @torch.no_grad()
-def begin_with(model: DiffusionLM, path: str | Path) -> None:
-    """Takes over the weights of another model; what only ours has stays as it is."""
-    ours, theirs = dict(model.named_parameters()), dict(load(path).named_parameters())
+def begin_with(model: DiffusionLM, path: str | Path, part: str = "") -> None:
+    """Takes over the weights of another model whose names begin with `part`; what only ours has stays as it is."""
+    ours = dict(model.named_parameters())
+    theirs = {n: p for n, p in load(path).named_parameters() if n.startswith(part)}
     wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
     if wrong:
         raise CheckpointError(f"{path} is no base for this model: it has another {wrong[0]}; build both alike")

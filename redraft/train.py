@@ -34,7 +34,7 @@ from redraft import checkpoint, config, evaluate, ops
 from redraft.data import Loader, StoriesData, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
 from redraft.model import DiffusionLM
-from redraft.objectives import Step
+from redraft.objectives import Objective, Step
 from redraft.optim import adjust, optimisers, rate
 from redraft.run import Run, assemble, begin_with, newest
 from redraft.stories import STORIES
@@ -60,7 +60,8 @@ def fit(
         torch.manual_seed(run.seed)
         model = DiffusionLM(run.model, run.tokenizer).to(team.device)
         if run.base is not None:
-            begin_with(model, run.base)
+            frozen = isinstance(run.objective, Objective) and run.objective.frozen
+            begin_with(model, run.base, "codec." if frozen else "")  # another denoiser may work on the same latents
         model.network.recompute = run.recompute
         step = team.wrap(Step(model, run.objective), run.shard)
         state = State(model, _copies(model), optimisers(model, run.optimiser))

@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 
 from redraft import presets
+from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.size import Size
 from redraft.run import Run
 from redraft.samplers.ancestral import Ancestral
 
+LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
 
+import continuous  # noqa: E402
 import discrete  # noqa: E402
 import rows  # noqa: E402
 import tables  # noqa: E402
@@ -119,6 +123,31 @@ def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
     assert set(discrete.english([str(tmp_path / "text.txt")])) == set(tables.ENGLISH)
 
 
+def test_every_system_has_a_place() -> None:
+    assert continuous.systems().keys() == tables.SYSTEMS.keys()
+    assert continuous.ablations().keys() == tables.VARIANTS.keys()
+    assert all(system.codec is not None for name, system in continuous.systems().items() if name in LATENT)
+
+
+def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of its codec, two of its diffusion; another denoiser then works on the same latents."""
+    for name, few in (("HELD_OUT", 4), ("CHOSEN", 2), ("WRITTEN", 2), ("ENDS", (0.0, 1.0))):
+        monkeypatch.setattr(continuous, name, few)
+    base = presets.tencdm_tiny()
+    codec: Any = replace(base.model.codec, encoder=MaskedLM(presets.STORY_LENGTH, Size(8, 1, 2)), decoder=Size(8, 1, 2))
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16, vectors=16, vocab=8)
+    model = replace(base.model, codec=codec, network=network)
+    run = replace(base, model=model, batch=2, sampler=Ancestral(2))
+    for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(continuous.unhinted(run), run))):
+        found = continuous.row(system, tmp_path / name, 1.0)
+        assert found["steps"] == 2
+        assert found["share"] == 0
+        assert 0 <= found["reconstruction"] <= 1
+        assert found["end"] in continuous.ENDS
+        assert found["bits_per_char"] > 0
+    assert len(list((tmp_path / "codecs").iterdir())) == 1
+
+
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they stand, but none of their rows is wanted, and the page is a copy."""
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")
@@ -138,7 +167,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
     """Nothing is measured: every figure is a dash, but for the published order."""
     shown = tables.rendered(tmp_path)
-    assert list(shown) == ["methods", "english", "ablations", "gidd", "remask"]
+    assert list(shown) == ["methods", "english", "ablations", "gidd", "remask", "systems", "variants"]
     sizes = {name: [line.count("|") for line in table.splitlines()] for name, table in shown.items()}
     assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
         "methods": (12, {8}),
@@ -146,6 +175,8 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "ablations": (8, {5}),
         "gidd": (5, {5}),
         "remask": (7, {7}),
+        "systems": (10, {9}),
+        "variants": (14, {9}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
 

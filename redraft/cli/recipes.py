@@ -15,6 +15,7 @@ from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, Parqu
 from redraft.heads import VectorHead
 from redraft.model import DiffusionLMConfig
 from redraft.networks.attention import Causal
+from redraft.pairs import PairCorpus
 from redraft.presets import PRESETS
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian
@@ -27,6 +28,7 @@ from redraft.types import Vocab
 _READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
 _SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
 _SIZES = {"words": 8192, "bpe": 2048}
+_PAIRS = "name a folder of pairs, or write file.py:function with JsonlPairs or CsvPairs (redraft/pairs.py)"
 
 
 def recipe(
@@ -40,12 +42,15 @@ def recipe(
     function = _function(name)
     takes = signature(function).parameters if name in PRESETS else {}
     given: dict[str, Any] = {}
-    if "path" in takes and data and Path(data[0]).is_file():
-        given["path"], data = data[0], ()
+    for parameter, fits in (("path", Path.is_file), ("folder", Path.is_dir)):
+        if parameter in takes and data and fits(Path(data[0])):
+            given[parameter], data = data[0], ()
     if "tokenizer" in takes and tokenizer is not None:
         given["tokenizer"] = Bytes()  # until the right one is made
     _require_files(name, takes, {*given, "path"} if data else {*given})
     run = _built(function, name, given)
+    if data and run.framing.asked:
+        raise ConfigError(f"{name} learns answers to sources, which --data {data[0]} does not hold; {_PAIRS}")
     if data and (text := source(data)) != run.data:
         if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
             tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
@@ -66,7 +71,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -> None:
     """What a preset reads from a file must be given, unless it lies where the preset looks for it."""
-    flags = {"path": "data", "tokenizer": "tokenizer"}
+    flags = {"path": "data", "folder": "data", "tokenizer": "tokenizer"}
     for parameter, flag in flags.items():
         if parameter in takes and parameter not in given and not Path(takes[parameter].default).exists():
             default = takes[parameter].default
@@ -89,13 +94,13 @@ def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
     A network that had outputs to spare keeps them.
     """
     vocab, network, sampler = tokenizer.vocab, run.model.network, run.sampler
+    if isinstance(sampler, Blocks) and sampler.stop is not None:
+        sampler = replace(sampler, stop=vocab.eos)
     if run.model.codec is not None:
-        return replace(run, model=_vectors_of(run.model, vocab), tokenizer=tokenizer)
+        return replace(run, model=_vectors_of(run.model, vocab), tokenizer=tokenizer, sampler=sampler)
     outputs = max(vocab.size, 0 if network.vocab == run.model.vocab.size else network.vocab)
     pattern = Causal(vocab.masked) if isinstance(network.pattern, Causal) else network.pattern
     network = replace(network, vocab=outputs, pattern=pattern)
-    if isinstance(sampler, Blocks) and sampler.stop is not None:
-        sampler = replace(sampler, stop=vocab.eos)
     model = replace(run.model, process=_speaking(run.model.process, vocab), network=network)
     return replace(run, model=model, tokenizer=tokenizer, sampler=sampler)
 
@@ -106,8 +111,10 @@ def _vectors_of(model: DiffusionLMConfig, vocab: Vocab) -> DiffusionLMConfig:
     assert isinstance(process, Gaussian)
     assert isinstance(head, VectorHead)
     assert codec is not None
-    sized = DiffusionLMConfig.of_vectors(process, model.network, head, model.level, codec=codec, hint=model.hint)
-    return replace(model, process=process, network=sized.network)
+    encoder = None if model.encoder is None else replace(model.encoder, vocab=vocab.size)
+    return DiffusionLMConfig.of_vectors(
+        process, model.network, head, model.level, codec=codec, hint=model.hint, encoder=encoder
+    )
 
 
 def with_length(run: Run, length: int) -> Run:
@@ -164,13 +171,14 @@ def _files(path: Path) -> list[Path]:
 def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
     """`chars`, `bytes`, `words`, `words:N`, `bpe`, `bpe:N`, learnt from the training split, or a tokenizer.json."""
     kind, _, size = choice.partition(":")
+    specials: tuple[Special, ...] = ("bos", *_SPECIALS) if isinstance(text, PairCorpus) else _SPECIALS
     if choice == "chars":
-        return Characters.collect(_training(text), _SPECIALS)
+        return Characters.collect(_training(text), specials)
     if choice == "bytes":
-        return Bytes()
+        return Bytes(specials)
     if kind in _SIZES and (size.isdecimal() or kind == choice):
-        most = int(size or _SIZES[kind])
-        return train_bpe(_training(text), most) if kind == "bpe" else Words.collect(_training(text), most)
+        learn = train_bpe if kind == "bpe" else Words.collect
+        return learn(_training(text), int(size or _SIZES[kind]), specials)
     if not Path(choice).exists():
         raise ConfigError(f"--tokenizer {choice} is none of chars, bytes, words:N, bpe:N, and no tokenizer.json either")
     try:
@@ -181,6 +189,8 @@ def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
 
 def _training(text: Corpus | Endless) -> Iterable[str]:
     """What a tokenizer learns from: the training split, of an endless one the beginning; of the stories every word."""
+    if isinstance(text, PairCorpus):
+        return chain.from_iterable(text.pairs("train", Tally()))
     if not isinstance(text, Endless):
         return text.documents("train", Tally())
     words = [" ".join(STORIES.words())] if isinstance(text, StoriesData) else []

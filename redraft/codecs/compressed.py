@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.codecs.base import Codec, CodecConfig
-from redraft.codecs.corrupt import blurred_up_to
+from redraft.codecs.corrupt import blurred_up_to, require_share
 from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.perceiver import Resampler
@@ -33,6 +33,9 @@ class Compressed(CodecConfig):
     compressor: Size = Size()
     decoder: Size = Size()
     noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_share("noise", self.noise)
 
     def vectors(self, vocab: Vocab) -> int:
         return self.width

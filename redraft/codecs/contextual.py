@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.codecs.base import Codec, CodecConfig
-from redraft.codecs.corrupt import blurred_up_to
+from redraft.codecs.corrupt import blurred_up_to, require_share
 from redraft.codecs.decoder import Parallel
 from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.size import Size
@@ -33,8 +33,7 @@ class Contextual(CodecConfig):
     noise: float = 0.7
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise <= 1:
-            raise ValueError(f"noise={self.noise}; the decoder sees √(1 − σ²)·x + σ·ξ with σ up to it: from 0 to 1")
+        require_share("noise", self.noise)
 
     def vectors(self, vocab: Vocab) -> int:
         return self.encoder.states

@@ -10,6 +10,12 @@ from redraft.ops import Rng
 from redraft.types import Vocab
 
 
+def require_share(name: str, value: float) -> None:
+    """How much is spoilt: a share of all tokens, places or numbers, or a σ beside √(1 − σ²)."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}={value}; what is spoilt is a share, or a σ beside √(1 − σ²): use 0 (nothing) to 1")
+
+
 def blurred(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
     """√(1 − σ²)·x + σ·ξ with ξ ~ N(0, I): what has unit variance keeps it. σ is a number, or (B, 1, 1)."""
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)

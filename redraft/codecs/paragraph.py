@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.codecs.base import Codec, CodecConfig
-from redraft.codecs.corrupt import substituted
+from redraft.codecs.corrupt import require_share, substituted
 from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.size import Size
 from redraft.codecs.whole import everywhere, per_token
@@ -35,6 +35,11 @@ class Paragraph(CodecConfig):
     decoder: Size = Size()
     beta: float = 0.1
     noise: float = 0.3  # share of tokens replaced
+
+    def __post_init__(self) -> None:
+        require_share("noise", self.noise)
+        if self.beta < 0:
+            raise ValueError(f"beta={self.beta}; the weight of the KL must be 0 or more (1: the evidence bound)")
 
     def vectors(self, vocab: Vocab) -> int:
         return self.width

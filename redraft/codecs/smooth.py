@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.codecs.base import Codec, CodecConfig
-from redraft.codecs.corrupt import blurred_up_to, without_features, without_places
+from redraft.codecs.corrupt import blurred_up_to, require_share, without_features, without_places
 from redraft.codecs.decoder import token_nll
 from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.perceiver import Resampler
@@ -26,6 +26,10 @@ class Smoothing:
     places: float = 0.3  # share of the activations that are hidden from the compressor
     noise: float = 0.7  # δ: activations become √(1 − δ²)·h + δ·ξ, with any δ up to this
     features: float = 0.4  # share of the numbers of the latents that are hidden from the decompressor
+
+    def __post_init__(self) -> None:
+        for name in ("places", "noise", "features"):
+            require_share(name, getattr(self, name))
 
     def activations(self, h: Tensor, *, rng: Rng) -> Tensor:
         early, late = rng.split(2)

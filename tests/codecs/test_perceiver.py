@@ -1,0 +1,51 @@
+"""The resampler: its attention written out, and what it does not see."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from redraft.codecs.perceiver import Reading, Resampler
+from redraft.codecs.size import Size
+
+SIZE = Size(width=8, layers=2, heads=2)
+
+
+def rms(h: Tensor) -> Tensor:
+    return h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+@torch.no_grad()
+def test_queries_read_inputs_and_one_another() -> None:
+    """softmax(q·kᵀ/√d)·v with keys and values of [inputs; queries], head by head, then the MLP."""
+    torch.manual_seed(0)
+    block = Reading(SIZE.network(8, 5, vectors=8))
+    h, inputs = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+    both = torch.cat([rms(inputs), rms(h)], 1)[0]
+    q, (k, v) = rms(h)[0] @ block.q.weight.T, (both @ block.kv.weight.T).chunk(2, -1)
+    heads = []
+    for part in (slice(0, 4), slice(4, 8)):
+        score = (rms(q[:, part]) @ rms(k[:, part]).T / math.sqrt(4)).softmax(-1)
+        assert score.shape == (3, 8)
+        heads.append(score @ v[:, part])
+    mixed = h + torch.cat(heads, -1) @ block.out.weight.T
+    torch.testing.assert_close(block(h, inputs, None), mixed + block.mlp(rms(mixed)))
+
+
+@torch.no_grad()
+def test_padding_is_as_if_it_were_not_there() -> None:
+    torch.manual_seed(0)
+    resampler = Resampler(SIZE, reads=6, places=5, gives=4, count=3)
+    states, pad = torch.randn(2, 5, 6), torch.tensor([[False] * 3 + [True] * 2] * 2)
+    found = resampler(states, pad)
+    assert found.shape == (2, 3, 4)
+    torch.testing.assert_close(found, resampler(states[:, :3]))
+    assert not torch.allclose(found, resampler(states))
+
+
+def test_too_many_places_are_refused() -> None:
+    with pytest.raises(ValueError, match="6 places are too many: this resampler knows 5"):
+        Resampler(SIZE, reads=6, places=5, gives=4, count=3)(torch.zeros(1, 6, 6))

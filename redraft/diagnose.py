@@ -139,7 +139,7 @@ def _bleu_at(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) 
     texts, references = [], []
     for batch, rows in _numbered(batches):
         x_hat = _noised(model, batch, t, ops.rng(seed, rows))[1]
-        texts += _texts(model, _codec(model).decode(x_hat, batch.tokens.shape[1]))
+        texts += _texts(model, _codec(model).decode(x_hat)[:, : batch.tokens.shape[1]])
         references += _texts(model, batch.tokens)
     return bleu(texts, references)
 
@@ -182,7 +182,7 @@ def interpolation(
     y = x.roll(-1, 0)
 
     def judged(z: Tensor) -> float:
-        return judge(_texts(model, codec.decode(z, length)))
+        return judge(_texts(model, codec.decode(z)[:, :length]))
 
     return [Halfway(a, judged(torch.lerp(x, y, a)), judged(slerp(x, y, a))) for a in shares]
 
@@ -211,7 +211,7 @@ def guessing(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> 
 
 def _decoded(codec: Codec, z: Tensor, length: int) -> Tensor:
     """(B, length) ids; −1 where a codec writes less."""
-    ids = codec.decode(z, length)[:, :length]
+    ids = codec.decode(z)[:, :length]
     return F.pad(ids, (0, length - ids.shape[1]), value=-1)
 
 

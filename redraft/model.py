@@ -222,7 +222,7 @@ class DiffusionLM(nn.Module):
         """What is noised: the tokens, or their vectors."""
         if self.codec is None:
             return Encoded(batch.tokens, batch.learn, batch.pad)
-        pad = None if batch.pad is None else self.codec.places(batch.pad)
+        pad = batch.pad if self.codec.per_token else None  # the latents of a compressed text are all there
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
             return Encoded(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
 
@@ -465,7 +465,7 @@ class DiffusionLM(nn.Module):
         if self.codec is None:
             return canvas
         with torch.no_grad():
-            ids = self.codec.decode(canvas.z, canvas.z.shape[1])
+            ids = self.codec.decode(canvas.z)
         if self.codec.per_token:
             return replace(canvas, z=ids)
         return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))

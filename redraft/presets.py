@@ -622,6 +622,26 @@ def _latent_roc(
     return with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)
 
 
+def diffusion_lm_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """Diffusion-LM on the sentences of E2E (Li et al. 2022): 12 × 768, vectors of 16, rows of 64, 200k steps."""
+    return _diffusion_lm(_tokenizer(tokenizer), e2e(folder), Embedding(16, unit=False), 200_000)
+
+
+def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt") -> Run:
+    """Diffusion-LM on ROCStories, one to a line: vectors of 128, 800k steps (their code says 400k)."""
+    stories = TextFiles((path,), split_by="line")
+    return _diffusion_lm(_tokenizer(tokenizer), stories, Embedding(128, unit=False), 800_000)
+
+
+def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
+    run = _vectors_published(tokenizer, data, Documents(64, tail=True), layers=12)
+    process, network = run.model.process, run.model.network
+    assert isinstance(process, Gaussian)
+    model = DiffusionLMConfig.of_vectors(process, network, PredictX(), codec=codec)
+    rate = Optimiser(lr=1e-4, floor=0.0)
+    return replace(run, model=model, optimiser=rate, steps=steps, batch=64)
+
+
 def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
     """DiffuSeq on paraphrases (Gong et al. 2023): 12 × 768, vectors of 128, rows of 128, steps of 2048 rows.
 
@@ -629,7 +649,7 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
     draws times by importance, as `redraft.importance` measures it, and chooses among ten texts (`minimum_risk`).
     """
     files = _folder_of_pairs(folder, "src", "trg")
-    run = _published_pairs(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)
+    run = _vectors_published(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)
     return replace(run, optimiser=Optimiser(lr=1e-4), steps=steps, batch=2048)
 
 
@@ -651,7 +671,7 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
     It begins with the weights of `genie_cpd_books`; their encoder begins with BERT's.
     """
     files = _folder_of_pairs(folder, "src", "trg")
-    run = _published_pairs(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
+    run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
     rate = Optimiser(lr=5e-5, warmup=7200)
     return replace(with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
 
@@ -659,7 +679,7 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
 def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
     data = HubDataset("bookcorpus", field="text")
-    run = with_encoder(_published_pairs(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
+    run = with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
 
 
@@ -682,7 +702,7 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     )
 
 
-def _published_pairs(
+def _vectors_published(
     tokenizer: Tokenizer, data: Corpus, framing: Framing, layers: int, positions: int | None = None
 ) -> Run:
     """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
@@ -786,6 +806,8 @@ PUBLISHED: dict[str, Callable[..., Run]] = {
         sedd_text8,
         sedd_uniform_text8,
         flex_owt,
+        diffusion_lm_e2e,
+        diffusion_lm_roc,
         diffuseq_qqp,
         diffuseq_e2e,
         genie_xsum,

@@ -11,7 +11,9 @@ from conftest import randomise
 
 from redraft import config, ops, presets
 from redraft.cli import main
+from redraft.cli.recipes import make_tokenizer, recipe, with_tokenizer
 from redraft.codecs.embedding import Embedding
+from redraft.config import ConfigError
 from redraft.data import DataError, Documents, StoriesData, Tally, tokenise
 from redraft.evaluate import bleu, generate, minimum_risk
 from redraft.heads import PredictX
@@ -464,3 +466,27 @@ def test_what_was_pre_trained_is_a_base(tmp_path: Path) -> None:
     fit(replace(short(presets.genie_cpd_tiny(), 3), samples=0, steps=1), tmp_path / "cpd", quiet=True)
     for run in (presets.genie_tiny(), presets.genie_summary_tiny()):
         begin_with(DiffusionLM(short(run, 3).model), tmp_path / "cpd")
+
+
+def test_recipes_of_pairs(tmp_path: Path) -> None:
+    """A folder of pairs by `--data`, its words from sources and targets, a sign between them; no other data."""
+    for name in ("trainset", "devset", "testset_w_refs"):
+        (tmp_path / f"{name}.csv").write_text("mr,ref\nname[Aromi],Aromi is a pub.\n")
+    run, kind = recipe("diffuseq_e2e", [str(tmp_path)], "words:20")
+    assert kind == "words:20"
+    words = make_tokenizer(kind, run.data)
+    assert isinstance(words, Words)
+    assert {"name", "[", "pub"} <= set(words.words)
+    assert words.vocab.bos is not None
+    run = with_tokenizer(run, words)
+    assert tokenise(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
+    with pytest.raises(ConfigError, match="learns answers to sources"):
+        recipe("genie_tiny", [str(tmp_path / "trainset.csv")])
+
+
+def test_another_tokenizer_reaches_the_encoder_and_the_stop_sign() -> None:
+    genie = with_tokenizer(presets.genie_tiny(), WORDS)
+    assert genie.model.encoder is not None
+    assert genie.model.encoder.vocab == WORDS.vocab.size
+    ssd = with_tokenizer(presets.ssd_tiny(), WORDS)
+    assert (ssd.sampler.stop, ssd.model.network.vectors) == (EOS, WORDS.vocab.size)

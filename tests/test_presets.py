@@ -9,32 +9,43 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from redraft import config
-from redraft.data import StoriesData, TextFiles
+from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.size import Size
+from redraft.data import Endless, TextFiles
 from redraft.model import DiffusionLM
+from redraft.pairs import JsonlPairs, Pairs, Sourced
 from redraft.presets import PRESETS, PUBLISHED, TINY
 from redraft.run import Run
-from redraft.text import Words
+from redraft.text import Special, Words
 from redraft.train import fit
 
-VOCABULARY = {"lm1b": 30_522, "owt": 50_258, "8b": 126_464}  # states of the data that a preset is named after
+BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books"), 30_522)
+VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
 
 
 @cache
-def made_up(size: int) -> Words:
-    """A tokenizer of so many states: numbered words, the unknown one, eos, pad and mask."""
-    return Words(tuple(f"w{i}" for i in range(size - 4)))
+def made_up(size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Words:
+    """A tokenizer of so many states: numbered words, the unknown one, and signs."""
+    return Words(tuple(f"w{i}" for i in range(size - 1 - len(specials))), specials)
 
 
 def build(name: str, size: int | None = None) -> Run:
     """A preset; those that read their tokenizer from a file get a made-up one."""
     vocabulary = VOCABULARY.get(name.rsplit("_", 1)[-1])
-    return PRESETS[name](made_up(size or vocabulary)) if vocabulary else PRESETS[name]()
+    if vocabulary is None:
+        return PRESETS[name]()
+    reads = signature(PRESETS[name]).parameters
+    encoder = {"encoder": MaskedLM(64, Size(16, 1, 2))} if "encoder" in reads else {}  # MiniLM knows its own words only
+    specials: tuple[Special, ...] = ("bos", "eos", "mask") if name.startswith("diffuseq") else ("eos", "pad", "mask")
+    return PRESETS[name](made_up(size or vocabulary, specials), **encoder)
 
 
 def parameters(run: Run, part: str = "") -> int:
@@ -107,22 +118,36 @@ def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
 
 
 def shrunken(run: Run, folder: Path) -> Run:
-    """The same recipe, small enough for a second: one narrow layer, two short rows, a made file."""
-    network = replace(
-        run.model.network,
-        vocab=run.model.vocab.size,
-        width=16,
-        layers=1,
-        heads=2,
-        hidden=32,
-        time=8 if run.model.network.time else None,
-    )
-    model = replace(run.model, network=network)
+    """The same recipe, small enough for a second: one narrow layer, two short rows, a made file, few steps."""
+    narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32}
+    network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)
+    if run.model.codec is None:
+        network = replace(network, vocab=run.model.vocab.size)
+    else:
+        run = replace(run, sampler=few_steps(run.sampler))
+    encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
+    model = replace(run.model, network=replace(network, cross=network.cross and 16), encoder=encoder)
     run = replace(run, model=model, base=None, steps=1, batch=2, eval_rows=2, samples=1)
-    if isinstance(run.data, StoriesData):
+    if isinstance(run.data, Endless):
         return run
+    if isinstance(run.framing, Pairs | Sourced):
+        return replace(run, data=made_pairs(run, folder))
     said = [run.tokenizer.decode([i % 20]) for i in range(200)]
     (folder / "text").write_text(" ".join(text if text.isprintable() and text else "a" for text in said))
     files = (str(folder / "text"),)
     data = TextFiles(files, valid=files, split_by="file")
-    return replace(run, data=data, framing=replace(run.framing, length=32))
+    short: Any = run.framing
+    return replace(run, data=data, framing=short if run.model.codec else replace(short, length=32))
+
+
+def few_steps(sampler: Any) -> Any:
+    inner = getattr(sampler, "sampler", None)
+    return replace(sampler, steps=2) if inner is None else replace(sampler, sampler=few_steps(inner))
+
+
+def made_pairs(run: Run, folder: Path) -> JsonlPairs:
+    said = [run.tokenizer.decode([i % 20]) for i in range(6)]
+    line = json.dumps({"source": " ".join(said), "target": " ".join(reversed(said))})
+    (folder / "pairs").write_text("\n".join([line] * 4))
+    files = (str(folder / "pairs"),)
+    return JsonlPairs(files, valid=files, test=files)

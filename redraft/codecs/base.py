@@ -30,8 +30,8 @@ class Codec(nn.Module, ABC):
         """(B, L) nats −log p(w | z)"""
 
     @abstractmethod
-    def decode(self, z: Tensor, length: int) -> Tensor:
-        """(B, N, D) → (B, length) the likeliest ids"""
+    def decode(self, z: Tensor) -> Tensor:
+        """(B, N, D) → (B, L) the likeliest ids; of a codec that compresses as many as its longest texts have"""
 
     def places(self, mask: Tensor) -> Tensor:
         """What is said of tokens, (B, L) bool, as said of places, (B, N)."""

@@ -67,7 +67,7 @@ class CompressedCodec(Codec):
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return self.decoder.nll(z, tokens, pad)
 
-    def decode(self, z: Tensor, length: int) -> Tensor:
+    def decode(self, z: Tensor) -> Tensor:
         return self.decoder.decode(z)
 
     def places(self, mask: Tensor) -> Tensor:

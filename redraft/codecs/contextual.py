@@ -58,7 +58,7 @@ class ContextualCodec(Codec):
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return self.decoder.nll(z, tokens, pad)
 
-    def decode(self, z: Tensor, length: int) -> Tensor:
+    def decode(self, z: Tensor) -> Tensor:
         return self.decoder.logits(z).argmax(-1)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:

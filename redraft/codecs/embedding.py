@@ -52,7 +52,7 @@ class EmbeddingCodec(Codec):
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return F.cross_entropy(self.logits(z).transpose(1, 2).float(), tokens, reduction="none")
 
-    def decode(self, z: Tensor, length: int) -> Tensor:
+    def decode(self, z: Tensor) -> Tensor:
         return self.logits(z).argmax(-1)
 
     def project(self, x: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class SimplexCodec(Codec):
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return F.cross_entropy(self.logits(z).transpose(1, 2).float(), tokens, reduction="none")
 
-    def decode(self, z: Tensor, length: int) -> Tensor:
+    def decode(self, z: Tensor) -> Tensor:
         return z.argmax(-1)
 
     def show(self, z: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class SmoothCodec(Codec):
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return token_nll(self.output(self._decompressed(z, tokens)), tokens)
 
-    def decode(self, z: Tensor, length: int) -> Tensor:
+    def decode(self, z: Tensor) -> Tensor:
         return self.output(self.decompressor(z)).argmax(-1)
 
     def places(self, mask: Tensor) -> Tensor:

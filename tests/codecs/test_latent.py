@@ -83,7 +83,7 @@ def test_shapes(name: str) -> None:
     z = made.encode(tokens)
     assert z.shape == (3, N, D)
     assert (N, made.per_token) == ((4, False) if name in WHOLE else (L, True))
-    assert made.nll(z, tokens).shape == made.decode(z, L).shape == (3, L)
+    assert made.nll(z, tokens).shape == made.decode(z).shape == (3, L)
     learn = torch.arange(L).expand(3, -1) > 2
     expected = torch.ones(3, 4, dtype=torch.bool) if name in WHOLE else learn
     assert made.places(learn).equal(expected)
@@ -121,7 +121,7 @@ def test_a_short_training_teaches_to_give_texts_back(name: str) -> None:
 
     def right() -> float:
         with torch.no_grad():
-            return float((made.decode(made.encode(held_out), L) == held_out)[:, :6].float().mean())
+            return float((made.decode(made.encode(held_out)) == held_out)[:, :6].float().mean())
 
     before = right()
     for step in range(80):

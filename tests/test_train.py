@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -130,8 +131,13 @@ def test_sigint_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_second_signal_acts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def impatient() -> None:
+        """Each signal is given the time to arrive."""
+        patient = signal.getsignal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
+        while signal.getsignal(signal.SIGINT) is patient:
+            time.sleep(0.001)
         signal.raise_signal(signal.SIGINT)
+        time.sleep(60)  # the second ends this
 
     after_step(monkeypatch, 5, impatient)
     with pytest.raises(KeyboardInterrupt):

@@ -22,7 +22,7 @@ from rows import Rows, Trained, cpu, trained
 
 from redraft import config, diagnose, evaluate, presets
 from redraft.codecs.smooth import Smoothing
-from redraft.data import evaluation, tokenise
+from redraft.data import Documents, evaluation, tokenise
 from redraft.heads import PredictEps
 from redraft.objectives import Match, Objective, Snr
 from redraft.pairs import faithful
@@ -71,15 +71,16 @@ def ablations() -> dict[str, System]:
     """Each differs from its system in one thing, which its name tells."""
     words = presets.diffusion_lm_tiny()
     eps = replace(words.model, head=PredictEps())
-    unconditional = presets.genie_tiny()
-    deaf = replace(unconditional.model, encoder=None, network=replace(unconditional.model.network, cross=None))
+    genie = presets.genie_tiny()
+    deaf = replace(genie.model, encoder=None, network=replace(genie.model.network, cross=None))
+    unasked = Documents(genie.framing.length, tail=True)
     states, compressed = presets.tencdm_tiny(), presets.ld4tg_tiny()
     return {
         "diffusion_lm eps": System.of(replace(words, model=eps, objective=Objective(Match(Snr())))),
         "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
         "diffusion_lm no hint": System.of(unhinted(words)),
         "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
-        "genie without cross attention": System.of(replace(unconditional, model=deaf)),
+        "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
         "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), states),

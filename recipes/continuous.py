@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from rows import Rows, Trained, cpu, trained
 
-from redraft import config, diagnose, evaluate, presets
+from redraft import config, evaluate, presets
 from redraft.codecs.smooth import Smoothing
 from redraft.data import Documents, evaluation, tokenise
 from redraft.heads import PredictEps
@@ -121,7 +121,7 @@ def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
         trained(system.codec, codec, minutes / 2)
     made = trained(system.run(str(codec)), out, minutes)
     test = unseen(made, "test", HELD_OUT)
-    figures = {**bound(made, test), "reconstruction": reconstruction(made, test), **written(made)}
+    figures = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test), **written(made)}
     return {"run": config.digest(made.run), **made.cost(), **figures}
 
 
@@ -136,11 +136,6 @@ def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
     found = evaluate.likelihood(made.model.ending(end), test)
     bits = {"bits_per_token": found.bits_per_token, "bits_per_char": found.bits_per_char, "stderr": found.stderr}
     return {"end": end, **bits}
-
-
-def reconstruction(made: Trained, test: list[Batch]) -> float:
-    """The share of tokens that survive codec and back."""
-    return diagnose.accuracy(made.model, test, [1e-6])[0].accuracy
 
 
 def written(made: Trained) -> dict[str, Any]:

@@ -119,6 +119,18 @@ def likelihood(
     return Likelihood(*map(torch.cat, zip(*parts, strict=True)))
 
 
+def reconstruction(model: DiffusionLM, batches: Iterable[Batch]) -> float:
+    """The share of learnt tokens that survive a model's codec: encoded and decoded, without noise."""
+    if model.codec is None:
+        raise ValueError("this model has no codec: its process works on tokens")
+    right, count = 0, 0
+    with _evaluating(model) as device:
+        for batch in (b.to(device) for b in batches):
+            ids = model.codec.decode(model.codec.encode(batch.tokens, batch.pad))[:, : batch.tokens.shape[1]]
+            right, count = right + int((ids == batch.tokens)[batch.learn].sum()), count + int(batch.learn.sum())
+    return right / max(1, count)
+
+
 def token_bound(
     model: DiffusionLM,
     batches: Sequence[Batch],

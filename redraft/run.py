@@ -111,6 +111,8 @@ def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str,
 @torch.no_grad()
 def begin_with(model: DiffusionLM, path: str | Path, part: str = "") -> None:
     """Takes over the weights of another model whose names begin with `part`; what only ours has stays as it is."""
+    if not Path(path).is_dir():
+        raise CheckpointError(f"the base {path} is no directory; train it first, or name another with --base DIR")
     ours = dict(model.named_parameters())
     theirs = {n: p for n, p in load(path).named_parameters() if n.startswith(part)}
     wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]

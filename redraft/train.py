@@ -34,7 +34,7 @@ from redraft import checkpoint, config, evaluate, ops
 from redraft.data import Loader, StoriesData, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
 from redraft.model import DiffusionLM
-from redraft.objectives import Objective, Step
+from redraft.objectives import Autoencode, Objective, Step
 from redraft.optim import adjust, optimisers, rate
 from redraft.run import Run, assemble, begin_with, newest
 from redraft.stories import STORIES
@@ -170,6 +170,8 @@ def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Wo
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
     with _averaged(state), gathered(step), precision(run, team.device), eager:
+        if isinstance(run.objective, Autoencode):  # there is no diffusion yet
+            return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid)}
         result = evaluate.likelihood(state.model, valid, draws=2, seed=run.seed)
         found: dict[str, Any] = {
             "step": state.step,

@@ -165,6 +165,8 @@ def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
     if "train_bits_per_token" in last:
         speed = f"{last['tokens_per_second']:,.0f} tokens/s"
         yield f"  training   {last['train_bits_per_token']:.4f} bits per token, {speed}"
+    if "valid_reconstruction" in last:
+        yield f"  held out   {last['valid_reconstruction']:.1%} of the tokens survive the codec"
     if "valid_bits_per_char" in last:
         truth = f" (the truth: {last['entropy_bits_per_char']:.4f})" if "entropy_bits_per_char" in last else ""
         yield f"  held out   {last['valid_bits_per_char']:.4f} bits per character{truth}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +80,22 @@ class Train:
         from redraft.cli.show import parameters
 
         records = [jsonlib.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        valid = {k: v for record in records for k, v in record.items() if k.endswith("_per_char") or k == "step"}
+        kept = ("step", "valid_bits_per_char", "entropy_bits_per_char", "valid_reconstruction")
+        valid = {k: v for record in records for k, v in record.items() if k in kept}
         result = {"out": str(out), "run": config.digest(run), "parameters": parameters(run.model), **valid}
-        bits = f"{valid['valid_bits_per_char']:.3f} bits per character of held-out text"
-        truth = f" (the truth: {valid['entropy_bits_per_char']:.3f})" if "entropy_bits_per_char" in valid else ""
-        emit(result, self.json, f"{out}: step {run.steps}, {bits}{truth}")
-        note(f"next: redraft generate {out} --watch")
+        emit(result, self.json, f"{out}: step {run.steps}, {_figure(valid)}")
+        if "valid_reconstruction" in valid:
+            note(f"next: train the diffusion of these latents, redraft train … --base {out}")
+        else:
+            note(f"next: redraft generate {out} --watch")
+
+
+def _figure(valid: Mapping[str, float]) -> str:
+    """What held-out text says of a model, or of a codec alone."""
+    if "valid_reconstruction" in valid:
+        return f"{valid['valid_reconstruction']:.1%} of held-out tokens survive the codec"
+    truth = f" (the truth: {valid['entropy_bits_per_char']:.3f})" if "entropy_bits_per_char" in valid else ""
+    return f"{valid['valid_bits_per_char']:.3f} bits per character of held-out text{truth}"
 
 
 def _step(out: Path) -> int:

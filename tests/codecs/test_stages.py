@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redraft import presets
+from redraft.checkpoint import CheckpointError
 from redraft.codecs.compressed import Compressed
 from redraft.codecs.contextual import Contextual
 from redraft.codecs.encoder import MaskedLM
 from redraft.codecs.minilm import MiniLM
 from redraft.codecs.size import Size
-from redraft.data import Documents, TextFiles
+from redraft.data import Documents, TextFiles, evaluation, tokenise
+from redraft.evaluate import reconstruction
 from redraft.heads import PredictX
 from redraft.model import DiffusionLMConfig
 from redraft.networks.transformer import TransformerConfig
@@ -68,7 +71,12 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path) -> None:
-    first = fit(presets.codec_of(run), tmp_path / "codec", quiet=True)
+    told: list[dict[str, Any]] = []
+    with pytest.raises(CheckpointError, match="train it first"):
+        fit(presets.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "early", quiet=True)
+    first = fit(presets.codec_of(run), tmp_path / "codec", quiet=True, tell=told.append)
+    rows = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
+    assert told[-1] == {"step": 2, "valid_reconstruction": reconstruction(first, rows)}
     second = fit(presets.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "diffusion", quiet=True)
     before, after = dict(first.named_parameters()), dict(second.named_parameters())
     same = {name for name, p in after.items() if p.equal(before[name])}

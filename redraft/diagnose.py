@@ -19,7 +19,7 @@ from redraft import ops
 from redraft.codecs.base import Codec
 from redraft.codecs.corrupt import concealed
 from redraft.codecs.encoder import MaskedEncoder
-from redraft.evaluate import bleu
+from redraft.evaluate import bleu, told
 from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.processes.gaussian import Gaussian
@@ -71,7 +71,7 @@ def _level(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) ->
 @torch.no_grad()
 def _counts(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> Tensor:
     """(7,) right tokens and nats of z, the same of x̂, how many tokens, squared error and how many numbers"""
-    codec, where = _codec(model), _told(model, batch)
+    codec, where = _codec(model), told(model, batch)
     z, x_hat, x = _noised(model, batch, t, rng)
     parts = [part for read in (z, x_hat) for part in _read(codec, read, batch, where)]
     return torch.stack([*parts, where.sum(), (x_hat - x).square().sum(), torch.tensor(x.numel())]).double()
@@ -153,7 +153,7 @@ def robustness(
     for sigma in sigmas:
         right = tokens = 0
         for batch, rows in _numbered(batches):
-            x, where = model.encode(batch).x, _told(model, batch)
+            x, where = model.encode(batch).x, told(model, batch)
             z = x + sigma * ops.normal_like(x, ops.rng(seed, rows))
             right += int((_decoded(codec, z, batch.tokens.shape[1]) == batch.tokens)[where].sum())
             tokens += int(where.sum())
@@ -203,7 +203,7 @@ def guessing(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> 
     right = tokens = 0
     for batch, rows in _numbered(batches):
         chosen, seen = concealed(batch.tokens, encoder.config.share, encoder.vocab, rng=ops.rng(seed, rows))
-        where = chosen & (seen == encoder.vocab.masked) & _told(model, batch)
+        where = chosen & (seen == encoder.vocab.masked) & told(model, batch)
         right += int((encoder.guesses(seen, where, batch.pad).argmax(-1) == batch.tokens[where]).sum())
         tokens += int(where.sum())
     return right / tokens
@@ -217,13 +217,6 @@ def _decoded(codec: Codec, z: Tensor, length: int) -> Tensor:
 
 def _texts(model: DiffusionLM, ids: Tensor) -> list[str]:
     return model.text(Canvas(ids, torch.zeros_like(ids, dtype=torch.bool)))
-
-
-def _told(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, L) bool: learnt tokens up to and with the first end sign"""
-    eos = model.config.vocab.eos
-    ends = torch.zeros_like(batch.learn) if eos is None else batch.tokens == eos
-    return batch.learn & (ends.cumsum(-1) - ends.long() == 0)
 
 
 def _numbered(batches: Sequence[Batch]) -> list[tuple[Batch, Tensor]]:

@@ -119,15 +119,23 @@ def likelihood(
     return Likelihood(*map(torch.cat, zip(*parts, strict=True)))
 
 
+def told(model: DiffusionLM, batch: Batch) -> Tensor:
+    """(B, L) bool: learnt tokens up to and with the first end sign; what follows it is no news"""
+    eos = model.config.vocab.eos
+    ends = torch.zeros_like(batch.learn) if eos is None else batch.tokens == eos
+    return batch.learn & (ends.cumsum(-1) - ends.long() == 0)
+
+
 def reconstruction(model: DiffusionLM, batches: Iterable[Batch]) -> float:
-    """The share of learnt tokens that survive a model's codec: encoded and decoded, without noise."""
+    """The share of told tokens that survive a model's codec: encoded and decoded, without noise."""
     if model.codec is None:
         raise ValueError("this model has no codec: its process works on tokens")
     right, count = 0, 0
     with _evaluating(model) as device:
         for batch in (b.to(device) for b in batches):
             ids = model.codec.decode(model.codec.encode(batch.tokens, batch.pad))[:, : batch.tokens.shape[1]]
-            right, count = right + int((ids == batch.tokens)[batch.learn].sum()), count + int(batch.learn.sum())
+            where = told(model, batch)
+            right, count = right + int((ids == batch.tokens)[where].sum()), count + int(where.sum())
     return right / max(1, count)
 
 

@@ -222,7 +222,7 @@ class DiffusionLM(nn.Module):
         """What is noised: the tokens, or their vectors."""
         if self.codec is None:
             return Encoded(batch.tokens, batch.learn, batch.pad)
-        pad = batch.pad if self.codec.per_token else None  # the latents of a compressed text are all there
+        pad = batch.pad if self.codec.latents is None else None  # the latents of a compressed text are all there
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
             return Encoded(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
 
@@ -448,16 +448,15 @@ class DiffusionLM(nn.Module):
         """A canvas of tokens as one of vectors, if it is vectors that are noised; the inverse of `read`."""
         if self.codec is None:
             return canvas
-        if not self.codec.per_token and bool(canvas.fixed.any()):
+        if self.codec.latents is not None and bool(canvas.fixed.any()):
             raise ValueError(
                 f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
                 "leave out prompt and holes"
             )
-        if self.codec.per_token:
+        if self.codec.latents is None:
             with torch.no_grad():
                 return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad))
-        B, L = canvas.z.shape
-        z = torch.zeros(B, self.codec.count(L), self.codec.width, device=canvas.z.device)
+        z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
         return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
 
     def read(self, canvas: Canvas) -> Canvas:
@@ -466,7 +465,7 @@ class DiffusionLM(nn.Module):
             return canvas
         with torch.no_grad():
             ids = self.codec.decode(canvas.z)
-        if self.codec.per_token:
+        if self.codec.latents is None:
             return replace(canvas, z=ids)
         return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from redraft import ops
 from redraft.ops import Rng
 from redraft.types import Vocab
 
@@ -13,12 +14,12 @@ from redraft.types import Vocab
 class Codec(nn.Module, ABC):
     """x = encode(w), (B, L) ids → (B, N, D) vectors, and p(w | z) for vectors with little noise; subclasses are final.
 
-    N = L where each token has a vector of its own: `per_token`. Then prompts and holes are ordinary; a codec that
-    compresses writes whole texts only.
+    Where each token has a vector of its own, N = L, and prompts and holes are ordinary. A codec that compresses to
+    `latents` vectors writes whole texts only: each of them tells of all tokens.
     """
 
     width: int  # D
-    per_token = True
+    latents: int | None = None  # N; None: as many as tokens
     frozen = False  # True: trained before by its own loss, and left alone while the diffusion is trained
 
     @abstractmethod
@@ -33,13 +34,9 @@ class Codec(nn.Module, ABC):
     def decode(self, z: Tensor) -> Tensor:
         """(B, N, D) → (B, L) the likeliest ids; of a codec that compresses as many as its longest texts have"""
 
-    def places(self, mask: Tensor) -> Tensor:
-        """What is said of tokens, (B, L) bool, as said of places, (B, N)."""
-        return mask
-
-    def count(self, length: int) -> int:
-        """N: how many places a text of so many tokens has."""
-        return length
+    def places(self, learn: Tensor) -> Tensor:
+        """Which tokens are learnt, (B, L) bool → which places, (B, N): of a compressed text all of them."""
+        return learn if self.latents is None else learn.new_ones(len(learn), self.latents)
 
     def show(self, z: Tensor) -> Tensor:
         """What the network reads of z: z itself, unless the codec knows better."""
@@ -52,6 +49,11 @@ class Codec(nn.Module, ABC):
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         """(B, L) nats and other costs by name, of a codec that is trained by itself."""
         raise ValueError(f"{type(self).__name__} is trained together with the diffusion; use Objective(…)")
+
+
+def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
+    """(B, L, V), (B, L) → (B, L) nats"""
+    return ops.nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)
 
 
 class CodecConfig(ABC):

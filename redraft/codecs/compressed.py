@@ -13,7 +13,6 @@ from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.perceiver import Resampler
 from redraft.codecs.size import Size
-from redraft.codecs.whole import everywhere
 from redraft.ops import Rng
 from redraft.types import Vocab
 
@@ -45,12 +44,12 @@ class Compressed(CodecConfig):
 
 
 class CompressedCodec(Codec):
-    per_token = False
     frozen = True
 
     def __init__(self, config: Compressed, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.width = config, config.width
+        self.latents = config.count
         self.encoder = config.encoder.build(vocab)
         self.compressor = Resampler(
             config.compressor,
@@ -69,12 +68,6 @@ class CompressedCodec(Codec):
 
     def decode(self, z: Tensor) -> Tensor:
         return self.decoder.decode(z)
-
-    def places(self, mask: Tensor) -> Tensor:
-        return everywhere(mask, self.config.count)
-
-    def count(self, length: int) -> int:
-        return self.config.count
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late = rng.split(2)

@@ -7,16 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from redraft import ops
+from redraft.codecs.base import token_nll
 from redraft.codecs.size import Size
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import Transformer
 from redraft.types import Context, Vocab
-
-
-def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
-    """(B, L, V), (B, L) → (B, L) nats"""
-    return ops.nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)
 
 
 class Parallel(nn.Module):

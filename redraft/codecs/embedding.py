@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.base import Codec, CodecConfig, token_nll
 from redraft.types import Vocab
 
 
@@ -50,7 +50,7 @@ class EmbeddingCodec(Codec):
         return F.linear(z, self.table, self.bias)
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        return F.cross_entropy(self.logits(z).transpose(1, 2).float(), tokens, reduction="none")
+        return token_nll(self.logits(z), tokens)
 
     def decode(self, z: Tensor) -> Tensor:
         return self.logits(z).argmax(-1)

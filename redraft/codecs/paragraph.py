@@ -12,7 +12,6 @@ from redraft.codecs.base import Codec, CodecConfig
 from redraft.codecs.corrupt import require_share, substituted
 from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.size import Size
-from redraft.codecs.whole import everywhere, per_token
 from redraft.networks.transformer import Transformer
 from redraft.ops import Rng
 from redraft.types import Context, Vocab
@@ -49,12 +48,12 @@ class Paragraph(CodecConfig):
 
 
 class ParagraphCodec(Codec):
-    per_token = False
     frozen = True
 
     def __init__(self, config: Paragraph, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.width
+        self.latents = config.count
         states = config.embedder.network(vocab.size, config.length)
         self.embedder = Transformer(replace(states, tied=True))  # without an output layer: nobody asks it for tokens
         self.mean, self.log_variance = (nn.Linear(states.width, config.width) for _ in range(2))
@@ -79,12 +78,6 @@ class ParagraphCodec(Codec):
     def decode(self, z: Tensor) -> Tensor:
         return self.decoder.decode(z)
 
-    def places(self, mask: Tensor) -> Tensor:
-        return everywhere(mask, self.config.count)
-
-    def count(self, length: int) -> int:
-        return self.config.count
-
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late = rng.split(2)
         noisy = substituted(tokens, self.config.noise, self.vocab, rng=early)
@@ -95,6 +88,12 @@ class ParagraphCodec(Codec):
             "reconstruction": self.nll(z, tokens, pad),
             "kl": self.config.beta * per_token(kl, tokens, pad),
         }
+
+
+def per_token(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
+    """(B,) nats of a row, spread evenly over its tokens (B, L): costs of latents beside those of tokens."""
+    where = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
+    return torch.where(where, nats[:, None] / where.sum(-1, keepdim=True).clamp(min=1), 0.0)
 
 
 def kl_to_standard(mean: Tensor, log_variance: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.base import Codec, CodecConfig, token_nll
 from redraft.types import Vocab
 
 
@@ -40,7 +40,7 @@ class SimplexCodec(Codec):
         return self.config.sharpness * z
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        return F.cross_entropy(self.logits(z).transpose(1, 2).float(), tokens, reduction="none")
+        return token_nll(self.logits(z), tokens)
 
     def decode(self, z: Tensor) -> Tensor:
         return z.argmax(-1)

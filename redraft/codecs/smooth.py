@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.base import Codec, CodecConfig, token_nll
 from redraft.codecs.corrupt import blurred_up_to, require_share, without_features, without_places
-from redraft.codecs.decoder import token_nll
 from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.perceiver import Resampler
 from redraft.codecs.size import Size
 from redraft.codecs.standard import Standard
-from redraft.codecs.whole import everywhere
 from redraft.ops import Rng
 from redraft.types import Vocab
 
@@ -64,12 +62,12 @@ class Smooth(CodecConfig):
 
 
 class SmoothCodec(Codec):
-    per_token = False
     frozen = True
 
     def __init__(self, config: Smooth, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.width, states = config, config.width, config.encoder.states
+        self.latents = config.count
         self.encoder = config.encoder.build(vocab)
         self.standard = Standard(states)
         self.compressor = Resampler(
@@ -92,12 +90,6 @@ class SmoothCodec(Codec):
 
     def decode(self, z: Tensor) -> Tensor:
         return self.output(self.decompressor(z)).argmax(-1)
-
-    def places(self, mask: Tensor) -> Tensor:
-        return everywhere(mask, self.config.count)
-
-    def count(self, length: int) -> int:
-        return self.config.count
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         first, early, late = rng.split(3)

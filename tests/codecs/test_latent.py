@@ -79,10 +79,10 @@ def model(name: str) -> DiffusionLM:
 @every
 def test_shapes(name: str) -> None:
     made, tokens = codec(name), texts(3)
-    N, D = made.count(L), CONFIGS[name].vectors(VOCAB)
+    N, D = made.latents or L, CONFIGS[name].vectors(VOCAB)
     z = made.encode(tokens)
     assert z.shape == (3, N, D)
-    assert (N, made.per_token) == ((4, False) if name in WHOLE else (L, True))
+    assert made.latents == (4 if name in WHOLE else None)
     assert made.nll(z, tokens).shape == made.decode(z).shape == (3, L)
     learn = torch.arange(L).expand(3, -1) > 2
     expected = torch.ones(3, 4, dtype=torch.bool) if name in WHOLE else learn

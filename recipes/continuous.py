@@ -25,7 +25,7 @@ from redraft.codecs.smooth import Smoothing
 from redraft.data import Documents, evaluation, tokenise
 from redraft.heads import PredictEps
 from redraft.objectives import Match, Objective, Snr
-from redraft.pairs import faithful
+from redraft.pairs import Task, faithful
 from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.run import Run
 from redraft.schedules import Clamped, CosineSquared, Schedule
@@ -149,7 +149,7 @@ def written(made: Trained) -> dict[str, Any]:
     found: dict[str, Any] = {"share": share, "share_stderr": math.sqrt(share * (1 - share) / len(texts))}
     found |= {"sampler": str(made.run.sampler), "seconds_per_sample": clock.seconds / len(texts)}
     task = made.run.data
-    if hasattr(task, "check"):
+    if isinstance(task, Task):
         sources = [task.pair("test", index).source for index in range(len(texts))]
         told = faithful(task, sources, texts)
         found |= {"attributes": told.share, "all_attributes": told.exact}

@@ -2,6 +2,7 @@
 
     python recipes/continuous.py systems                    # the embedded stories, 5 minutes each
     python recipes/continuous.py ablations                  # what each system rests on
+    python recipes/continuous.py codecs                     # how smooth the latents are, of what is trained so far
 
 Minutes are those of one core. A latent system has half as many more for its codec, which is trained first. Rows go to
 recipes/results/*.jsonl as they are finished, models to runs/continuous; called again it goes on where it stopped.
@@ -20,19 +21,23 @@ from typing import Any
 import torch
 from rows import Rows, Trained, cpu, trained
 
-from redraft import config, evaluate, presets
+from redraft import config, diagnose, evaluate, presets
+from redraft.checkpoint import latest
+from redraft.codecs.encoder import MaskedEncoder
 from redraft.codecs.smooth import Smoothing
-from redraft.data import Documents, evaluation, tokenise
+from redraft.data import Documents, Split, evaluation, tokenise
 from redraft.heads import PredictEps
 from redraft.objectives import Match, Objective, Snr
-from redraft.pairs import Task, faithful
+from redraft.pairs import Pairs, Task, faithful
 from redraft.processes.gaussian import Gaussian, Preserving
-from redraft.run import Run
+from redraft.run import Run, load
 from redraft.schedules import Clamped, CosineSquared, Schedule
 from redraft.types import Batch
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the valid stream, to choose the end of the diffusion
 WRITTEN = 128  # texts that a model writes
+LEVELS = 8  # noise levels of AuBLEU
+SIGMAS = (0.25, 0.5, 1.0)  # noise on clean latents, which have unit variance
 ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
 
 
@@ -125,9 +130,11 @@ def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
     return {"run": config.digest(made.run), **made.cost(), **figures}
 
 
-def unseen(made: Trained, split: Any, count: int) -> list[Batch]:
+def unseen(made: Trained, split: Split, count: int) -> list[Batch]:
+    """Rows of other text; a source is given there, even if it was learnt like the rest."""
     run = made.run
-    return evaluation(tokenise(run.data, split, run.tokenizer, run.framing), count)
+    framing = replace(run.framing, joint=False) if isinstance(run.framing, Pairs) else run.framing
+    return evaluation(tokenise(run.data, split, run.tokenizer, framing), count)
 
 
 def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
@@ -140,14 +147,10 @@ def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
 
 def written(made: Trained) -> dict[str, Any]:
     """What the run's own sampler writes: stories of the grammar, and what their sources ask for."""
-    asked = unseen(made, "test", WRITTEN)
-    texts: list[str] = []
-    with cpu() as clock:
-        for batch in asked:
-            texts += evaluate.generate(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
+    texts, seconds = answers(made, WRITTEN)
     share = evaluate.grammatical(texts).share
     found: dict[str, Any] = {"share": share, "share_stderr": math.sqrt(share * (1 - share) / len(texts))}
-    found |= {"sampler": str(made.run.sampler), "seconds_per_sample": clock.seconds / len(texts)}
+    found |= {"sampler": str(made.run.sampler), "seconds_per_sample": seconds}
     task = made.run.data
     if isinstance(task, Task):
         sources = [task.pair("test", index).source for index in range(len(texts))]
@@ -156,12 +159,41 @@ def written(made: Trained) -> dict[str, Any]:
     return found | {"sample": texts[0]}
 
 
+def answers(made: Trained, count: int) -> tuple[list[str], float]:
+    """What is written to the first sources of the test stream, or to none, and the seconds of a core for each."""
+    texts: list[str] = []
+    with cpu() as clock:
+        for batch in unseen(made, "test", count):
+            texts += evaluate.generate(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
+    return texts, clock.seconds / len(texts)
+
+
+def smoothness(trained: Path, run: Run) -> dict[str, Any]:
+    """AuBLEU of codec and denoiser, tokens right under noise, and what stands half way between two stories."""
+    model = load(trained)
+    batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)
+    [halfway] = diagnose.interpolation(model, batches[0], sentences, [0.5])
+    own = any(isinstance(part, MaskedEncoder) for part in model.modules())
+    return {
+        "aubleu": diagnose.aubleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
+        "noisy": {str(sigma): right for sigma, right in diagnose.robustness(model, batches, SIGMAS)},
+        "halfway": halfway.spherical,
+        "guessing": diagnose.guessing(model, batches) if own else None,
+    }
+
+
+def sentences(texts: Sequence[str]) -> float:
+    """The share of right sentences; one counts if all before it are right too."""
+    found = evaluate.grammatical(texts).by_sentence
+    return sum(found) / max(1, len(found))
+
+
 # The command --------------------------------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["systems", "ablations"])
+    parser.add_argument("table", choices=["systems", "ablations", "codecs"])
     parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
     parser.add_argument("--out", type=Path, default=Path("runs/continuous"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
@@ -169,9 +201,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / f"continuous_{told.table}.jsonl")
-    for name, system in (systems() if told.table == "systems" else ablations()).items():
+    for name, measure in jobs(told.table, told.out, told.minutes).items():
         if not told.only or name in told.only:
-            rows.add(name, partial(row, system, told.out / name.replace(" ", "_"), told.minutes))
+            rows.add(name, measure)
+
+
+def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[str, Any]]]:
+    wanted = systems() if table == "systems" else ablations() if table == "ablations" else systems() | ablations()
+    places = {name: out / name.replace(" ", "_") for name in wanted}
+    if table != "codecs":
+        return {name: partial(row, system, places[name], minutes) for name, system in wanted.items()}
+    own = {name: system.codec for name, system in wanted.items() if system.codec and latest(places[name])}
+    return {name: partial(smoothness, places[name], codec) for name, codec in own.items()}
 
 
 if __name__ == "__main__":

@@ -71,6 +71,14 @@ VARIANTS = {
 }
 
 
+CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos rough")
+REAL = {
+    "diffusion_lm": "Diffusion-LM, E2E",
+    "diffuseq": "DiffuSeq, E2E",
+    "tencdm": "TEncDM with MiniLM, prose",
+}
+
+
 def tables(results: Path) -> str:
     """All tables, each between the markers that a page has for it."""
     return "\n\n".join(_marked(name, table) for name, table in rendered(results).items())
@@ -91,7 +99,10 @@ def rendered(results: Path) -> dict[str, str]:
     methods, english, ablations, remask = (
         Rows(results / f"{name}.jsonl").held() for name in ("methods", "english", "ablations", "remask")
     )
-    systems, variants = (Rows(results / f"continuous_{name}.jsonl").held() for name in ("systems", "ablations"))
+    systems, variants, codecs = (
+        Rows(results / f"continuous_{name}.jsonl").held() for name in ("systems", "ablations", "codecs")
+    )
+    real = Rows(results / "real.jsonl").held()
     return {
         "methods": methods_table(methods),
         "english": english_table(english),
@@ -100,6 +111,8 @@ def rendered(results: Path) -> dict[str, str]:
         "remask": remask_table(remask),
         "systems": systems_table("system", SYSTEMS, systems),
         "variants": systems_table("variant", VARIANTS, variants),
+        "codecs": codecs_table(codecs),
+        "real": real_table(real),
     }
 
 
@@ -154,7 +167,7 @@ def remask_table(held: Held) -> str:
 
 def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:
     shown = (
-        lambda row: f"{100 * row['reconstruction']:.1f}",
+        lambda row: percent(row["reconstruction"]),
         lambda row: f"{row['bits_per_token']:.2f}",
         lambda row: f"{row['bits_per_char']:.3f}",
         lambda row: f"{100 * row['share']:.0f} ± {100 * row['share_stderr']:.0f}",
@@ -165,6 +178,34 @@ def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:
     head = ["codec and back, %", "bits/token", "bits/char", "right, %", "attributes, %", "CPU s per text"]
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in labels.items())
     return markdown([title, *head, "training steps"], rows)
+
+
+def codecs_table(held: Held) -> str:
+    """The systems that have latents, and their variants with other ones."""
+    shown = (
+        lambda row: f"{row['aubleu']:.3f}",
+        *(lambda row, sigma=sigma: percent(row["noisy"][sigma]) for sigma in ("0.25", "0.5", "1.0")),
+        lambda row: percent(row["halfway"]),
+        lambda row: MISSING if row["guessing"] is None else percent(row["guessing"]),
+    )
+    head = ["AuBLEU", "tokens right at σ = 0.25, %", "0.5", "1", "half way, %", "encoder guesses, %"]
+    names = {name: label for name, label in (SYSTEMS | VARIANTS).items() if name in CODECS}
+    rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in names.items())
+    return markdown(["latents of", *head], rows)
+
+
+def real_table(held: Held) -> str:
+    shown = (
+        lambda row: percent(row["reconstruction"]),
+        lambda row: f"{row['bits_per_token']:.2f}",
+        lambda row: f"{row['bits_per_char']:.3f}",
+        lambda row: f"{percent(row['slots'])} ({percent(row['slots_people'])})" if "slots" in row else MISSING,
+        lambda row: f"{row['bleu']:.2f}" if "bleu" in row else MISSING,
+        trained,
+    )
+    head = ["codec and back, %", "bits/token", "bits/char", "slots, % (people's)", "BLEU", "training steps"]
+    rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in REAL.items())
+    return markdown(["system", *head], rows)
 
 
 # Cells --------------------------------------------------------------------------------------------------------------
@@ -193,6 +234,10 @@ def cost(row: Row | None) -> str:
 
 def bits(row: Row) -> str:
     return f"{row['bits_per_char']:.3f} ± {row['stderr']:.3f}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
 
 
 def trained(row: Row) -> str:

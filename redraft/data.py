@@ -486,6 +486,7 @@ class Row(NamedTuple):
     ids: Sequence[int] | Ids
     given: int = 0  # so many of the first are not learnt, by place: in some tokenizers bos and eos are the same id
     source: Sequence[int] | Ids | None = None  # what an encoder reads, beside the row
+    label: int | None = None  # the number of its class
 
 
 @dataclass(frozen=True)
@@ -508,6 +509,8 @@ class Rows:
         tokens, pad = side_by_side([row.ids for row in rows], self.framing.length, self.vocab)
         learn = ~pad & (torch.arange(self.framing.length) >= torch.tensor([row.given for row in rows])[:, None])
         batch = Batch(tokens, learn, pad if self.framing.padded else None)
+        if labels := [row.label for row in rows if row.label is not None]:
+            batch = replace(batch, label=torch.tensor(labels))
         sources = [row.source for row in rows if row.source is not None]
         if not sources:
             return batch

@@ -2,12 +2,12 @@
 
 The scale γ means the same everywhere: log p_γ = (1 − γ)·log p(x) + γ·log p(x | y) + const. γ = 0 forgets the condition,
 1 obeys it, more exaggerates it. Each guidance is a frozen dataclass that is called with a denoiser; they can be nested.
-Samplers carry the guided x̂ to the next step as its hint (self-conditioning).
+Samplers carry the guided x̂ to the next step as its hint (self-conditioning); `Guided` is a sampler with its guidance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,14 +16,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft import ops
+from redraft.ops import Rng
+from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian
-from redraft.types import Cache, Context, Denoiser, Mean, Prediction
+from redraft.types import Cache, Canvas, Context, Denoiser, Mean, Prediction
 
 
 class Guidance(Protocol):
     """Denoiser → denoiser."""
 
     def __call__(self, denoise: Denoiser) -> Denoiser: ...
+
+
+@dataclass(frozen=True)
+class Guided:
+    """A sampler that asks a guided denoiser."""
+
+    sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
+    guidance: Guidance
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        return self.sampler(self.guidance(denoise), process, canvas, rng=rng)
 
 
 # --- without a classifier ---
@@ -39,13 +52,14 @@ class ClassifierFree:
     """
 
     scale: float = 1.5
+    none: int | None = None  # the label of the unconditional branch: of UDLM's weights the last one; None: no label
 
     def __post_init__(self) -> None:
         if self.scale < 0:
             raise ValueError(f"scale={self.scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale)
+        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale, self.none)
 
 
 @dataclass(frozen=True)
@@ -54,13 +68,14 @@ class _WithAndWithout:
 
     denoise: Denoiser
     scale: float
+    none: int | None
 
     @property
     def block(self) -> int | None:
         return self.denoise.block
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        given, without = _branches(context)
+        given, without = _branches(context, self.none)
         if self.scale == 0:
             return self.denoise(z, t, without)
         if context.cond is None and context.label is None:
@@ -68,7 +83,7 @@ class _WithAndWithout:
         return _mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale)
 
     def absorb(self, z: Tensor, context: Context) -> Context:
-        given, without = _branches(context)
+        given, without = _branches(context, self.none)
         after = self.denoise.absorb(z, without)
         if self.scale == 0:
             return replace(context, cache=after.cache, hint=after.hint)
@@ -91,11 +106,12 @@ class _Caches:
         return _Caches(*(None if cache is None else cache.rows(index) for cache in (self.given, self.without)))
 
 
-def _branches(context: Context) -> tuple[Context, Context]:
+def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
     """The context with its condition and without."""
     own = context.cache
     given, without = (own.given, own.without) if isinstance(own, _Caches) else (own, own)
-    unconditional = replace(context, cond=None, cond_pad=None, label=None, cache=without)
+    label = None if none is None or context.label is None else torch.full_like(context.label, none)
+    unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=without)
     return replace(context, cache=given), unconditional
 
 
@@ -214,7 +230,7 @@ def _vectors(pred: Prediction) -> Mean:
 
 
 def _detached(pred: Mean) -> Mean:
-    names = ("mean", "log_weights", "spread")
+    names = ("mean", "log_weights", "spread", "table")
     return replace(pred, **{name: a.detach() for name in names if (a := getattr(pred, name)) is not None})
 
 

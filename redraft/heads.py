@@ -116,20 +116,20 @@ class Shift(Head):
 class VectorHead(ABC):
     """raw numbers → x̂, for networks that read vectors; what they are trained on is x̂ alone, with a weight."""
 
-    def outputs(self, width: int) -> int:
-        """How many numbers the network gives for a vector of this width."""
+    def outputs(self, width: int, vocab: int) -> int:
+        """How many numbers the network gives for a vector of this width, of one of so many tokens."""
         return width
 
     @abstractmethod
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
-        """(B, N, outputs) raw, (B, N, D) z, (B, 1) or (B, N) times"""
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
+        """(B, N, outputs) raw, (B, N, D) z, (B, 1) or (B, N) times, (V, D) the vectors of tokens if they have some"""
 
 
 @dataclass(frozen=True)
 class PredictX(VectorHead):
     """x̂ = raw: commits to words at all noise levels (Diffusion-LM)."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
         return Mean(raw.float())
 
 
@@ -137,7 +137,7 @@ class PredictX(VectorHead):
 class PredictEps(VectorHead):
     """raw = ε̂, the noise (DDPM)."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
         return Mean(gaussian.x_from_eps(raw.float(), z, *_scales(process, t)))
 
 
@@ -145,7 +145,7 @@ class PredictEps(VectorHead):
 class PredictV(VectorHead):
     """raw = v̂ = a·ε̂ − s·x̂ (LD4TG): well scaled at both ends."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
         return Mean(gaussian.x_from_v(raw.float(), z, *_scales(process, t)))
 
 
@@ -153,31 +153,48 @@ class PredictV(VectorHead):
 class PredictScore(VectorHead):
     """raw = s·∇ log q_t(z), the score in units of the noise: −ε̂."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
         return Mean(gaussian.x_from_eps(-raw.float(), z, *_scales(process, t)))
 
 
 @dataclass(frozen=True)
 class PredictTokens(VectorHead):
-    """raw = logits of tokens, x̂ their mean on the simplex, 2·softmax − 1 (SSD-LM)."""
+    """raw = logits of tokens, x̂ the mean of their vectors Σ p_w·e_w (CDCD); on the simplex 2·softmax − 1 (SSD-LM).
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
-        log_p = raw.float().log_softmax(-1)
-        return Mean(2 * log_p.exp() - 1, log_p)
+    With `prior` the logits begin with what z alone says of its token, log q(z | w) = (a·z·e_w − a²·‖e_w‖²/2)/s² + c, so
+    that the network only learns what its neighbours add (Gulrajani & Hashimoto 2023, "Plaid": the output prior).
+    """
+
+    prior: bool = False
+
+    def outputs(self, width: int, vocab: int) -> int:
+        return vocab
+
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
+        said = raw.float() + _evidence(z, t, process, table) if self.prior else raw.float()
+        log_p = said.log_softmax(-1)
+        return Mean(2 * log_p.exp() - 1 if table is None else log_p.exp() @ table, log_p, table=table)
+
+
+def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> Tensor:
+    """(B, N, V) log q_t(z | w) but for what all tokens have in common; at the end of the diffusion as just before."""
+    a, s = _scales(process, t)
+    inner = 2 * z if table is None else z @ table.T - a * table.square().sum(-1) / 2
+    return inner.float() * a / s.square().clamp(min=1e-6)
 
 
 @dataclass(frozen=True)
 class WithSpread(VectorHead):
-    """Twice as many numbers: those of the inner head, and where between its least and largest the variance lies."""
+    """More numbers: those of the inner head, and where between its least and largest the variance lies."""
 
     head: VectorHead = PredictX()
 
-    def outputs(self, width: int) -> int:
-        return 2 * self.head.outputs(width)
+    def outputs(self, width: int, vocab: int) -> int:
+        return self.head.outputs(width, vocab) + width
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian) -> Mean:
-        said, spread = raw.float().chunk(2, -1)
-        return replace(self.head(said, z, t, process), spread=spread.sigmoid())
+    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
+        said, spread = raw.float().split([raw.shape[-1] - z.shape[-1], z.shape[-1]], -1)
+        return replace(self.head(said, z, t, process, table), spread=spread.sigmoid())
 
 
 def _scales(process: Gaussian, t: Tensor) -> tuple[Tensor, Tensor]:

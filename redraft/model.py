@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.codecs.base import CodecConfig
-from redraft.heads import Head, Shift, Subs, VectorHead
+from redraft.heads import Head, PredictTokens, Shift, Subs, VectorHead
 from redraft.networks.attention import BlockCausal, Causal, Full
 from redraft.networks.errors import Errors
 from redraft.networks.transformer import Transformer, TransformerConfig
@@ -134,7 +134,7 @@ class DiffusionLMConfig:
     ) -> DiffusionLMConfig:
         """With a network that reads and gives as many numbers as codec, head and hint need."""
         width = codec.vectors(process.vocab)
-        network = replace(network, vectors=width * (2 if hint else 1), vocab=head.outputs(width))
+        network = replace(network, vectors=width * (2 if hint else 1), vocab=head.outputs(width, process.vocab.size))
         return cls(process, network, head, level, codec=codec, hint=hint, encoder=encoder)
 
     @property
@@ -171,8 +171,11 @@ class DiffusionLMConfig:
                 f"vectors need a codec, Gaussian noise and a head for vectors; got {type(self.codec).__name__}, "
                 f"{type(self.process).__name__}, {type(self.head).__name__}"
             )
+        if isinstance(self.head, PredictTokens) and not self.codec.names:
+            name = type(self.codec).__name__
+            raise ValueError(f"PredictTokens needs a vector for each token, as Embedding has, not {name}")
         width = self.codec.vectors(self.vocab)
-        reads, gives = width * (2 if self.hint else 1), self.head.outputs(width)
+        reads, gives = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
         if (self.network.vectors, self.network.vocab) != (reads, gives):
             raise ValueError(
                 f"the network reads {self.network.vectors} numbers and gives {self.network.vocab}; this codec and head "
@@ -229,7 +232,8 @@ class DiffusionLM(nn.Module):
     def context(self, batch: Batch, encoded: Encoded | None = None) -> Context:
         """What the network sees in training besides z: later blocks see what is clean."""
         encoded = encoded or self.encode(batch)
-        context = Context(pad=encoded.pad, clean=None if self.block is None else encoded.x)
+        clean = None if self.block is None else encoded.x
+        context = Context(pad=encoded.pad, clean=clean, label=self._known(batch.label))
         return self.told(context, batch.source, batch.source_pad)
 
     def told(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
@@ -241,13 +245,21 @@ class DiffusionLM(nn.Module):
         return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
 
     def untold(self, context: Context, share: float, *, rng: Rng) -> Context:
-        """A share of the rows loses its source, which teaches the network to do without: for classifier-free guidance.
+        """A share of the rows loses source and label, which teaches the network to do without: for guidance.
 
-        They see what a network without any source sees, one learned state.
+        They see what a network without any source sees, one learned state, and the class that stands for none.
         """
-        if not share or context.cond is None or self.network.nothing is None:
+        if not share or (context.cond is None and context.label is None):
             return context
         lost = rng.uniform(1) < share
+        if context.label is not None and (none := self.config.network.classes) is not None:
+            context = replace(context, label=context.label.masked_fill(lost.squeeze(-1), none))
+        return self._unsourced(context, lost)
+
+    def _unsourced(self, context: Context, lost: Tensor) -> Context:
+        """The context without the source of some rows, (B, 1) bool."""
+        if context.cond is None or self.network.nothing is None:
+            return context
         first = torch.arange(context.cond.shape[1], device=lost.device) == 0
         pad = torch.zeros_like(lost & first) if context.cond_pad is None else context.cond_pad
         nothing = self.network.nothing.to(context.cond.dtype)
@@ -288,7 +300,8 @@ class DiffusionLM(nn.Module):
             context = replace(context, clean=self._read(context.clean, torch.zeros_like(t), None))
         level = config.level(t, config.process).float() if config.network.time else None
         states = self.network(self._read(z, t, context.hint), level, context)
-        return config.head(self.network.logits(states), z, t, config.process)
+        assert self.codec is not None
+        return config.head(self.network.logits(states), z, t, config.process, self.codec.table)
 
     def _read(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
         """(B, N, D) what the network reads: z at unit variance as the codec shows it, beside the hint."""
@@ -376,10 +389,28 @@ class DiffusionLM(nn.Module):
     def blank(self, batch: Batch) -> Canvas:
         """The canvas on which all that is learnt in a batch is to be written anew, after what is given there."""
         with torch.no_grad():
-            given = Context(pad=batch.pad)
+            given = Context(pad=batch.pad, label=self._known(batch.label))
             z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
             canvas = Canvas(z, ~batch.learn, self.told(given, batch.source, batch.source_pad))
             return self.lift(canvas)
+
+    def labelled(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
+        """A canvas to be filled with texts of these classes, one for each row or one for all."""
+        labels = [label] * len(canvas.z) if isinstance(label, int) else list(label)
+        if len(labels) != len(canvas.z):
+            raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one for each, or one for all")
+        known = self._known(torch.tensor(labels, device=canvas.z.device))
+        return replace(canvas, context=replace(canvas.context, label=known))
+
+    def _known(self, label: Tensor | None) -> Tensor | None:
+        """The labels of some rows; what is no class must not be taken for the sign of none."""
+        classes = self.config.network.classes or 0
+        if label is not None and bool((label < 0).any() | (label >= classes).any()):
+            raise ValueError(
+                f"labels from {int(label.min())} to {int(label.max())} for a network that knows {classes} classes, "
+                "counted from 0; give others, or set TransformerConfig(classes=how many)"
+            )
+        return label
 
     def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
         """Each row a list of texts (given) and holes: so many tokens, or up to so many; shorter rows are padded.
@@ -448,7 +479,7 @@ class DiffusionLM(nn.Module):
         """A canvas of tokens as one of vectors, if it is vectors that are noised; the inverse of `read`."""
         if self.codec is None:
             return canvas
-        if self.codec.latents is not None and bool(canvas.fixed.any()):
+        if self.codec.latents is not None and bool(self._given_tokens(canvas).any()):
             raise ValueError(
                 f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
                 "leave out prompt and holes"
@@ -457,7 +488,12 @@ class DiffusionLM(nn.Module):
             with torch.no_grad():
                 return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad))
         z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
-        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
+        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None))
+
+    def _given_tokens(self, canvas: Canvas) -> Tensor:
+        """(B, L) bool: what is fixed but neither padding nor the start sign, which a codec writes itself"""
+        given = canvas.fixed if self.config.vocab.bos is None else canvas.fixed & (canvas.z != self.config.vocab.bos)
+        return given if canvas.context.pad is None else given & ~canvas.context.pad
 
     def read(self, canvas: Canvas) -> Canvas:
         """The canvas in tokens: what a codec makes of its vectors; a canvas of tokens as it is."""
@@ -584,7 +620,7 @@ class Lazy(Prediction):
         (B, L), pad, vocab = self._z.shape, self._context.pad, self._model.config.vocab
         most = L if pad is None else int((~pad).sum(-1).max())
         ids = F.pad(self._z[:, :most], (0, 1), value=vocab.filler)
-        context = Context(pad=None if pad is None else F.pad(pad[:, :most], (1, 0), value=False))
+        context = replace(self._context, pad=None if pad is None else F.pad(pad[:, :most], (1, 0), value=False))
         states, gaps = self._model.network.with_gaps(ids, self._level(self._t), context)
         states, gaps = (torch.cat([a, a.new_zeros(B, L - most, *a.shape[2:])], 1) for a in (states, gaps))
         return states[:, :L], gaps

@@ -17,7 +17,7 @@ from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian
 from redraft.processes.interpolating import Interpolating
-from redraft.types import Batch, Canvas, Context, Encoded, Loss, Noised, Prediction, Times
+from redraft.types import Batch, Canvas, Encoded, Loss, Noised, Prediction, Times
 
 _GOLDEN = 0.6180339887498949
 
@@ -350,7 +350,7 @@ class Objective:
     times: Clock = Stratified()
     frozen: bool = False  # the codec was trained before, and stays as it is
     anchor: float = 0.0  # to train with; it is no part of the bound
-    untold: float = 0.0  # share of the rows that lose their source: 0.1 for classifier-free guidance
+    untold: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
 
     def learns(self, name: str) -> bool:
         """Whether a parameter of the model is trained."""
@@ -424,7 +424,7 @@ class Mistakes:
             canvas = Canvas(noised.z, ~batch.learn, context)
             written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
         wrong = (written != batch.tokens).float()
-        nats = F.binary_cross_entropy_with_logits(model.doubt(written, Context(pad=batch.pad)), wrong, reduction="none")
+        nats = F.binary_cross_entropy_with_logits(model.doubt(written, context), wrong, reduction="none")
         return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
 
 

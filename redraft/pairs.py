@@ -2,15 +2,15 @@
 
 A source of pairs is also one of plain documents, its targets, so that any model can learn from it. Framings differ in
 where the source stands: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an encoder to read
-(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs).
+(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names, it may also be
+told by its number, as the class of the target (`Labelled`: LD4TG).
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -63,6 +63,16 @@ class EndlessPairs(Protocol):
     def pair(self, split: Split, index: int) -> Pair: ...
 
 
+@runtime_checkable
+class Classified(Protocol):
+    """A source of pairs, each of whose sources is the name of a class."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All names; the place of a name is the number that stands for it."""
+        ...
+
+
 # The embedded stories as tasks whose answers can be checked ----------------------------------------------------------
 
 
@@ -92,8 +102,7 @@ class StoryAttributes:
     topics: tuple[str, ...] = tuple(STORIES.topics)
 
     def __post_init__(self) -> None:
-        if unknown := [topic for topic in self.topics if topic not in (*STORIES.topics, "length")]:
-            raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORIES.topics)}, length")
+        _require_topics(self.topics)
 
     def pair(self, split: Split, index: int) -> Pair:
         story = _story(self.seed, split, index)
@@ -108,6 +117,32 @@ class StoryAttributes:
         told = STORIES.understood(target)
         right = [told.get(topic) == value for topic, value in wanted.items()]
         return Content(sum(right) / len(right), float(all(right) and STORIES.parse(target) is not None))
+
+
+@dataclass(frozen=True)
+class StoryClasses:
+    """The value of one attribute → a story, as "sad" of the topic mood: a source that is one of a few names."""
+
+    topic: str = "mood"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_topics((self.topic,))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return STORIES.labels(self.topic)
+
+    def pair(self, split: Split, index: int) -> Pair:
+        story = _story(self.seed, split, index)
+        return Pair(story.attributes[self.topic], story.text)
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+    def check(self, source: str, target: str) -> Content:
+        """Whether the text says that it is of this class, before its first wrong word."""
+        return StoryAttributes(topics=(self.topic,)).check(f"{self.topic} {source}", target)
 
 
 @dataclass(frozen=True)
@@ -142,6 +177,11 @@ def faithful(task: Task, sources: Sequence[str], texts: Sequence[str]) -> Conten
     return Content(*(sum(values) / len(found) for values in zip(*found, strict=True)))
 
 
+def _require_topics(topics: Sequence[str]) -> None:
+    if unknown := [topic for topic in topics if topic not in (*STORIES.topics, "length")]:
+        raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORIES.topics)}, length")
+
+
 def _story(seed: int, split: Split, index: int) -> Story:
     return STORIES.story(split_seed(seed, split), index)
 
@@ -165,10 +205,41 @@ class JsonlPairs(Files):
 
 
 @dataclass(frozen=True)
+class JsonlClasses(Files):
+    """One JSON object per line, a text in one of its fields and the name of its class in another.
+
+    The names are given, so that their numbers do not depend on what the files hold; one that is not among them is bad.
+    """
+
+    classes: tuple[str, ...] = ()
+    label: str = "label"
+    field: str = "text"
+    max_line: int = 10_000_000  # bytes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.classes, str) or not self.classes or len(set(self.classes)) < len(self.classes):
+            raise DataError(f"classes={self.classes!r}; give the names of all classes, each once: ('good', 'bad')")
+
+    def read(self, path: str) -> Iterator[Record]:
+        lines = json_lines(path, self.max_line)
+        return (self._known(json_record(line, self.field, self.label)) for line in lines)
+
+    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+        return _pairs(self, split, tally)
+
+    def _known(self, record: Record) -> Record:
+        if record.problem or record.source in self.classes:
+            return record
+        known = ", ".join(self.classes)
+        return replace(record, problem=f"{record.source!r:.40} is none of the classes {known}; name it in classes=(…)")
+
+
+@dataclass(frozen=True)
 class CsvPairs(Files):
     """Tables with a line of column names, source and target in two of the columns; "\\t" parts those of TSV files.
 
-    The defaults are the columns of the E2E challenge (Novikova et al. 2017); see `e2e`.
+    The defaults are the columns of the E2E challenge (Novikova et al. 2017); see `redraft.e2e`.
     """
 
     source: str = "mr"
@@ -186,12 +257,6 @@ class CsvPairs(Files):
 
     def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
         return _pairs(self, split, tally)
-
-
-def e2e(folder: str | Path) -> CsvPairs:
-    """The E2E challenge, attributes of restaurants → a sentence about them, in its three files."""
-    train, valid, test = (str(Path(folder) / name) for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"))
-    return CsvPairs((train,), (valid,), (test,))
 
 
 def _pairs(files: Files, split: Split, tally: Tally) -> Iterator[Pair]:
@@ -260,6 +325,35 @@ class Sourced(Framing):
 
 
 @dataclass(frozen=True)
+class Labelled(Framing):
+    """The target in the row, the number of its class beside it: for networks that are told a label (LD4TG, UDLM)."""
+
+    length: int
+    tail: bool = True
+    asked = True
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if not isinstance(source, Classified):
+            name = type(source).__name__
+            raise DataError(f"{name} has texts but no classes, which Labelled needs; use StoryClasses or JsonlClasses")
+        numbers = {name: number for number, name in enumerate(source.classes)}
+
+        def frame(_: int, pair: Pair, tally: Tally) -> Row:
+            return self.frame(numbers[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)
+
+        return _framed(self, frame, source, split, tokenizer.vocab)
+
+    def frame(self, label: int, target: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of one text without its padding."""
+        row = Documents(self.length, tail=self.tail).frame(target, vocab, tally)
+        return _row(row, int(vocab.bos is not None))._replace(label=label)
+
+
+@dataclass(frozen=True)
 class Spans(Framing):
     """A span of each document is the target, the rest the source, where one mask stands for the span.
 
@@ -304,10 +398,20 @@ def _of_pairs(framing: Pairs | Sourced, source: Corpus | Endless, split: Split, 
     def frame(_: int, pair: Pair, tally: Tally) -> Row:
         return framing.frame(tokenizer.encode(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
+    return _framed(framing, frame, source, split, tokenizer.vocab)
+
+
+def _framed(
+    framing: Framing,
+    frame: Callable[[int, Pair, Tally], Row],
+    source: Corpus | Endless | Classified,
+    split: Split,
+    vocab: Vocab,
+) -> Rows:
     if isinstance(source, EndlessPairs):
-        return _endless(framing, lambda index: source.pair(split, index), frame, tokenizer.vocab)
+        return _endless(framing, lambda index: source.pair(split, index), frame, vocab)
     if isinstance(source, PairCorpus):
-        return _finite(framing, source.pairs, frame, split, tokenizer.vocab)
+        return _finite(framing, source.pairs, frame, split, vocab)
     raise DataError(
         f"{type(source).__name__} has texts but no pairs of source and target, which {type(framing).__name__} needs; "
         "use StoryAttributes, StorySummaries, JsonlPairs or CsvPairs"

@@ -59,6 +59,7 @@ class Batch:
     total: int | None = None  # rows of the global batch; None: B
     source: Tensor | None = None  # (B, C) int64: what an encoder reads beside the row
     source_pad: Tensor | None = None  # (B, C) bool: no token there
+    label: Tensor | None = None  # (B,) int64: the class of each row
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
@@ -67,7 +68,7 @@ class Batch:
         return cls(tokens, learn, pad)
 
     def to(self, device: torch.device) -> Batch:
-        names = ("tokens", "learn", "pad", "sample", "source", "source_pad")
+        names = ("tokens", "learn", "pad", "sample", "source", "source_pad", "label")
         moved = {n: v.to(device) for n in names if (v := getattr(self, n)) is not None}
         return replace(self, **moved)
 
@@ -193,6 +194,7 @@ class Mean(Prediction):
     mean: Tensor  # (B, N, D)
     log_weights: Tensor | None = None  # (B, N, V) of tokens, for networks that name them (SSD-LM)
     spread: Tensor | None = None  # (B, N, D) in [0, 1]: from the least to the largest variance of a step, if learnt
+    table: Tensor | None = None  # (V, D) the vectors of the tokens that are named; None: the corners of a simplex
 
     @property
     def x(self) -> Tensor:
@@ -202,12 +204,19 @@ class Mean(Prediction):
         return self.mean[where]
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        """½‖x − x̂‖²; of named tokens their cross-entropy, the target's largest coordinate being the token."""
+        """½‖x − x̂‖²; of named tokens their cross-entropy, the token being the one whose vector the target is."""
         if self.log_weights is None:
             loss = (target - self.mean).square().sum(-1) / 2
         else:
-            loss = -self.log_weights.gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
+            loss = -self.log_weights.gather(-1, self._named(target)[..., None]).squeeze(-1)
         return torch.where(where, loss, 0.0)
+
+    @torch.no_grad()
+    def _named(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, N) the nearest token: argmax x·e − ‖e‖²/2"""
+        if self.table is None:
+            return x.argmax(-1)
+        return (x @ self.table.T - self.table.square().sum(-1) / 2).argmax(-1)
 
 
 class Denoiser(Protocol):

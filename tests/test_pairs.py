@@ -30,7 +30,6 @@ from redraft.pairs import (
     Spans,
     StoryAttributes,
     StorySummaries,
-    e2e,
     faithful,
 )
 from redraft.processes.gaussian import Gaussian
@@ -126,16 +125,6 @@ def test_a_line_without_a_source_is_named(tmp_path: Path) -> None:
     tally = Tally()
     assert len(list(JsonlPairs((str(file),), on_bad="skip").pairs("train", tally))) == 1
     assert tally.bad == 1
-
-
-def test_the_files_of_e2e(tmp_path: Path) -> None:
-    (tmp_path / "trainset.csv").write_text('\ufeffmr,ref\n"name[A], area[b]","A, in ""b""."\n', "utf-8")
-    (tmp_path / "devset.csv").write_text("mr,ref\nname[B],B is it.\n")
-    (tmp_path / "testset_w_refs.csv").write_text('"mr","ref"\r\n"name[C]","C."\r\n')
-    data = e2e(tmp_path)
-    assert list(data.pairs("train", Tally())) == [Pair("name[A], area[b]", 'A, in "b".')]
-    assert list(data.pairs("valid", Tally())) == [Pair("name[B]", "B is it.")]
-    assert list(data.pairs("test", Tally())) == [Pair("name[C]", "C.")]
 
 
 def test_tables_with_other_columns_and_bad_lines(tmp_path: Path) -> None:

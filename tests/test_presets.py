@@ -28,7 +28,7 @@ from redraft.run import Run
 from redraft.text import Special, Words
 from redraft.train import fit
 
-BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books"), 30_522)
+BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
 
 

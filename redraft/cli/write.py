@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from redraft.cli.arguments import Flag, optional
+from redraft.cli.arguments import Flag, nearest, optional
 from redraft.cli.output import emit, note
 
 if TYPE_CHECKING:
@@ -53,11 +53,21 @@ class Writing:
         if self.rows < 1:
             raise ValueError(f"--rows {self.rows}: one text at least")
 
-    def write(self, it: Opened, prompts: Sequence[str], canvas: Canvas, size: int | None = None) -> None:
+    def write(
+        self,
+        it: Opened,
+        prompts: Sequence[str],
+        canvas: Canvas,
+        size: int | None = None,
+        guidance: float | None = None,
+    ) -> None:
         """Fills a canvas of `rows` rows for each prompt; what stands after `size` tokens is not told."""
         from redraft.cli.models import Beginning, choose_sampler
+        from redraft.guidance import ClassifierFree, Guided
 
         sampler = choose_sampler(it, self.sampler, self.steps, self.temperature)
+        if guidance is not None:
+            sampler = Guided(sampler, ClassifierFree(guidance, none=it.model.config.network.classes))
         found = self._generate(it, sampler if size is None else Beginning(sampler, size), canvas)
         for row, text in enumerate(found.texts):
             record = {"text": text, "prompt": prompts[row // self.rows], "row": row, "seed": self.seed, "run": it.name}
@@ -88,6 +98,10 @@ class Generate:
     """How the text begins; - or a pipe: a beginning on each line of stdin."""
     source: Annotated[str | None, optional("TEXT")] = None
     """What the text is to answer, for models that learnt pairs: attributes of a story, a story to be summed up."""
+    label: Annotated[str | None, optional("NAME")] = None
+    """Of which class the text is to be, for models that learnt classes."""
+    guidance: Annotated[float | None, optional("FLOAT", "none, the same as 1")] = None
+    """How much is made of --label or --source: 0 forgets it, 1 obeys it, more exaggerates it."""
     new: Annotated[int | None, optional("INT", "up to the length of the training's rows")] = None
     """Tokens to write."""
     writing: OmitArgPrefixes[Writing] = Writing()
@@ -102,14 +116,42 @@ class Generate:
 
         it = opened(self.model, self.writing.trust)
         self._require_source(it)
+        label = self._class(it)
         holes = {prompt: self._room(it, prompt) for prompt in prompts}
         rows = [[prompt, holes[prompt]] for prompt in prompts for _ in range(self.writing.rows)]
         canvas = it.model.compose(rows, None if self.source is None else [self.source] * len(rows))
-        self.writing.write(it, prompts, canvas)
+        canvas = canvas if label is None else it.model.labelled(canvas, label)
+        self._require_comparison(it, canvas)
+        self.writing.write(it, prompts, canvas, guidance=self.guidance)
+
+    def _class(self, it: Opened) -> int | None:
+        """The number of the class that is asked for; none is needed if the network has learnt to do without."""
+        classes = _classes(it)
+        if self.label is None:
+            if classes and not _compares(it):
+                raise ValueError(f"this model writes texts of a class; give one with --label: {', '.join(classes)}")
+            return None
+        if self.label not in classes:
+            advice = nearest(self.label, classes) if classes else "it has learnt texts without classes"
+            raise ValueError(f"this model knows no class {self.label!r}; {advice}")
+        return classes.index(self.label)
+
+    def _require_comparison(self, it: Opened, canvas: Canvas) -> None:
+        """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
+        if self.guidance in (None, 1):
+            return
+        if canvas.context.cond is None and canvas.context.label is None:
+            raise ValueError("--guidance needs a condition: a --label, or a --source that an encoder reads")
+        if not _compares(it):
+            raise ValueError(
+                "--guidance compares with and without the condition, and this model has always been told it; leave it "
+                "out, or train with --objective.untold 0.1"
+            )
 
     def _require_source(self, it: Opened) -> None:
         """A model that answers needs something to answer, and others cannot be told anything."""
         asked = it.run.framing.asked if it.run is not None else it.model.encoder is not None
+        asked = asked and not _classes(it)
         if asked and self.source is None:
             raise ValueError(f'this model answers a source; give one: redraft generate {it.path} --source "TEXT"')
         if self.source is not None and it.run is not None and not asked:
@@ -177,6 +219,22 @@ class Infill:
         whole = f"{template}[[{rest}]]" if rest > 0 else template
         canvas = it.model.infill(whole, rows=self.writing.rows, room=self.room)
         self.writing.write(it, [template], canvas, size if rest > 0 else None)
+
+
+def _classes(it: Opened) -> tuple[str, ...]:
+    """The names of the classes that a model knows, in their order; where no run names them, their numbers."""
+    from redraft.pairs import Classified
+
+    data = None if it.run is None else it.run.data
+    known = range(it.model.config.network.classes or 0)
+    return data.classes if known and isinstance(data, Classified) else tuple(map(str, known))
+
+
+def _compares(it: Opened) -> bool:
+    """Whether the network has learnt to do without its condition, as far as a run tells."""
+    from redraft.objectives import Objective
+
+    return it.run is None or not isinstance(it.run.objective, Objective) or it.run.objective.untold > 0
 
 
 def _prompts(given: str | None) -> list[str]:

@@ -22,6 +22,11 @@ class Codec(nn.Module, ABC):
     latents: int | None = None  # N; None: as many as tokens
     frozen = False  # True: trained before by its own loss, and left alone while the diffusion is trained
 
+    @property
+    def table(self) -> Tensor | None:
+        """(V, D) where every token has a vector, whatever its neighbours; also None: the simplex, which needs none."""
+        return None
+
     @abstractmethod
     def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         """(B, L) ids → (B, N, D)"""
@@ -58,6 +63,8 @@ def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
 
 class CodecConfig(ABC):
     """A codec without its weights; every subclass is a final frozen dataclass."""
+
+    names = False  # whether a token's vector is the same everywhere, so that a network may name tokens
 
     @abstractmethod
     def vectors(self, vocab: Vocab) -> int:

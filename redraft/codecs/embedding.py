@@ -22,6 +22,7 @@ class Embedding(CodecConfig):
 
     width: int = 16
     unit: bool = True
+    names = True
 
     def vectors(self, vocab: Vocab) -> int:
         return self.width

@@ -19,6 +19,7 @@ class Simplex(CodecConfig):
     """
 
     sharpness: float = 5.0
+    names = True
 
     def vectors(self, vocab: Vocab) -> int:
         return vocab.size

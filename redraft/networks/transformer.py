@@ -52,7 +52,7 @@ class TransformerConfig:
     rotary: float | None = 10_000.0  # base; None: no rotary positions (GPT-2)
     positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
-    classes: int | None = None  # labels that a row may have (UDLM); one more stands for none; None: no labels
+    classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels
     vectors: int | None = None  # reads vectors of this width instead of ids; `vocab` is then the width of its outputs
     cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
     tied: bool = False  # the output layer is the embedding
@@ -328,14 +328,16 @@ class Asked:
 class TimeEmbedding(nn.Module):
     """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT.
 
-    A label is added after the SiLU, through one of its own (UDLM); without one nothing is added.
+    A label is added after the SiLU, through one of its own (UDLM); without one nothing is added. The last row of the
+    table, which stands for none, is zero and never learns, so that it adds nothing either: to lose a label and to have
+    none is the same. Only weights of UDLM bring a row of their own.
     """
 
     def __init__(self, width: int, classes: int | None = None, waves: int = 256) -> None:
         super().__init__()
         self.waves = waves
         self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
-        self.label = None if classes is None else nn.Embedding(classes + 1, width)
+        self.label = None if classes is None else nn.Embedding(classes + 1, width, padding_idx=classes)
 
     def forward(self, level: Tensor, label: Tensor | None = None) -> TimeOf:
         """(B, 1) or (B, L) levels, (B,) labels."""
@@ -564,6 +566,8 @@ class Transformer(nn.Module):
             else:
                 residual = name.endswith(("attention.out.weight", "cross.out.weight", "mlp.down.weight"))
                 p.normal_(0, (p.shape[1] * (2 * self.config.layers if residual else 1)) ** -0.5)
+        if self.time is not None and self.time.label is not None:
+            self.time.label.weight[-1].zero_()
         if self.gaps is not None and self.gaps.hidden is not None:  # one missing token in every gap, to begin with
             self.gaps.output.bias.fill_(math.log(math.expm1(1 / self.gaps.most)))
 

@@ -442,8 +442,7 @@ class Greedy:
     """The corner of the likeliest token."""
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
-        log_p = token_weights(pred)
-        return _corners(F.one_hot(log_p.argmax(-1), log_p.shape[-1]), log_p)
+        return _corners(pred, token_weights(pred).argmax(-1))
 
 
 @dataclass(frozen=True)
@@ -459,7 +458,7 @@ class Sampled:
         log_p = token_weights(pred)
         allowed = log_p.masked_fill(~ops.nucleus(log_p, self.top_p), -torch.inf)
         tokens = ops.draw(allowed.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten())
-        return _corners(F.one_hot(tokens.view(log_p.shape[:2]), log_p.shape[-1]), log_p)
+        return _corners(pred, tokens.view(log_p.shape[:2]))
 
 
 @dataclass(frozen=True)
@@ -473,7 +472,9 @@ class MultiHot:
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         log_p = token_weights(pred)
-        return _corners(ops.nucleus(log_p, self.top_p), log_p)
+        if isinstance(pred, Mean) and pred.table is not None:
+            raise ValueError("MultiHot is a point of the simplex; tokens with vectors of their own need Sampled")
+        return 2 * ops.nucleus(log_p, self.top_p).to(log_p.dtype) - 1
 
 
 def token_weights(pred: Prediction) -> Tensor:
@@ -483,9 +484,11 @@ def token_weights(pred: Prediction) -> Tensor:
     return pred.log_weights
 
 
-def _corners(hot: Tensor, like: Tensor) -> Tensor:
-    """{0, 1} → {−1, 1}, as the codec of the simplex has it."""
-    return 2 * hot.to(like.dtype) - 1
+def _corners(pred: Prediction, tokens: Tensor) -> Tensor:
+    """(B, N) → (B, N, D) the vectors of tokens: ±1 on the simplex"""
+    log_p = token_weights(pred)
+    table = pred.table if isinstance(pred, Mean) else None
+    return 2 * F.one_hot(tokens, log_p.shape[-1]).to(log_p.dtype) - 1 if table is None else F.embedding(tokens, table)
 
 
 def require_share(top_p: float) -> None:

@@ -8,8 +8,11 @@ from conftest import randomise
 from torch import Tensor
 
 from redraft import evaluate
+from redraft.codecs.contextual import Contextual
 from redraft.codecs.embedding import Embedding
-from redraft.heads import PredictEps, PredictScore, PredictV, PredictX, Subs, VectorHead, WithSpread
+from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.size import Size
+from redraft.heads import PredictEps, PredictScore, PredictTokens, PredictV, PredictX, Subs, VectorHead, WithSpread
 from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step
@@ -18,6 +21,7 @@ from redraft.processes.gaussian import Between, Gaussian, Preserving
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import last
+from redraft.samplers.ode import MultiHot, Renoise
 from redraft.schedules import Clamped, CosineSquared
 from redraft.text import Characters
 from redraft.types import Batch, Context, Noised
@@ -30,7 +34,7 @@ PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineSquared(), -8.0, 4.0)))
 
 def config(head: VectorHead = PredictX(), hint: bool = False, unit: bool = True) -> DiffusionLMConfig:
     network = TransformerConfig(
-        head.outputs(D), width=16, layers=2, heads=2, hidden=32, time=8, vectors=2 * D if hint else D
+        head.outputs(D, VOCAB.size), width=16, layers=2, heads=2, hidden=32, time=8, vectors=2 * D if hint else D
     )
     process = replace(PROCESS, variance=Between()) if isinstance(head, WithSpread) else PROCESS
     return DiffusionLMConfig(process, network, head, ByLogSnr(), codec=Embedding(D, unit), hint=hint)
@@ -138,6 +142,42 @@ def test_the_heads_agree_with_the_noise() -> None:
     eps = (noised.z - a * encoded.x) / s
     for head, raw in ((PredictEps(), eps), (PredictV(), a * eps - s * encoded.x), (PredictScore(), -eps)):
         assert torch.allclose(head(raw, noised.z, t, made.process).x, encoded.x, atol=1e-5), head
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_a_head_that_names_tokens_knows_what_z_says_of_its_own(unit: bool) -> None:
+    """With no word from the network: Bayes with even chances, by hand; sure of the token where there is no noise."""
+    made = model(PredictTokens(prior=True), unit=unit)
+    assert isinstance(made.process, Gaussian)
+    assert made.codec is not None
+    table, silent = made.codec.table, torch.zeros(4, 6, VOCAB.size)
+    assert table is not None
+    x = made.encode(batch()).x
+    t = torch.full((4, 1), 0.5, dtype=torch.float64)
+    z = made.process.noise(x, t, rng=rng(0, 4)).z
+    a, s = (float(scale[0, 0]) for scale in made.process.path.scales(t))
+    log_q = -(z[:, :, None] - a * table).square().sum(-1) / (2 * s**2)
+    pred = PredictTokens(prior=True)(silent, z, t, made.process, table)
+    assert torch.allclose(pred.x, log_q.softmax(-1) @ table, atol=1e-5)
+    everywhere = torch.ones(4, 6, dtype=torch.bool)
+    by_hand = -log_q.log_softmax(-1).gather(-1, batch().tokens[..., None]).squeeze(-1)
+    assert torch.allclose(pred.nll(everywhere, x), by_hand, atol=1e-5)
+    clean = PredictTokens(prior=True)(silent, x, torch.zeros(4, 1), made.process, table)
+    assert torch.allclose(clean.x, x, atol=1e-4)
+
+
+def test_naming_tokens_needs_tokens_with_vectors() -> None:
+    codec = Contextual(MaskedLM(8, Size(width=D)), 8, Size(layers=1))
+    with pytest.raises(ValueError, match="as Embedding has, not Contextual"):
+        DiffusionLMConfig.of_vectors(PROCESS, config().network, PredictTokens(), codec=codec)
+
+
+def test_tokens_that_are_named_can_be_drawn_and_noised_anew() -> None:
+    made = model(PredictTokens(prior=True))
+    drawn = last(Renoise(3)(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4)))
+    assert drawn.z.shape == (4, 5, D)
+    with pytest.raises(ValueError, match="need Sampled"):
+        last(Renoise(3, project=MultiHot())(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4)))
 
 
 def test_given_tokens_stay_and_rows_do_not_depend_on_their_batch() -> None:

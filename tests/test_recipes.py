@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import continuous  # noqa: E402
 import discrete  # noqa: E402
+import real  # noqa: E402
 import rows  # noqa: E402
 import tables  # noqa: E402
 
@@ -138,7 +139,7 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16, vectors=16, vocab=8)
     model = replace(base.model, codec=codec, network=network)
     run = replace(base, model=model, batch=2, sampler=Ancestral(2))
-    for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(continuous.unhinted(run), run))):
+    for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(continuous.hinted(run, False), run))):
         found = continuous.row(system, tmp_path / name, 1.0)
         assert found["steps"] == 2
         assert found["share"] == 0
@@ -146,6 +147,40 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
         assert found["end"] in continuous.ENDS
         assert found["bits_per_char"] > 0
     assert len(list((tmp_path / "codecs").iterdir())) == 1
+    smooth = continuous.smoothness(tmp_path / "a", continuous.latent(run).codec or run)
+    assert 0 <= smooth["aubleu"] < 1
+    assert list(smooth["noisy"]) == ["0.25", "0.5", "1.0"]
+    assert tables.codecs_table({"tencdm": smooth}).splitlines()[2].count("–") == 0
+
+
+def test_only_trained_codecs_are_diagnosed(tmp_path: Path) -> None:
+    assert continuous.jobs("codecs", tmp_path, 1.0) == {}
+
+
+def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the files of E2E to the table: both systems are asked for the sentence alone."""
+    for module, name, few in ((real, "HELD_OUT", 2), (real, "ASKED", 2), (continuous, "CHOSEN", 2)):
+        monkeypatch.setattr(module, name, few)
+    monkeypatch.setattr(continuous, "ENDS", (0.0, 1.0))
+    for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"):
+        (tmp_path / name).write_text("mr,ref\n" + '"name[The Eagle], food[French]",The Eagle is French.\n' * 4)
+    for name, system in real.restaurants(str(tmp_path)).items():
+        network = replace(system.run("").model.network, width=16, layers=1, heads=2, hidden=16)
+        run = replace(
+            system.run(""), model=replace(system.run("").model, network=network), sampler=Ancestral(2), batch=2
+        )
+        found = real.row(continuous.System.of(run), real.slots, tmp_path / name, 1.0)
+        assert (found["steps"], found["slots_people"]) == (2, 1.0)
+        assert 0 <= found["slots"] <= 1
+        assert len(found["samples"]) == 2
+        assert tables.real_table({name: found}).count("100.0)") == 1
+    assert {*real.restaurants(str(tmp_path)), "tencdm"} == tables.REAL.keys()
+
+
+def test_prose_is_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(SystemExit, match="no plain text"):
+        real.prose([str(tmp_path)])
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +202,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
     """Nothing is measured: every figure is a dash, but for the published order."""
     shown = tables.rendered(tmp_path)
-    assert list(shown) == ["methods", "english", "ablations", "gidd", "remask", "systems", "variants"]
+    assert list(shown) == ["methods", "english", "ablations", "gidd", "remask", "systems", "variants", "codecs", "real"]
     sizes = {name: [line.count("|") for line in table.splitlines()] for name, table in shown.items()}
     assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
         "methods": (12, {8}),
@@ -176,7 +211,9 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "gidd": (5, {5}),
         "remask": (7, {7}),
         "systems": (10, {9}),
-        "variants": (14, {9}),
+        "variants": (17, {9}),
+        "codecs": (9, {8}),
+        "real": (5, {8}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
 

@@ -562,7 +562,9 @@ class Transformer(nn.Module):
             elif name == "nothing" or (name.startswith(("embedding", "position")) and self.config.vectors is None):
                 p.normal_(0, 0.02)
             elif name.startswith("position"):
-                p.normal_(0, 0.5)  # beside vectors of unit variance
+                p.normal_(0, 0.5)
+            elif name == "embedding.weight":  # vectors are noisy: at first what stands where counts more
+                p.normal_(0, 0.1 * p.shape[1] ** -0.5)
             else:
                 residual = name.endswith(("attention.out.weight", "cross.out.weight", "mlp.down.weight"))
                 p.normal_(0, (p.shape[1] * (2 * self.config.layers if residual else 1)) ** -0.5)

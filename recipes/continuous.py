@@ -182,8 +182,10 @@ def answers(made: Trained, count: int) -> tuple[list[str], float]:
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
-    """AuBLEU of codec and denoiser, tokens right under noise, and what stands half way between two stories."""
+    """AuBLEU of codec and denoiser, tokens right under noise, what stands half way between two stories; and whether the
+    model writes more than one."""
     model = load(trained)
+    texts = evaluate.generate(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)
     [halfway] = diagnose.interpolation(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())
@@ -191,6 +193,7 @@ def smoothness(trained: Path, run: Run) -> dict[str, Any]:
         "aubleu": diagnose.aubleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
         "noisy": {str(sigma): right for sigma, right in diagnose.robustness(model, batches, SIGMAS)},
         "halfway": halfway.spherical,
+        "different": len(set(texts)) / len(texts),
         "guessing": diagnose.guessing(model, batches) if own else None,
     }
 

@@ -189,9 +189,10 @@ def codecs_table(held: Held) -> str:
         lambda row: f"{row['aubleu']:.3f}",
         *(lambda row, sigma=sigma: percent(row["noisy"][sigma]) for sigma in ("0.25", "0.5", "1.0")),
         lambda row: percent(row["halfway"]),
+        lambda row: percent(row["different"]),
         lambda row: MISSING if row["guessing"] is None else percent(row["guessing"]),
     )
-    head = ["AuBLEU", "tokens right at σ = 0.25, %", "0.5", "1", "half way, %", "encoder guesses, %"]
+    head = ["AuBLEU", "tokens right at σ = 0.25, %", "0.5", "1", "half way, %", "different, %", "encoder guesses, %"]
     names = {name: label for name, label in (SYSTEMS | VARIANTS).items() if name in CODECS}
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in names.items())
     return markdown(["latents of", *head], rows)

@@ -673,6 +673,48 @@ def ld4tg_codec_roc(
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
+def cosmos_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """COSMOS on ROCStories (2025): 16 latents of 768 numbers, 12 × 768, trained as `tencdm_roc`.
+
+    The layers of compressor and decompressor and tan-3 are ours: the reference names none, only that d is smaller.
+    """
+    codec = Smooth(encoder, 64, 16, 768, Size(768, 6, 12), Size(768, 6, 12))
+    run = _latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0))
+    rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
+    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
+    return diffusion_on(run, "runs/cosmos_codec_roc")
+
+
+def cosmos_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `cosmos_roc`: 50k steps of 256 rows."""
+    run = codec_of(cosmos_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+
+
+def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
+    """PLANNER on hotel reviews, one to a line (Zhang et al. 2023): 16 latents of 1024 numbers, 28 layers, x with P2.
+
+    Embedder and decoder have the sizes of BERT-large and GPT-2-medium, but begin untrained; rows of 256 and the number
+    of steps are ours.
+    """
+    codec = Paragraph(256, 16, 1024, Size(1024, 24, 16), Size(1024, 24, 16))
+    run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), Documents(256, tail=True))
+    network = replace(run.model.network, width=1152, layers=28, heads=16)
+    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineSquared())))
+    run = with_vectors(replace(run, model=replace(run.model, network=network)), process, codec, hint=False)
+    run = replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
+    return diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
+
+
+def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
+    """The codec of `planner_reviews`: 50k steps of 64 rows."""
+    return replace(codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
+
+
 def _latent_roc(
     tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
 ) -> Run:
@@ -878,6 +920,10 @@ PUBLISHED: dict[str, Callable[..., Run]] = {
         tencdm_prose,
         ld4tg_codec_roc,
         ld4tg_roc,
+        cosmos_codec_roc,
+        cosmos_roc,
+        planner_codec_reviews,
+        planner_reviews,
     )
 }
 PRESETS: dict[str, Callable[..., Run]] = TINY | PUBLISHED

@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -28,7 +28,7 @@ from redraft.run import Run
 from redraft.text import Special, Words
 from redraft.train import fit
 
-BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose"), 30_522)
+BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
 
 
@@ -128,7 +128,7 @@ def shrunken(run: Run, folder: Path) -> Run:
     if run.model.codec is None:
         network = replace(network, vocab=run.model.vocab.size)
     else:
-        run = replace(run, sampler=few_steps(run.sampler))
+        run = replace(run, sampler=few_steps(run.sampler), model=replace(run.model, codec=narrowed(run.model.codec)))
     encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
     model = replace(run.model, network=replace(network, cross=network.cross and 16), encoder=encoder)
     run = replace(run, model=model, base=None, steps=1, batch=2, eval_rows=2, samples=1)
@@ -142,6 +142,12 @@ def shrunken(run: Run, folder: Path) -> Run:
     data = TextFiles(files, valid=files, split_by="file")
     short: Any = run.framing
     return replace(run, data=data, framing=short if run.model.codec else replace(short, length=32))
+
+
+def narrowed(codec: Any) -> Any:
+    """The same codec with smaller networks."""
+    sizes = {field.name: Size(16, 1, 2) for field in fields(codec) if isinstance(getattr(codec, field.name), Size)}
+    return replace(codec, **sizes)
 
 
 def few_steps(sampler: Any) -> Any:

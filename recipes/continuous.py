@@ -182,8 +182,7 @@ def answers(made: Trained, count: int) -> tuple[list[str], float]:
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
-    """AuBLEU of codec and denoiser, tokens right under noise, what stands half way between two stories; and whether the
-    model writes more than one."""
+    """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
     model = load(trained)
     texts = evaluate.generate(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)

@@ -609,10 +609,13 @@ def tencdm_roc(
     Their encoder is BERT's base model, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; their network has skip connections.
     """
     codec = Contextual(encoder, 64, Size(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
-    run = _latent_roc(_tokenizer(tokenizer), path, codec, TanD(9.0))
+    return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc")
+
+
+def _as_tencdm(run: Run, base: str) -> Run:
     rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
     run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
-    return diffusion_on(run, "runs/tencdm_codec_roc")
+    return diffusion_on(run, base)
 
 
 def tencdm_codec_roc(
@@ -681,10 +684,7 @@ def cosmos_roc(
     The layers of compressor and decompressor and tan-3 are ours: the reference names none, only that d is smaller.
     """
     codec = Smooth(encoder, 64, 16, 768, Size(768, 6, 12), Size(768, 6, 12))
-    run = _latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0))
-    rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
-    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
-    return diffusion_on(run, "runs/cosmos_codec_roc")
+    return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
 
 
 def cosmos_codec_roc(

@@ -141,10 +141,12 @@ def method_row(run: Run, sampling: Sampling, counts: Sequence[int], out: Path, m
 
 
 def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
-    """With and without corrections after the same sampling."""
+    """With and without corrections after the same sampling; without uniform noise there is nothing to correct."""
     made = trained(run, out, minutes)
-    length = run.framing.length
-    samplers: dict[str, Sampler] = {"64": Ancestral(64), "64+32": Correct(Ancestral(64), steps=32)}
+    length, process = run.framing.length, run.model.process
+    samplers: dict[str, Sampler] = {"64": Ancestral(64)}
+    if isinstance(process, Interpolating) and process.mixing != Hybrid(0.0):
+        samplers["64+32"] = Correct(Ancestral(64), steps=32)
     writes = {n: written(made.model, length, sampler, WRITTEN) for n, sampler in samplers.items()}
     return {"run": config.digest(made.run), **made.cost(), **against_truth(made), "steps_written": writes}
 

@@ -110,6 +110,18 @@ def test_a_method_is_measured(
     assert table.splitlines()[2].endswith("| 0 ± 0 | 2 |")
 
 
+@pytest.mark.parametrize(("uniform", "samplers"), [(0.0, ["64"]), (0.2, ["64", "64+32"])])
+def test_without_uniform_noise_nothing_is_corrected(
+    uniform: float, samplers: list[str], tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discrete, "HELD_OUT", 2)
+    monkeypatch.setattr(discrete, "WRITTEN", 1)
+    base = discrete.hybrid(uniform)
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
+    row = discrete.gidd_row(replace(base, model=replace(base.model, network=network), batch=2), tmp_path, 1.0)
+    assert list(row["steps_written"]) == samplers
+
+
 def test_corrections_cost_no_more_calls() -> None:
     sampler = discrete.corrected(64)
     assert isinstance(sampler.sampler, Ancestral)

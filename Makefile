@@ -38,6 +38,7 @@ bench: setup
 
 bench-long: setup
 	$(BIN)/python -m bench.long
+	$(BIN)/python -m bench.learning
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

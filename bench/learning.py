@@ -1,0 +1,56 @@
+"""`make bench-long`: every tiny preset of tokens learns something in a few hundred steps, one JSON line each.
+
+The ratio is that of its bits per character and those of words by their frequency alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bench.race import report
+from redraft import evaluate
+from redraft.data import evaluation, tokenise
+from redraft.objectives import Objective
+from redraft.presets import TINY
+from redraft.run import Run
+from redraft.train import fit
+from redraft.types import Batch
+
+STEPS, ROWS = 200, 64
+
+
+def learning(names: Sequence[str], steps: int = STEPS) -> Iterator[bool]:
+    for preset in names:
+        bits, frequency = learnt(replace(TINY[preset](), steps=steps, eval_every=steps, eval_rows=ROWS, samples=0))
+        name = f"{preset} / words by frequency"
+        yield report(name, 1.0, ratio=bits / frequency, bits_per_char=bits, by_frequency=frequency, steps=steps)
+
+
+def learnt(run: Run) -> tuple[float, float]:
+    """Bits per character of unseen text: of the trained model, and of words by their frequency there."""
+    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), ROWS)
+    with tempfile.TemporaryDirectory() as folder:
+        found = evaluate.likelihood(fit(run, Path(folder), quiet=True), unseen)
+    return found.bits_per_char, by_frequency(unseen) / float(found.row_chars.sum())
+
+
+def by_frequency(batches: Sequence[Batch]) -> float:
+    """Bits of all tokens together, each alone."""
+    counts = torch.cat([batch.tokens[batch.learn] for batch in batches]).bincount().double()
+    return float(-torch.special.xlogy(counts, counts / counts.sum()).sum() / evaluate.BIT)
+
+
+def of_tokens() -> list[str]:
+    """The tiny presets whose noise works on tokens and that need no other run before."""
+    made = {name: make() for name, make in TINY.items()}
+    return [n for n, run in made.items() if run.model.codec is None and isinstance(run.objective, Objective)]
+
+
+if __name__ == "__main__":
+    sys.exit(0 if all(list(learning(sys.argv[1:] or of_tokens()))) else 1)

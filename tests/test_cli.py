@@ -533,7 +533,7 @@ def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp
     *table, fitted = objects(out)
     assert [row["t"] for row in table] == [1e-6, 0.25, 0.5, 0.75, 1.0]
     assert [row["logsnr"] for row in table] == sorted((row["logsnr"] for row in table), reverse=True)
-    assert table[0]["accuracy"] > 0.99 > 0.1 > table[-1]["accuracy"]  # of z: all at first, nothing at last
+    assert table[0]["accuracy"] > 0.8 > 0.1 > table[-1]["accuracy"]  # of z: most at first, nothing at last
     schedule = config.from_json(fitted["schedule"])
     assert isinstance(schedule, Retimed)
     assert schedule.logsnrs[0] == pytest.approx(table[0]["logsnr"])

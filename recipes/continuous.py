@@ -135,12 +135,22 @@ def timed(run: Run, schedule: Schedule) -> Run:
 
 def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
     codec = out.parent / "codecs" / ("" if system.codec is None else config.digest(system.codec))
-    if system.codec is not None:  # one codec may serve several rows
+    made = staged(system, codec, out, minutes)  # one codec may serve several rows
+    return {**figures(made), **written(made)}
+
+
+def staged(system: System, codec: Path, out: Path, minutes: float) -> Trained:
+    """The diffusion, after half as many minutes for the codec if one is trained before."""
+    if system.codec is not None:
         trained(system.codec, codec, minutes / 2)
-    made = trained(system.run(str(codec)), out, minutes)
+    return trained(system.run(str(codec)), out, minutes)
+
+
+def figures(made: Trained) -> dict[str, Any]:
+    """What a training cost, and how well the model tells unseen text."""
     test = unseen(made, "test", HELD_OUT)
-    figures = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test), **written(made)}
-    return {"run": config.digest(made.run), **made.cost(), **figures}
+    likely = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test)}
+    return {"run": config.digest(made.run), **made.cost(), **likely}
 
 
 def unseen(made: Trained, split: Split, count: int) -> list[Batch]:
@@ -226,8 +236,10 @@ def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[s
     places = {name: out / name.replace(" ", "_") for name in wanted}
     if table != "codecs":
         return {name: partial(row, system, places[name], minutes) for name, system in wanted.items()}
-    own = {name: system.codec for name, system in wanted.items() if system.codec and latest(places[name])}
-    return {name: partial(smoothness, places[name], codec) for name, codec in own.items()}
+    own = {name: system.codec for name, system in wanted.items() if system.codec}
+    first = {config.digest(codec): name for name, codec in reversed(own.items())}  # each codec once
+    found = (name for name in own if name in first.values() and latest(places[name]))
+    return {name: partial(smoothness, places[name], own[name]) for name in found}
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from continuous import HELD_OUT, System, answers, bound, latent, unseen
-from rows import Rows, Trained, trained
+from continuous import System, answers, figures, latent, staged
+from rows import Rows, Trained
 
-from redraft import config, evaluate, presets
+from redraft import evaluate, presets
 from redraft.cli.recipes import source
 from redraft.codecs import minilm
 from redraft.data import Tally, TextFiles
@@ -56,20 +56,9 @@ def row(
     system: System, judge: Callable[[Trained, list[str]], dict[str, Any]], out: Path, minutes: float
 ) -> dict[str, Any]:
     """A third of the time is for the codec, if there is one to train."""
-    codec = out / "codec"
-    if system.codec is not None:
-        trained(system.codec, codec, minutes / 3)
-    made = trained(system.run(str(codec)), out / "model", minutes * (1 if system.codec is None else 2 / 3))
-    test = unseen(made, "test", HELD_OUT)
+    made = staged(system, out / "codec", out / "model", minutes if system.codec is None else minutes * 2 / 3)
     texts, seconds = answers(made, ASKED)
-    figures = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test), **judge(made, texts)}
-    return {
-        "run": config.digest(made.run),
-        **made.cost(),
-        **figures,
-        "seconds_per_sample": seconds,
-        "samples": texts[:3],
-    }
+    return {**figures(made), **judge(made, texts), "seconds_per_sample": seconds, "samples": texts[:3]}
 
 
 def slots(made: Trained, texts: list[str]) -> dict[str, Any]:

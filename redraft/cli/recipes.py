@@ -28,7 +28,7 @@ from redraft.types import Vocab
 _READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
 _SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
 _SIZES = {"words": 8192, "bpe": 2048}
-_PAIRS = "name a folder of pairs, or write file.py:function with JsonlPairs or CsvPairs (redraft/pairs.py)"
+_PAIRS = "name a folder of pairs, or write file.py:function with JsonlPairs, CsvPairs, JsonlClasses (redraft/pairs.py)"
 
 
 def recipe(

@@ -59,14 +59,14 @@ class Writing:
         prompts: Sequence[str],
         canvas: Canvas,
         size: int | None = None,
-        guidance: float | None = None,
+        guidance: float = 1.0,
     ) -> None:
         """Fills a canvas of `rows` rows for each prompt; what stands after `size` tokens is not told."""
         from redraft.cli.models import Beginning, choose_sampler
         from redraft.guidance import ClassifierFree, Guided
 
         sampler = choose_sampler(it, self.sampler, self.steps, self.temperature)
-        if guidance is not None:
+        if guidance != 1:
             sampler = Guided(sampler, ClassifierFree(guidance, none=it.model.config.network.classes))
         found = self._generate(it, sampler if size is None else Beginning(sampler, size), canvas)
         for row, text in enumerate(found.texts):
@@ -100,7 +100,7 @@ class Generate:
     """What the text is to answer, for models that learnt pairs: attributes of a story, a story to be summed up."""
     label: Annotated[str | None, optional("NAME")] = None
     """Of which class the text is to be, for models that learnt classes."""
-    guidance: Annotated[float | None, optional("FLOAT", "none, the same as 1")] = None
+    guidance: float = 1.0
     """How much is made of --label or --source: 0 forgets it, 1 obeys it, more exaggerates it."""
     new: Annotated[int | None, optional("INT", "up to the length of the training's rows")] = None
     """Tokens to write."""
@@ -138,7 +138,7 @@ class Generate:
 
     def _require_comparison(self, it: Opened, canvas: Canvas) -> None:
         """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
-        if self.guidance in (None, 1):
+        if self.guidance == 1:
             return
         if canvas.context.cond is None and canvas.context.label is None:
             raise ValueError("--guidance needs a condition: a --label, or a --source that an encoder reads")

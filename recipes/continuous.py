@@ -4,7 +4,7 @@
     python recipes/continuous.py ablations                  # what each system rests on
     python recipes/continuous.py codecs                     # how smooth the latents are, of what is trained so far
 
-Minutes are those of one core. A latent system has half as many more for its codec, which is trained first. Rows go to
+Minutes are those of one core. A latent system has as many again for its codec, which is trained first. Rows go to
 recipes/results/*.jsonl as they are finished, models to runs/continuous; called again it goes on where it stopped.
 """
 
@@ -69,8 +69,8 @@ def systems() -> dict[str, System]:
 
 
 def latent(run: Run, codec: Run | None = None) -> System:
-    """Diffusion of latents: of the run's own codec, or of another one that makes the same."""
-    return System(lambda base: replace(run, base=base), presets.codec_of(codec or run))
+    """Diffusion of latents, after the training of the run's own codec or of another one that makes the same."""
+    return System(lambda base: replace(run, base=base), codec or presets.codec_of(run))
 
 
 def ablations() -> dict[str, System]:
@@ -79,7 +79,8 @@ def ablations() -> dict[str, System]:
     genie = presets.genie_tiny()
     deaf = replace(genie.model, encoder=None, network=replace(genie.model.network, cross=None))
     unasked = Documents(genie.framing.length, tail=True)
-    states, compressed = presets.tencdm_tiny(), presets.ld4tg_tiny()
+    states = presets.tencdm_tiny()
+    codec = presets.codec_of(states)
     return {
         "diffusion_lm x": System.of(saying(words, PredictX(), Match())),
         "diffusion_lm eps": System.of(saying(words, PredictEps(), Match(Snr()))),
@@ -90,10 +91,10 @@ def ablations() -> dict[str, System]:
         "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
-        "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), states),
-        "tencdm no hint": latent(hinted(states, False), states),
-        "ld4tg half": latent(with_codec(compressed, count=8)),
-        "ld4tg class": latent(presets.ld4tg_class_tiny(), compressed),
+        "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), codec),
+        "tencdm no hint": latent(hinted(states, False), codec),
+        "ld4tg half": latent(with_codec(presets.ld4tg_tiny(), count=8)),
+        "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
         "planner no kl": latent(with_codec(presets.planner_tiny(), beta=0.0)),
         "cosmos rough": latent(with_codec(presets.cosmos_tiny(), smoothing=Smoothing(0.0, 0.0, 0.0))),
     }
@@ -135,15 +136,15 @@ def timed(run: Run, schedule: Schedule) -> Run:
 
 def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
     codec = out.parent / "codecs" / ("" if system.codec is None else config.digest(system.codec))
-    made = staged(system, codec, out, minutes)  # one codec may serve several rows
+    made = staged(system, codec, out, (minutes, minutes))  # one codec may serve several rows
     return {**figures(made), **written(made)}
 
 
-def staged(system: System, codec: Path, out: Path, minutes: float) -> Trained:
-    """The diffusion, after half as many minutes for the codec if one is trained before."""
+def staged(system: System, codec: Path, out: Path, minutes: tuple[float, float]) -> Trained:
+    """The diffusion, after the codec if one is trained before: the minutes of each."""
     if system.codec is not None:
-        trained(system.codec, codec, minutes / 2)
-    return trained(system.run(str(codec)), out, minutes)
+        trained(system.codec, codec, minutes[0])
+    return trained(system.run(str(codec)), out, minutes[1])
 
 
 def figures(made: Trained) -> dict[str, Any]:

@@ -49,14 +49,16 @@ def prose(names: Sequence[str]) -> dict[str, System]:
     text = source(names)
     if not isinstance(text, TextFiles):
         raise SystemExit(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
-    return {"tencdm": latent(presets.tencdm_prose(Hub.load(minilm.folder()), text.paths))}
+    args = Hub.load(minilm.folder()), text.paths
+    return {"tencdm": latent(presets.tencdm_prose(*args), presets.tencdm_codec_prose(*args))}
 
 
 def row(
     system: System, judge: Callable[[Trained, list[str]], dict[str, Any]], out: Path, minutes: float
 ) -> dict[str, Any]:
     """A third of the time is for the codec, if there is one to train."""
-    made = staged(system, out / "codec", out / "model", minutes if system.codec is None else minutes * 2 / 3)
+    codec = 0.0 if system.codec is None else minutes / 3
+    made = staged(system, out / "codec", out / "model", (codec, minutes - codec))
     texts, seconds = answers(made, ASKED)
     return {**figures(made), **judge(made, texts), "seconds_per_sample": seconds, "samples": texts[:3]}
 

@@ -354,13 +354,13 @@ def tencdm_tiny() -> Run:
 
 
 def ld4tg_codec_tiny() -> Run:
-    """The codec of LD4TG: sixteen latents of 32 numbers, from which a causal decoder tells the story."""
+    """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder tells the story."""
     return codec_of(ld4tg_tiny())
 
 
 def ld4tg_tiny() -> Run:
     """LD4TG: diffusion of a compressed story; train `ld4tg_codec_tiny` first."""
-    codec = Compressed(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, noise=0.3)
+    codec = Compressed(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17, noise=0.3)
     return _tiny_latents(codec, CosineSquared(), PredictV(), Match(Snr(1.0)), base="runs/ld4tg_codec_tiny")
 
 
@@ -388,24 +388,28 @@ def planner_codec_tiny() -> Run:
 
 def planner_tiny() -> Run:
     """PLANNER: diffusion of a story's embedding; train `planner_codec_tiny` first."""
-    run = _tiny_latents(Paragraph(STORY_LENGTH), CosineSquared(), loss=Match(P2()), base="runs/planner_codec_tiny")
+    codec = Paragraph(STORY_LENGTH, beta=0.01, forget=0.5)
+    run = _tiny_latents(codec, CosineSquared(), loss=Match(P2()), base="runs/planner_codec_tiny")
     return replace(run, sampler=Ddim(30))
 
 
 def cosmos_codec_tiny() -> Run:
-    """The codec of COSMOS: sixteen latents made smooth by noise and masks, decompressed in parallel."""
+    """The codec of COSMOS: seventeen latents made smooth by noise and masks, decompressed in parallel."""
     return codec_of(cosmos_tiny())
 
 
 def cosmos_tiny() -> Run:
     """COSMOS: diffusion of a smooth compressed space; train `cosmos_codec_tiny` first."""
-    codec = Smooth(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH)
+    codec = Smooth(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17)
     return _tiny_latents(codec, TanD(3.0), base="runs/cosmos_codec_tiny")
 
 
-def codec_of(run: Run) -> Run:
-    """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained."""
-    return replace(run, base=None, objective=Autoencode(), samples=0)
+def codec_of(run: Run, batch: int = 8) -> Run:
+    """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained.
+
+    Small batches: to find what lies where takes many steps more than it takes many rows.
+    """
+    return replace(run, base=None, objective=Autoencode(), samples=0, batch=batch)
 
 
 def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
@@ -650,7 +654,7 @@ def tencdm_codec_prose(
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
     """The codec of `tencdm_prose`: a decoder of one layer."""
-    return codec_of(tencdm_prose(tokenizer, paths, encoder))
+    return codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
 
 
 def ld4tg_roc(

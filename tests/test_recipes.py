@@ -151,7 +151,8 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16, vectors=16, vocab=8)
     model = replace(base.model, codec=codec, network=network)
     run = replace(base, model=model, batch=2, sampler=Ancestral(2))
-    for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(continuous.hinted(run, False), run))):
+    bare, first = continuous.hinted(run, False), presets.codec_of(run)
+    for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(bare, first))):
         found = continuous.row(system, tmp_path / name, 1.0)
         assert found["steps"] == 2
         assert found["share"] == 0

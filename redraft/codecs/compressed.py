@@ -32,9 +32,11 @@ class Compressed(CodecConfig):
     compressor: Size = Size()
     decoder: Size = Size()
     noise: float = 0.0
+    forget: float = 0.0  # share of the past that the decoder forgets in training
 
     def __post_init__(self) -> None:
         require_share("noise", self.noise)
+        require_share("forget", self.forget)
 
     def vectors(self, vocab: Vocab) -> int:
         return self.width
@@ -70,6 +72,7 @@ class CompressedCodec(Codec):
         return self.decoder.decode(z)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        early, late = rng.split(2)
+        early, late, past = rng.split(3)
         z = blurred_up_to(self.encode(tokens, pad), self.config.noise, rng=late)
-        return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": self.nll(z, tokens, pad)}
+        told = self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past)
+        return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": told}

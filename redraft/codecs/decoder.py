@@ -11,6 +11,7 @@ from redraft.codecs.base import token_nll
 from redraft.codecs.size import Size
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import Transformer
+from redraft.ops import Rng
 from redraft.types import Context, Vocab
 
 
@@ -30,17 +31,28 @@ class Parallel(nn.Module):
 
 
 class Autoregressive(nn.Module):
-    """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer with cross attention to the latents (LD4TG, PLANNER)."""
+    """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer with cross attention to the latents (LD4TG, PLANNER).
+
+    While it is trained it may forget a share of the past: a decoder that knows its own words well hardly asks the
+    latents (Bowman et al. 2016, §3.2).
+    """
 
     def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
         super().__init__()
         self.vocab, self.length = vocab, length
-        start = vocab.filler if vocab.mask is None else vocab.mask
-        self.network = Transformer(size.network(vocab.size, length + 1, cross=vectors, pattern=Causal(start)))
+        self.blank = vocab.filler if vocab.mask is None else vocab.mask
+        self.network = Transformer(size.network(vocab.size, length + 1, cross=vectors, pattern=Causal(self.blank)))
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         """(B, L) −log p(w_l | w_<l, z): the chain rule, exactly"""
-        states = self.network(tokens, None, Context(pad=pad, cond=z))
+        return self._nll(z, tokens, tokens, pad)
+
+    def forgetful(self, z: Tensor, tokens: Tensor, pad: Tensor | None, share: float, *, rng: Rng) -> Tensor:
+        """The same with a share of the past forgotten."""
+        return self._nll(z, tokens, tokens.masked_fill(rng.uniform(tokens.shape[1]) < share, self.blank), pad)
+
+    def _nll(self, z: Tensor, tokens: Tensor, past: Tensor, pad: Tensor | None) -> Tensor:
+        states = self.network(past, None, Context(pad=pad, cond=z))
         return token_nll(self.network.logits(states), tokens)
 
     @torch.no_grad()

@@ -34,9 +34,11 @@ class Paragraph(CodecConfig):
     decoder: Size = Size()
     beta: float = 0.1
     noise: float = 0.3  # share of tokens replaced
+    forget: float = 0.0  # share of the past that the decoder forgets in training
 
     def __post_init__(self) -> None:
         require_share("noise", self.noise)
+        require_share("forget", self.forget)
         if self.beta < 0:
             raise ValueError(f"beta={self.beta}; the weight of the KL must be 0 or more (1: the evidence bound)")
 
@@ -79,13 +81,13 @@ class ParagraphCodec(Codec):
         return self.decoder.decode(z)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        early, late = rng.split(2)
+        early, late, past = rng.split(3)
         noisy = substituted(tokens, self.config.noise, self.vocab, rng=early)
         mean, log_variance = self.posterior(noisy, pad)
         z = mean + (log_variance / 2).exp() * ops.normal_like(mean, late)
         kl = kl_to_standard(mean, log_variance).sum((1, 2))
         return {
-            "reconstruction": self.nll(z, tokens, pad),
+            "reconstruction": self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past),
             "kl": self.config.beta * per_token(kl, tokens, pad),
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.codecs.size import Size
@@ -36,12 +37,16 @@ class Reading(nn.Module):
 class Resampler(nn.Module):
     """(B, L, D) states → (B, N, D'), N fixed (Jaegle et al. 2021; keys and values of both, as Flamingo and LD4LG).
 
-    It reads states of the width `reads` at up to `places` places, and gives `count` vectors of the width `gives`.
+    It reads states of the width `reads` at up to `places` places, and gives `count` vectors of the width `gives`. Ours
+    alone is where a query begins: with the window of states that it stands for, beside its learned vector. From
+    learned vectors alone attention takes long to find what lies where.
     """
 
     def __init__(self, size: Size, *, reads: int, places: int, gives: int, count: int) -> None:
         super().__init__()
         config = size.network(gives, places, vectors=reads)
+        self.window, self.parts = -(-places // count), -(-count // places)  # states of a query, queries of a state
+        self.start = nn.Linear(self.window * reads, self.parts * config.width, bias=False)
         self.inputs = nn.Linear(reads, config.width)
         self.position = nn.Parameter(torch.empty(places, config.width).normal_(0, 0.5))
         self.queries = nn.Parameter(torch.empty(count, config.width).normal_())
@@ -54,8 +59,20 @@ class Resampler(nn.Module):
         if len(self.position) < L:
             raise ValueError(f"{L} places are too many: this resampler knows {len(self.position)}; raise its length")
         inputs = self.inputs(states) + self.position[:L]
-        h = self.queries.expand(B, -1, -1)
+        h = self.queries + self._around(states if pad is None else states.masked_fill(pad[..., None], 0.0))
         mask = None if pad is None else ~torch.cat([pad, pad.new_zeros(B, h.shape[1])], 1)[:, None, None]
         for block in self.blocks:
             h = block(h, inputs, mask)
         return self.output(self.norm(h))
+
+    def _around(self, states: Tensor) -> Tensor:
+        """(B, N, D) what lies around each query: several states of a long text, or a part of one of a short one."""
+        count = len(self.queries)
+        parts = self.start(windows(states, -(-count // self.parts), self.window))
+        return parts.unflatten(-1, (self.parts, -1)).flatten(1, 2)[:, :count]
+
+
+def windows(states: Tensor, count: int, width: int) -> Tensor:
+    """(B, L, D) → (B, count, width·D): so many windows of so many states, zero where the text has ended."""
+    full = F.pad(states, (0, 0, 0, max(0, count * width - states.shape[1])))[:, : count * width]
+    return full.unflatten(1, (count, width)).flatten(2)

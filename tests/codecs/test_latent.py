@@ -29,7 +29,7 @@ from redraft.ops import rng
 from redraft.processes.gaussian import Gaussian
 from redraft.run import export, load
 from redraft.text import Words
-from redraft.types import Batch, Vocab
+from redraft.types import Batch, Context, Vocab
 
 M = TypeVar("M", bound=nn.Module)
 VOCAB = Vocab(9, mask=8, eos=7)
@@ -38,7 +38,7 @@ ENCODER = MaskedLM(L, SMALL, share=0.3)
 CONFIGS: dict[str, CodecConfig] = {
     "contextual": Contextual(ENCODER, L, SMALL, noise=0.3),
     "compressed": Compressed(ENCODER, L, count=4, width=6, compressor=SMALL, decoder=SMALL),
-    "paragraph": Paragraph(L, count=4, width=6, embedder=SMALL, decoder=SMALL, beta=0.01, noise=0.1),
+    "paragraph": Paragraph(L, count=4, width=6, embedder=SMALL, decoder=SMALL, beta=0.01, noise=0.1, forget=0.1),
     "smooth": Smooth(
         ENCODER, L, count=4, width=12, compressor=SMALL, decompressor=SMALL, smoothing=Smoothing(0.1, 0.2, 0.1)
     ),
@@ -176,6 +176,19 @@ def test_the_chain_rule_sums_to_one() -> None:
         nll = decoder.nll(z, tokens)
     assert float((-nll.sum(-1)).exp().sum()) == pytest.approx(1, abs=1e-5)
     torch.testing.assert_close(nll[:, 0].view(9, 9), nll[::9, :1].expand(-1, 9))  # later tokens do not matter
+
+
+def test_a_decoder_that_forgets_all_reads_the_latents_alone() -> None:
+    decoder = shaken(Autoregressive(SMALL, 6, L, VOCAB))
+    z, tokens = torch.randn(3, 4, 6), torch.randint(0, 7, (3, L))
+    blank = torch.full_like(tokens, decoder.blank)
+    with torch.no_grad():
+        nothing = decoder.forgetful(z, tokens, None, 0.0, rng=rng(0, 3))
+        everything = decoder.forgetful(z, tokens, None, 1.0, rng=rng(0, 3))
+        table = decoder.network.logits(decoder.network(blank, None, Context(cond=z)))
+    torch.testing.assert_close(nothing, decoder.nll(z, tokens))
+    torch.testing.assert_close(everything, -table.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
+    assert not torch.allclose(nothing, everything)
 
 
 def test_greedy_decoding_takes_the_likeliest_token_at_each_step() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.codecs.perceiver import Reading, Resampler
+from redraft.codecs.perceiver import Reading, Resampler, windows
 from redraft.codecs.size import Size
 
 SIZE = Size(width=8, layers=2, heads=2)
@@ -49,3 +49,28 @@ def test_padding_is_as_if_it_were_not_there() -> None:
 def test_too_many_places_are_refused() -> None:
     with pytest.raises(ValueError, match="6 places are too many: this resampler knows 5"):
         Resampler(SIZE, reads=6, places=5, gives=4, count=3)(torch.zeros(1, 6, 6))
+
+
+def test_windows_lie_side_by_side_and_end_in_zeros() -> None:
+    states = torch.arange(1.0, 6.0).view(1, 5, 1)
+    assert windows(states, 3, 2).tolist() == [[[1, 2], [3, 4], [5, 0]]]
+    assert windows(states, 2, 1).tolist() == [[[1], [2]]]  # the first ones
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("places", "count"), [(6, 3), (5, 3), (3, 6), (3, 7), (4, 4)])
+def test_a_query_begins_with_what_lies_around_it(places: int, count: int) -> None:
+    """Without any attention a change of one state reaches the queries of its own part of the text, and no others."""
+    resampler = Resampler(SIZE, reads=6, places=places, gives=4, count=count)
+    resampler.blocks = torch.nn.ModuleList()
+    states = torch.randn(1, places, 6)
+    there = resampler(states)
+    assert there.shape == (1, count, 4)
+    for place in range(places):
+        other = states.clone()
+        other[:, place] += 1
+        changed = (resampler(other) - there).abs().sum(-1)[0] > 0
+        window, parts = -(-places // count), -(-count // places)
+        assert changed.nonzero().flatten().tolist() == [
+            query for query in range(count) if query // parts == place // window
+        ]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from redraft.cli.recipes import source
 from redraft.codecs import minilm
 from redraft.data import Tally, TextFiles
 from redraft.e2e import e2e, said
-from redraft.pairs import Content, Pair, Pairs
+from redraft.pairs import Content, Pair
 from redraft.run import Run
 from redraft.text import Hub, Words
 
@@ -39,9 +38,7 @@ def restaurants(folder: str) -> dict[str, System]:
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = presets.diffuseq_e2e(words, folder)
-    assert isinstance(run.framing, Pairs)
-    joint = replace(run, framing=replace(run.framing, joint=True))
-    return {"diffusion_lm": System.of(joint), "diffuseq": System.of(run)}
+    return {"diffusion_lm": System.of(presets.whole_rows(run)), "diffuseq": System.of(run)}
 
 
 def prose(names: Sequence[str]) -> dict[str, System]:

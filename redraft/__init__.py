@@ -47,6 +47,7 @@ _HOMES = {
     "samplers.unmask": "AnyOrder Confidence Entropy Margin Ranked Unmask",
     "samplers.revise": "Blind Guide Learned Remasked Revise",
     "samplers.blocks": "Blocks",
+    "samplers.replaced": "Replaced",
     "samplers.stride": "Strides",
     "samplers.correct": "Correct",
     "run": "Optimiser Run export load",

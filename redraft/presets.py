@@ -72,6 +72,7 @@ from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
 from redraft.samplers.ode import Ddim, EulerMaruyama, Renoise, Sampled, Until
+from redraft.samplers.replaced import Replaced
 from redraft.samplers.revise import Revise
 from redraft.samplers.unmask import AnyOrder, Confidence, Unmask
 from redraft.schedules import (
@@ -268,8 +269,16 @@ def diffuseq_tiny(joint: bool = False) -> Run:
 
     With `joint` it falls on the whole row while it learns: the ablation.
     """
-    framing = Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH, joint=joint)
-    return _embedded_pairs(StoryAttributes(), framing)
+    framing = Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH)
+    run = _embedded_pairs(StoryAttributes(), framing)
+    return whole_rows(run) if joint else run
+
+
+def whole_rows(run: Run) -> Run:
+    """The same run without partial noising: sources are learnt like targets, and only given when a text is written."""
+    if not isinstance(run.framing, Pairs):
+        raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use Pairs")
+    return replace(run, framing=replace(run.framing, joint=True), sampler=Replaced(run.sampler))
 
 
 def diffuseq_summary_tiny() -> Run:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
@@ -62,15 +63,18 @@ def fit(
         if run.base is not None:
             frozen = isinstance(run.objective, Objective) and run.objective.frozen
             begin_with(model, run.base, "codec." if frozen else "")  # another denoiser may work on the same latents
+        train = tokenise(run.data, "train", run.tokenizer, run.framing)
+        found = checkpoint.latest(out)
+        if run.base is None and found is None and model.codec is not None:
+            model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute
         step = team.wrap(Step(model, run.objective), run.shard)
         state = State(model, _copies(model), optimisers(model, run.optimiser))
-        if (found := checkpoint.latest(out)) is not None:
+        if found is not None:
             state.restore(checkpoint.read(found))
         if run.compile:
             for block in model.network.blocks:
                 block.compile()
-        train = tokenise(run.data, "train", run.tokenizer, run.framing)
         valid = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))

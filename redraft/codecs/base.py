@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.types import Vocab
+from redraft.types import Batch, Vocab
 
 
 class Codec(nn.Module, ABC):
@@ -38,6 +39,9 @@ class Codec(nn.Module, ABC):
     @abstractmethod
     def decode(self, z: Tensor) -> Tensor:
         """(B, N, D) → (B, L) the likeliest ids; of a codec that compresses as many as its longest texts have"""
+
+    def survey(self, rows: Callable[[int], list[Batch]]) -> None:
+        """Looks at so many rows of the corpus before its training begins; most codecs have no need to."""
 
     def places(self, learn: Tensor) -> Tensor:
         """Which tokens are learnt, (B, L) bool → which places, (B, N): of a compressed text all of them."""

@@ -20,8 +20,8 @@ class Replaced:
     """The inner sampler, around a network that sees what is given as noisy as the rest of its row.
 
     For networks that learnt whole rows (Diffusion-LM): at any time they saw one level of noise, so a clean place beside
-    noisy ones is strange to them, and the replacement of Song et al. (2021, App. I.2) gives them what they know. DiffuSeq
-    and GENIE learn with clean sources and need none of it. A place has the same noise at all times.
+    noisy ones is strange to them, and the replacement of Song et al. (2021, App. I.2) gives them what they know.
+    DiffuSeq and GENIE learn with clean sources and need none of it. A place has the same noise at all times.
     """
 
     sampler: Sampler = Ancestral()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from redraft import evaluate
 from redraft.codecs.contextual import Contextual
-from redraft.codecs.embedding import Embedding
+from redraft.codecs.embedding import Embedding, neighbours
 from redraft.codecs.encoder import MaskedLM
 from redraft.codecs.size import Size
 from redraft.heads import PredictEps, PredictScore, PredictTokens, PredictV, PredictX, Subs, VectorHead, WithSpread
@@ -24,7 +25,7 @@ from redraft.samplers.base import last
 from redraft.samplers.ode import MultiHot, Renoise
 from redraft.schedules import Clamped, CosineSquared
 from redraft.text import Characters
-from redraft.types import Batch, Context, Noised
+from redraft.types import Batch, Context, Noised, Vocab
 from redraft.watch import frames
 
 LETTERS = Characters("abcde ", ("eos", "mask"))
@@ -291,3 +292,56 @@ def test_pieces_that_do_not_belong_together() -> None:
         Autoencode()(tokens, batch(), rng=rng(0, 4))
     with pytest.raises(ValueError, match="trained together with the diffusion"):
         Autoencode()(model(), batch(), rng=rng(0, 4))
+
+
+# --- words of a kind ---
+
+
+def sentences(rows: int = 200) -> list[Batch]:
+    """Nouns 0–3 and verbs 4–7 by turns, 8 after each pair; 9 is padding, 10 is nowhere."""
+    drawn = torch.randint(0, 4, (rows, 6), generator=torch.Generator().manual_seed(0))
+    kinds = torch.tensor([0, 4, 8, 0, 4, 8])
+    tokens = torch.where(kinds < 8, drawn + kinds, 8)
+    pad = torch.zeros(rows, 7, dtype=torch.bool)
+    pad[:, 6] = True
+    return [Batch.of(torch.cat([tokens, torch.full((rows, 1), 9)], 1), pad)]
+
+
+def test_words_with_the_same_neighbours_lie_together() -> None:
+    found = neighbours(sentences(), 11, 6)
+    assert found.shape == (11, 6)
+    torch.testing.assert_close(found.norm(dim=-1), torch.ones(11))
+    alike = found @ found.T
+    within = min(float(alike[:4, :4].min()), float(alike[4:8, 4:8].min()))
+    assert within > float(alike[:4, 4:8].max()) + 0.3
+    assert torch.equal(neighbours(sentences(), 11, 6), found)
+
+
+@torch.no_grad()
+def test_a_survey_puts_words_of_a_kind_together_and_tells_them_apart() -> None:
+    torch.manual_seed(0)
+    vocab, asked = Vocab(11), []
+
+    def rows(count: int) -> list[Batch]:
+        asked.append(count)
+        return sentences()
+
+    made, plain = (Embedding(16, kinds=kinds).build(vocab) for kinds in (0.75, 0.0))
+    before = plain.table.clone()
+    plain.survey(rows)
+    assert asked == []  # nothing is read in vain
+    assert torch.equal(plain.table, before)
+    made.survey(rows)
+    assert len(asked) == 1
+    table = made.table / 4
+    torch.testing.assert_close(table.norm(dim=-1), torch.ones(11))
+    torch.testing.assert_close(table[:, :12].square().sum(-1), torch.full((11,), 0.75))
+    distance = torch.cdist(table, table)
+    assert float((distance + torch.eye(11)).min()) > 0.1
+    assert float(distance[:4, :4].max()) < float(distance[:4, 4:8].min())
+
+
+@pytest.mark.parametrize("wrong", [{"kinds": 1.0}, {"kinds": -0.1}, {"kinds": 0.5, "unit": False}])
+def test_wrong_shares_of_kinds_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="what tells kinds is a share of the squared norm"):
+        Embedding(8, **wrong)

@@ -32,7 +32,7 @@ from redraft.objectives import Match, Objective, Snr, Term
 from redraft.pairs import Pairs, Task, faithful
 from redraft.processes.gaussian import Gaussian, Preserving
 from redraft.run import Run, load
-from redraft.schedules import Clamped, CosineSquared, Schedule, Sqrt
+from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt
 from redraft.types import Batch
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the valid stream, to choose the end of the diffusion
@@ -87,6 +87,7 @@ def ablations() -> dict[str, System]:
         "diffusion_lm sqrt": System.of(timed(words, Clamped(Sqrt(), -12.0, 2.0))),
         "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
         "diffusion_lm hint": System.of(hinted(words, True)),
+        "diffusion_lm no kinds": System.of(timed(with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))),
         "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
         "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
         "ssd 34": System.of(presets.ssd_tiny(34)),

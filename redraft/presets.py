@@ -244,10 +244,10 @@ def with_embedding(run: Run) -> Run:
     """The same run on learned vectors of 32 numbers; the network names words, and x̂ is the mean of their vectors.
 
     Cross-entropy, begun with what z alone tells (Plaid), learns faster here than the squared error of Diffusion-LM.
-    Noise is spread over the levels at which a word is in doubt: `redraft levels` measures them.
+    Noise is spread over the levels at which a word or its kind is in doubt: `redraft levels` measures them.
     """
-    process = Gaussian(run.model.vocab, Preserving(Retimed((-0.5, -6.0))))
-    return with_vectors(run, process, Embedding(32), PredictTokens(prior=True), Recover(), hint=False)
+    process = Gaussian(run.model.vocab, Preserving(Retimed((1.0, -6.0))))
+    return with_vectors(run, process, Embedding(32, kinds=0.75), PredictTokens(prior=True), Recover(), hint=False)
 
 
 def with_vectors(

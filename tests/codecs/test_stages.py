@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from redraft import presets
 from redraft.checkpoint import CheckpointError
 from redraft.codecs.compressed import Compressed
 from redraft.codecs.contextual import Contextual
+from redraft.codecs.embedding import Embedding, EmbeddingCodec, neighbours
 from redraft.codecs.encoder import MaskedLM
 from redraft.codecs.minilm import MiniLM
 from redraft.codecs.size import Size
@@ -21,7 +24,7 @@ from redraft.model import DiffusionLMConfig
 from redraft.networks.transformer import TransformerConfig
 from redraft.objectives import Autoencode, Objective
 from redraft.processes.gaussian import Gaussian
-from redraft.run import Run
+from redraft.run import Optimiser, Run
 from redraft.samplers.ancestral import Ancestral
 from redraft.text import Words
 from redraft.train import fit
@@ -82,3 +85,23 @@ def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path)
     same = {name for name, p in after.items() if p.equal(before[name])}
     assert {name for name in after if name.startswith("codec.")} <= same
     assert {name for name in after if name.startswith("network.blocks.")} - same  # these were trained
+
+
+def test_a_training_begins_with_a_survey_and_a_resumed_one_does_not(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveys: list[EmbeddingCodec] = []
+    survey = EmbeddingCodec.survey
+    monkeypatch.setattr(EmbeddingCodec, "survey", lambda self, rows: (surveys.append(self), survey(self, rows)))
+    network = replace(run.model.network, vocab=8, vectors=8)
+    codec, still = Embedding(8, kinds=0.5), Optimiser(lr=0.0)
+    model = DiffusionLMConfig.of_vectors(Gaussian(run.tokenizer.vocab), network, PredictX(), codec=codec)
+    run = replace(run, model=model, optimiser=still, samples=0)
+    found = fit(run, tmp_path / "run", quiet=True).codec
+    assert isinstance(found, EmbeddingCodec)
+    assert len(surveys) == 1
+    batches = evaluation(tokenise(run.data, "train", run.tokenizer, run.framing), 2000)
+    kinds = neighbours(batches, run.tokenizer.vocab.size, 6) * (8 * 0.5) ** 0.5
+    torch.testing.assert_close(found.table[:, :6], kinds)
+    fit(run, tmp_path / "run", quiet=True)
+    assert len(surveys) == 1

@@ -48,10 +48,11 @@ class System:
 
     run: Callable[[str], Run]  # the directory of the codec → the run
     codec: Run | None = None
+    patience: float = 1.0  # how many times the minutes of the others
 
     @classmethod
-    def of(cls, run: Run) -> System:
-        return cls(lambda _: run)
+    def of(cls, run: Run, patience: float = 1.0) -> System:
+        return cls(lambda _: run, patience=patience)
 
 
 def systems() -> dict[str, System]:
@@ -87,6 +88,7 @@ def ablations() -> dict[str, System]:
         "diffusion_lm sqrt": System.of(timed(words, Clamped(Sqrt(), -12.0, 2.0))),
         "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
         "diffusion_lm hint": System.of(hinted(words, True)),
+        "diffusion_lm patient": System.of(words, 8.0),
         "diffusion_lm no kinds": System.of(timed(with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))),
         "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
         "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
@@ -137,6 +139,7 @@ def timed(run: Run, schedule: Schedule) -> Run:
 
 def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
     codec = out.parent / "codecs" / ("" if system.codec is None else config.digest(system.codec))
+    minutes *= system.patience
     made = staged(system, codec, out, (minutes, minutes))  # one codec may serve several rows
     return {**figures(made), **written(made)}
 

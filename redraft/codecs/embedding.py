@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from redraft import ops
 from redraft.codecs.base import Codec, CodecConfig, token_nll
 from redraft.types import Batch, Vocab
 
@@ -103,8 +104,7 @@ def neighbours(batches: Sequence[Batch], words: int, width: int) -> Tensor:
     ppmi = (counts / by_chance).nan_to_num(0.0).clamp(min=1.0).log()
     square, way = (part.flip(-1)[..., :width] for part in torch.linalg.eigh(ppmi.T @ ppmi))
     main = F.pad(ppmi @ way / square.clamp(min=1e-12) ** 0.25, (0, max(0, width - way.shape[1])))
-    anyhow = torch.randn(main.shape, dtype=main.dtype, generator=torch.Generator().manual_seed(0))
-    return F.normalize(main + 1e-3 * anyhow, dim=-1).float()
+    return F.normalize(main + 1e-3 * ops.normal_like(main, ops.rng(0, words)), dim=-1).float()
 
 
 def _beside(batch: Batch) -> Tensor:

@@ -81,7 +81,7 @@ def ablations() -> dict[str, System]:
     deaf = replace(genie.model, encoder=None, network=replace(genie.model.network, cross=None))
     unasked = Documents(genie.framing.length, tail=True)
     states = presets.tencdm_tiny()
-    codec = presets.codec_of(states)
+    codec = presets.tencdm_codec_tiny()
     return {
         "diffusion_lm x": System.of(saying(words, PredictX(), Match())),
         "diffusion_lm eps": System.of(saying(words, PredictEps(), Match(Snr()))),
@@ -90,7 +90,7 @@ def ablations() -> dict[str, System]:
         "diffusion_lm hint": System.of(hinted(words, True)),
         "diffusion_lm patient": System.of(words, 8.0),
         "diffusion_lm no kinds": System.of(timed(with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))),
-        "diffuseq joint": System.of(presets.diffuseq_tiny(joint=True)),
+        "diffuseq joint": System.of(presets.whole_rows(presets.diffuseq_tiny())),
         "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),

@@ -19,7 +19,7 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian
-from redraft.types import Cache, Canvas, Context, Denoiser, Mean, Prediction
+from redraft.types import Around, Cache, Canvas, Context, Denoiser, Mean, Prediction
 
 
 class Guidance(Protocol):
@@ -63,16 +63,11 @@ class ClassifierFree:
 
 
 @dataclass(frozen=True)
-class _WithAndWithout:
+class _WithAndWithout(Around):
     """The denoiser of classifier-free guidance; its cache is one for each branch."""
 
-    denoise: Denoiser
     scale: float
     none: int | None
-
-    @property
-    def block(self) -> int | None:
-        return self.denoise.block
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         given, without = _branches(context, self.none)
@@ -199,17 +194,12 @@ class ThroughDenoiser:
 
 
 @dataclass(frozen=True)
-class _Shifted:
+class _Shifted(Around):
     """A denoiser whose x̂ follows a slope; given places, where s = 0, stay."""
 
-    denoise: Denoiser
     process: Gaussian
     scale: float
     slope: Callable[[Denoiser, Tensor, Tensor, Context], tuple[Mean, Tensor]]
-
-    @property
-    def block(self) -> int | None:
-        return self.denoise.block
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if self.scale == 0:
@@ -218,9 +208,6 @@ class _Shifted:
         signal, noise = self.process.path.scales(t[..., None])
         shift = self.scale * noise**2 / signal * slope
         return replace(pred, mean=pred.mean + shift.to(pred.mean.dtype))
-
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        return self.denoise.absorb(z, context)
 
 
 def _vectors(pred: Prediction) -> Mean:
@@ -257,22 +244,14 @@ class Projected:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    denoise: Denoiser
+class _Kept(Around):
     guidance: Projected
-
-    @property
-    def block(self) -> int | None:
-        return self.denoise.block
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred, late = _vectors(self.denoise(z, t, context)), t > self.guidance.since
         if bool(late.all()):
             return pred
         return replace(pred, mean=torch.where(late[..., None], pred.mean, self.guidance.project(pred.mean)))
-
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        return self.denoise.absorb(z, context)
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,20 @@ class Denoiser(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Around:
+    """A denoiser around another: guidance and the like say only what they change."""
+
+    denoise: Denoiser
+
+    @property
+    def block(self) -> int | None:
+        return self.denoise.block
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        return self.denoise.absorb(z, context)
+
+
 class Noised(NamedTuple):
     """A draw z ~ q_t(z | x), all fields aligned with z; gap i stands before token i, the last one at the end."""
 

@@ -12,7 +12,7 @@ from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
-from redraft.types import Canvas, Context, Denoiser, Prediction
+from redraft.types import Around, Canvas, Context, Denoiser, Prediction
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,14 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class _Even:
+class _Even(Around):
     """A denoiser that is told one time for each row."""
 
-    denoise: Denoiser
     process: Process
     noise: Rng
-
-    @property
-    def block(self) -> int | None:
-        return self.denoise.block
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         row = t.amax(1, keepdim=True)
         noisy = self.process.noise(z, row, rng=self.noise).z
         given = (t < row) if z.dim() == 2 else (t < row)[..., None]
         return self.denoise(torch.where(given, noisy, z), row, context)
-
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        return self.denoise.absorb(z, context)

@@ -48,7 +48,9 @@ REMASKING = {
 SYSTEMS = {
     "diffusion_lm": "Diffusion-LM",
     "diffuseq": "DiffuSeq, attributes → story",
+    "diffuseq summary": "DiffuSeq, story → summary",
     "genie": "GENIE, attributes → story",
+    "genie summary": "GENIE, story → summary",
     "ssd": "SSD-LM, blocks of 17",
     "tencdm": "TEncDM",
     "ld4tg": "LD4TG",

@@ -221,13 +221,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page that they are written into")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page for them, and for a picture in pictures/")
     told = parser.parse_args(argv)
     rows = Rows(told.results / f"{told.table}.jsonl")
     minutes = told.minutes or (20.0 if told.table == "english" else 5.0)
     torch.set_num_threads(1)
     if told.table == "tables" and told.write:
+        from picture import draw  # needs matplotlib: pip install 'redraft[plots]'
+
         told.write.write_text(filled(told.write.read_text("utf-8"), told.results), "utf-8")
+        draw(told.results, told.write.parent / "pictures" / "methods.svg")
     elif told.table == "tables":
         print(tables(told.results))
     elif told.table == "remask":

@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import continuous  # noqa: E402
 import discrete  # noqa: E402
+import picture  # noqa: E402
 import real  # noqa: E402
 import rows  # noqa: E402
 import tables  # noqa: E402
@@ -224,6 +225,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         discrete.main([*shlex.split(command, comments=True)[2:], "--only", "nothing"])
     assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["docs"]
+    assert (tmp_path / "docs" / "pictures" / "methods.svg").exists()
 
 
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
@@ -243,6 +245,25 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "real": (5, {8}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
+
+
+def test_methods_are_drawn_best_first(tmp_path: Path) -> None:
+    """Bits above the truth that the methods tell; what is told a source is another task."""
+    methods, systems = (rows.Rows(tmp_path / f"{name}.jsonl") for name in ("methods", "continuous_systems"))
+    for name, excess in (("ar_tiny", 0.125), ("mdlm_tiny", 0.5)):
+        written = {"64": {"share": 0.5}}
+        methods.add(name, once({"bits_per_char": 1.0 + excess, "excess": excess, "steps_written": written}))
+    for name, told in (("ssd", {}), ("genie", {"attributes": 1.0})):
+        systems.add(name, once({"bits_per_char": 1.25, "share": 0.0, **told}))
+    assert [(bar.name, bar.excess) for bar in reversed(picture.bars(tmp_path))] == [
+        ("autoregressive", 0.125),
+        ("SSD-LM, blocks of 17", 0.25),
+        ("MDLM", 0.5),
+    ]
+    for file in ("a.svg", "b.svg"):
+        picture.draw(tmp_path, tmp_path / file)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "autoregressive" in (tmp_path / "a.svg").read_text("utf-8")
 
 
 def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:

@@ -348,13 +348,13 @@ class Objective:
 
     loss: Term = Bound()
     times: Clock = Stratified()
-    frozen: bool = False  # the codec was trained before, and stays as it is
     anchor: float = 0.0  # to train with; it is no part of the bound
     untold: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
 
-    def learns(self, name: str) -> bool:
-        """Whether a parameter of the model is trained."""
-        return not name.startswith("errors.") and not (self.frozen and name.startswith("codec."))
+    def learns(self, model: DiffusionLM, name: str) -> bool:
+        """Whether a parameter is trained: not the error layer, nor a codec that was trained before."""
+        codec = model.codec is not None and not model.codec.frozen
+        return codec if name.startswith("codec.") else not name.startswith("errors.")
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
@@ -410,8 +410,8 @@ class Mistakes:
 
     times: Clock = Stratified()
 
-    def learns(self, name: str) -> bool:
-        """Whether a parameter of the model is trained."""
+    def learns(self, model: DiffusionLM, name: str) -> bool:
+        """Whether a parameter is trained."""
         return name.startswith("errors.")
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
@@ -432,8 +432,8 @@ class Mistakes:
 class Autoencode:
     """Trains the codec alone, by its own loss: before the diffusion, whose codec stays as it is."""
 
-    def learns(self, name: str) -> bool:
-        """Whether a parameter of the model is trained."""
+    def learns(self, model: DiffusionLM, name: str) -> bool:
+        """Whether a parameter is trained."""
         return name.startswith("codec.")
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
@@ -447,7 +447,7 @@ class Autoencode:
 class Goal(Protocol):
     """What is trained, and on which loss: `Objective`, `Mistakes` or `Autoencode`."""
 
-    def learns(self, name: str) -> bool: ...
+    def learns(self, model: DiffusionLM, name: str) -> bool: ...
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
 
@@ -460,7 +460,7 @@ class Step(nn.Module):
         self.model = model
         self.objective = objective
         for name, p in model.named_parameters():
-            p.requires_grad_(objective.learns(name))
+            p.requires_grad_(objective.learns(model, name))
 
     def forward(self, batch: Batch, rng: Rng, total: Tensor | None = None) -> Loss:
         return self.objective(self.model, batch, rng=rng, total=total)

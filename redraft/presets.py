@@ -418,7 +418,7 @@ def codec_of(run: Run, batch: int = 8) -> Run:
 
 def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
     """The second stage: the diffusion of the latents of a codec that was trained before, in the directory `base`."""
-    return replace(run, base=base, objective=Objective(loss, frozen=True))
+    return replace(run, base=base, objective=Objective(loss))
 
 
 def _tiny_latents(

@@ -35,7 +35,7 @@ from redraft import checkpoint, config, evaluate, ops
 from redraft.data import Loader, StoriesData, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
 from redraft.model import DiffusionLM
-from redraft.objectives import Autoencode, Objective, Step
+from redraft.objectives import Autoencode, Step
 from redraft.optim import adjust, optimisers, rate
 from redraft.run import Run, assemble, begin_with, newest
 from redraft.stories import STORIES
@@ -61,8 +61,8 @@ def fit(
         torch.manual_seed(run.seed)
         model = DiffusionLM(run.model, run.tokenizer).to(team.device)
         if run.base is not None:
-            frozen = isinstance(run.objective, Objective) and run.objective.frozen
-            begin_with(model, run.base, "codec." if frozen else "")  # another denoiser may work on the same latents
+            latent = model.codec is not None and model.codec.frozen  # another denoiser may work on the same latents
+            begin_with(model, run.base, "codec." if latent else "")
         train = tokenise(run.data, "train", run.tokenizer, run.framing)
         found = checkpoint.latest(out)
         if run.base is None and found is None and model.codec is not None:

@@ -38,7 +38,6 @@ def test_both_stages_have_the_same_model(name: str) -> None:
     assert first.model == second.model
     assert isinstance(first.objective, Autoencode)
     assert isinstance(second.objective, Objective)
-    assert second.objective.frozen
     assert (first.base, second.base) == (None, f"runs/{name}_codec_tiny")
 
 

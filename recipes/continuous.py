@@ -89,7 +89,6 @@ def ablations() -> dict[str, System]:
         "diffusion_lm eps": System.of(saying(words, PredictEps(), Match(Snr()))),
         "diffusion_lm sqrt": System.of(timed(words, Clamped(Sqrt(), -12.0, 2.0))),
         "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
-        "diffusion_lm hint": System.of(hinted(words, True)),
         "diffusion_lm patient": System.of(words, 8.0),
         "diffusion_lm no kinds": System.of(timed(with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))),
         "diffuseq joint": System.of(presets.whole_rows(presets.diffuseq_tiny())),
@@ -97,7 +96,7 @@ def ablations() -> dict[str, System]:
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
         "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), codec),
-        "tencdm no hint": latent(hinted(states, False), codec),
+        "tencdm no hint": latent(unhinted(states), codec),
         "ld4tg half": latent(with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
         "planner no kl": latent(with_codec(presets.planner_tiny(), beta=0.0)),
@@ -110,10 +109,10 @@ def saying(run: Run, head: VectorHead, loss: Term) -> Run:
     return replace(run, model=rebuilt(run.model, head, run.model.hint), objective=Objective(loss))
 
 
-def hinted(run: Run, hint: bool) -> Run:
-    """The same run with self-conditioning, or without."""
+def unhinted(run: Run) -> Run:
+    """The same run without self-conditioning."""
     assert isinstance(run.model.head, VectorHead)
-    return replace(run, model=rebuilt(run.model, run.model.head, hint))
+    return replace(run, model=rebuilt(run.model, run.model.head, hint=False))
 
 
 def rebuilt(model: DiffusionLMConfig, head: VectorHead, hint: bool) -> DiffusionLMConfig:

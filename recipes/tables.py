@@ -62,7 +62,6 @@ VARIANTS = {
     "diffusion_lm eps": "Diffusion-LM that predicts ε (squared error)",
     "diffusion_lm sqrt": "Diffusion-LM, sqrt schedule",
     "diffusion_lm cosine": "Diffusion-LM, cosine schedule",
-    "diffusion_lm hint": "Diffusion-LM with self-conditioning",
     "diffusion_lm patient": "Diffusion-LM, eight times as long",
     "diffusion_lm no kinds": "Diffusion-LM, vectors begun at random",
     "diffuseq joint": "DiffuSeq, source noised too",

@@ -25,7 +25,7 @@ class Bar:
 
 
 def bars(results: Path) -> list[Bar]:
-    """What is measured so far, best bound first; without those that are told what to write."""
+    """What is measured so far, the best bound last, which is drawn on top; without those told what to write."""
     methods, systems = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "continuous_systems"))
     truth = {row["bits_per_char"] - row["excess"] for row in methods.values()}
     tokens = [

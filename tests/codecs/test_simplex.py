@@ -1,7 +1,7 @@
 """SSD-LM: corners of the simplex, blocks of vectors, renoising with drawn tokens."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from redraft.samplers.blocks import Blocks, stopped
 from redraft.samplers.ode import Greedy, Renoise, Sampled
 from redraft.schedules import Clamped, CosineOffset
 from redraft.text import Words
-from redraft.types import Batch, Canvas, Context, Denoiser, Prediction
+from redraft.types import Around, Batch, Canvas, Context, Denoiser, Prediction
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "mask"))
 VOCAB, EOS, BLOCK = WORDS.vocab, WORDS.vocab.eos, 3
@@ -125,21 +125,11 @@ def test_rows_end_at_the_stop_token() -> None:
         assert all(ids[row, first[row] :].eq(EOS).all() for row in ended.nonzero().flatten())
 
 
-@dataclass(frozen=True)
-class Wrapped:
+class Wrapped(Around):
     """A denoiser that knows nothing of tokens, as guidance is one."""
 
-    model: DiffusionLM
-
-    @property
-    def block(self) -> int | None:
-        return self.model.block
-
     def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        return self.model(z, t, context)
-
-    def absorb(self, z: torch.Tensor, context: Context) -> Context:
-        return self.model.absorb(z, context)
+        return self.denoise(z, t, context)
 
 
 def test_a_stop_that_nobody_can_read_is_refused() -> None:

@@ -33,7 +33,25 @@ from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler, last
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.unmask import AnyOrder, Entropy, Unmask
-from redraft.schedules import Cosine, CosineSquared, Linear, Polynomial, Schedule
+from redraft.schedules import (
+    Chain,
+    Clamped,
+    Cosine,
+    CosineOffset,
+    CosineRatio,
+    CosineSquared,
+    Exponential,
+    Geometric,
+    Linear,
+    Polynomial,
+    Retimed,
+    Schedule,
+    Shifted,
+    Sqrt,
+    Tabulated,
+    TanD,
+    VPLinear,
+)
 from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
 
 WORDS, LENGTH = 3, 3
@@ -49,8 +67,8 @@ class Toy:
     p: Tensor  # (N,) float64
 
     @classmethod
-    def of(cls, seed: int = 0) -> Toy:
-        sequences = torch.tensor(list(product(range(WORDS), repeat=LENGTH)))
+    def of(cls, seed: int = 0, length: int = LENGTH) -> Toy:
+        sequences = torch.tensor(list(product(range(WORDS), repeat=length)))
         weights = rng(seed).uniform(len(sequences))[0] ** 8
         # none too rare: χ² would ask for many more steps to get the rarest right
         return cls(sequences, 0.85 * weights / weights.sum() + 0.15 / len(sequences))
@@ -261,7 +279,7 @@ def bound(process: TokenProcess, oracle: Oracle, steps: int | None = None) -> fl
 def likelihoods(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
     """(T,) times → (T, N) the bound's term at each of them for each sequence, averaged over z ~ q_t(z | x)."""
     x, V = oracle.toy.sequences, process.vocab.size
-    z = torch.tensor(list(product(range(V), repeat=LENGTH)))
+    z = torch.tensor(list(product(range(V), repeat=x.shape[1])))
     tables = torch.stack([process.marginal(float(a)) for a in t])
     q = tables[:, x[:, None], z[None]].prod(-1)  # (T, N, V^L)
     at, each_x, each_z = (q > 0).nonzero(as_tuple=True)
@@ -312,25 +330,44 @@ def sampling_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
         samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
     if isinstance(process, Masked):
         samplers["first hitting"] = (FirstHitting(), None)
-        samplers["in any order, one by one: sampling"] = (Unmask(LENGTH, AnyOrder()), None)
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
     for law, (sampler, block) in samplers.items():
         p = sampled(process, Oracle(toy, process, block), sampler, rng(7, DRAWS))
         yield at_least(process, f"{law} reproduces the joint", p, P_MIN)
+    if isinstance(process, Masked):
+        yield from order_laws(process, toy)
+
+
+def order_laws(process: Masked, toy: Toy) -> Iterator[Row]:
+    """One token at a time in any order is exact whatever the schedule: one process is tried with all of them."""
+    for schedule in every_schedule() if process.schedule == Linear() else [process.schedule]:
+        other = replace(process, schedule=schedule)
+        p = sampled(other, Oracle(toy, other), Unmask(toy.sequences.shape[1], AnyOrder()), rng(7, DRAWS))
+        yield at_least(other, "in any order, one by one: sampling reproduces the joint", p, P_MIN)
+
+
+def every_schedule() -> list[Schedule]:
+    """The built-in schedules, one of each kind."""
+    return [
+        *(Linear(), Cosine(), CosineSquared(), CosineRatio(), Polynomial(), Exponential(), Geometric(), VPLinear()),
+        *(CosineOffset(), Sqrt(), TanD(), Tabulated((1.0, 0.9, 0.2, 0.0)), Retimed((5.0, -1.0, -5.0))),
+        *(Shifted(Cosine(), 2.0), Clamped(Cosine(), -5.0, 5.0), Chain(Cosine(), steps=50)),
+    ]
 
 
 def sampled(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
     """The p-value of a χ² test of sampled sequences against the joint; zero if one is no sequence at all."""
-    z = last(sampler(oracle, process, _blank(len(keys.key)), rng=keys)).z
+    length = oracle.toy.sequences.shape[1]
+    z = last(sampler(oracle, process, _blank(len(keys.key), length), rng=keys)).z
     if bool((z >= WORDS).any()):
         return 0.0
-    number = (z * WORDS ** torch.arange(LENGTH - 1, -1, -1)).sum(-1)
+    number = (z * WORDS ** torch.arange(length - 1, -1, -1)).sum(-1)
     return chi_square(number, oracle.toy.p)
 
 
-def _blank(rows: int) -> Canvas:
+def _blank(rows: int, length: int) -> Canvas:
     """Nothing is given."""
-    z = torch.zeros(rows, LENGTH, dtype=torch.int64)
+    z = torch.zeros(rows, length, dtype=torch.int64)
     return Canvas(z, torch.zeros_like(z, dtype=torch.bool))
 
 

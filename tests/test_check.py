@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import check
+from redraft import check, schedules
 from redraft.ops import Rng, draw
 from redraft.processes.base import TokenProcess
 from redraft.processes.interpolating import Interpolating
 from redraft.processes.markov import Markov
 from redraft.processes.masked import Masked
 from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.unmask import Unmask
-from redraft.schedules import Exponential, Linear
+from redraft.samplers.unmask import AnyOrder, Unmask
+from redraft.schedules import Cosine, Exponential, Linear, Schedule
 from redraft.types import Canvas, Known, Noised, Prediction
 
 BROKEN = '''
@@ -181,6 +181,26 @@ def test_the_same_delegate_unbroken_passes(tmp_path: Path) -> None:
     result = run(file)
     assert (result.returncode, result.stderr) == (0, "")
     assert all(line.startswith("ok") for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("length", [2, 4, 5])
+def test_one_by_one_is_exact_whatever_the_schedule(length: int) -> None:
+    """Three words are what `redraft check` does."""
+    rows = list(check.order_laws(Masked(check.VOCAB), check.Toy.of(length=length)))
+    assert [row for row in rows if not row.ok] == []
+    assert len({row.process for row in rows}) == len(check.every_schedule())
+
+
+def test_no_schedule_is_forgotten() -> None:
+    kinds = {kind for kind in vars(schedules).values() if isinstance(kind, type) and issubclass(kind, Schedule)}
+    assert {type(schedule) for schedule in check.every_schedule()} == kinds - {Schedule}
+
+
+def test_two_at_a_time_is_caught() -> None:
+    """Tokens that depend on each other, drawn at once: what a schedule with uneven steps did."""
+    toy, process = check.Toy.of(), Masked(check.VOCAB, Cosine())
+    p = check.sampled(process, check.Oracle(toy, process), Unmask(2, AnyOrder()), check.rng(7, check.DRAWS))
+    assert p < check.P_MIN
 
 
 def test_a_biased_sampler_is_caught() -> None:

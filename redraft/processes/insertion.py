@@ -139,11 +139,14 @@ class Insertion(TokenProcess):
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return self.reveal(pred, canvas, s, t, Chance(), rng=rng)
 
-    def reveal(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, rng: Rng) -> Canvas:
+    def reveal(
+        self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, left: int | None = None, rng: Rng
+    ) -> Canvas:
         """`step` with another rule of which masks to reveal; both halves are told by the same prediction.
 
         Any order of revealing has the same law, if the prediction is exact: it does not depend on which tokens are
-        masked. Nothing is inserted in the last step (s = 0): it would stay masked.
+        masked. Nothing is inserted in the last step (s = 0): it would stay masked. The pick is told the share of the
+        schedule, however many steps are `left`: tokens still arrive, so no share of those that are there is even.
         """
         require_times(canvas.z, s, t)
         which, where = rng.split(2)
@@ -152,6 +155,10 @@ class Insertion(TokenProcess):
             return written
         arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=where)
         return inserted(written, arrived * (canvas.open & (s > 0)), self.vocab)
+
+    def moment(self, hidden: Tensor) -> Tensor:
+        """Equal steps of time: tokens arrive and are revealed by two schedules, and no time is even for both."""
+        return hidden
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         """(B, L + 1) nats: gap i and token i; the last gap stands alone."""

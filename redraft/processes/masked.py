@@ -26,7 +26,7 @@ class Pick(Protocol):
     """Which of the masked positions to reveal, and as what."""
 
     def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that the time step expects."""
+        """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that this step is to reveal."""
         ...
 
 
@@ -110,12 +110,24 @@ class Masked(TokenProcess):
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return self.reveal(pred, canvas, s, t, Chance(), rng=rng)
 
-    def reveal(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, rng: Rng) -> Canvas:
-        """`step` with another rule of which positions to reveal. Only `Chance` is Bayes' rule and carries a bound."""
+    def reveal(
+        self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, left: int | None = None, rng: Rng
+    ) -> Canvas:
+        """`step` with another rule of which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
+
+        The pick is told the share that the schedule reveals between t and s; with `left`, the number of steps left
+        (this one included), an even share instead, 1/left, whatever the schedule.
+        """
         require_times(canvas.z, s, t)
         hidden = (canvas.z == self.vocab.masked) & ~canvas.fixed
-        where, tokens = pick(pred, hidden, self.schedule.share(s, t), rng=rng)
+        share = self.schedule.share(s, t) if left is None else torch.full_like(t, 1 / left)
+        where, tokens = pick(pred, hidden, share, rng=rng)
         return canvas.write(canvas.z.masked_scatter(where, tokens))
+
+    def moment(self, hidden: Tensor) -> Tensor:
+        """The time at which this share of the tokens is expected to be masked; above 0, where tokens are given."""
+        kept = (1 - hidden).clamp(self.schedule.end, self.schedule.start)
+        return self.schedule.inverse(kept).clamp(1e-12, 1)
 
     def hit(self, canvas: Canvas, t: Tensor, *, rng: Rng) -> Tensor:
         """(B, 1) the time s < t of the next reveal in each row, without a grid (Zheng et al. 2024).

@@ -1,6 +1,7 @@
 """Unmasking an even number of tokens at each step, in any order or the most confident first (MaskGIT, LLaDA, Dream).
 
-Picking by confidence is not ancestral sampling: it sharpens the distribution and carries no bound.
+The number depends on the steps left alone, not on the noise schedule. Picking by confidence is not ancestral sampling:
+it sharpens the distribution and carries no bound.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from redraft.types import Canvas, Denoiser, Prediction
 class AnyOrder:
     """The `share` of the masked positions (rounded up) in random order, each token drawn from x̂.
 
-    Ancestral sampling reveals in random order too, but as many at a step as chance has it. An even number keeps tokens
-    that depend on each other apart: with as many steps as tokens it is exact, where `Ancestral` errs as 1/steps.
+    Ancestral sampling reveals in random order too, but a random number at each step. An even number keeps tokens that
+    depend on each other apart: with at least as many steps as tokens, one is revealed at a time, which is exact for
+    any schedule, where `Ancestral` errs as 1/steps.
     """
 
     def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
@@ -98,7 +100,11 @@ class Entropy(Ranked):
 
 @dataclass(frozen=True)
 class Unmask:
-    """Reveal by a pick, over `steps` steps: an even number of tokens at each, as LLaDA does."""
+    """Reveal by a pick, over `steps` steps: ⌈masked/steps left⌉ tokens at each, as LLaDA does.
+
+    The schedule has no say in it: it only gives the time that the network is told, the one at which so many tokens are
+    masked. Insertion reveals the share that its schedule expects, since tokens still arrive.
+    """
 
     steps: int = 32
     pick: Pick = Confidence()
@@ -111,8 +117,8 @@ class Unmask:
             raise ValueError(f"unmasking knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
         canvas = start(denoise, process, canvas, rng=rng)
         yield canvas
-        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
+        for i, (t, s) in enumerate(pairwise(map(process.moment, grid(canvas, self.steps)))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
-                canvas = process.reveal(pred, canvas, s, t, self.pick, rng=rng.fold(i))
+                canvas = process.reveal(pred, canvas, s, t, self.pick, left=self.steps - i, rng=rng.fold(i))
             yield canvas

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from unittest.mock import Mock
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from redraft.check import every_schedule
 from redraft.model import DiffusionLM
 from redraft.networks.attention import Full
 from redraft.networks.transformer import TransformerConfig
@@ -21,6 +22,7 @@ from redraft.processes.base import Process
 from redraft.processes.masked import Chance, Masked, Pick
 from redraft.samplers.base import Sampler, last
 from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Ranked, Unmask
+from redraft.schedules import Schedule
 from redraft.types import Canvas, Context, Known, Prediction, Vocab
 
 Build = Callable[..., DiffusionLM]
@@ -68,19 +70,37 @@ def llada(tokens: int, steps: int) -> list[int]:
     return [base + (i < remainder) for i in range(steps)]
 
 
-@given(rows=st.lists(st.integers(0, 40), min_size=1, max_size=4), steps=st.integers(1, 45), seed=st.integers(0, 99))
-def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed: int) -> None:
-    """Also if rows have different numbers of holes."""
+@given(
+    rows=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    steps=st.integers(1, 45),
+    seed=st.integers(0, 99),
+    schedule=st.sampled_from(every_schedule()),
+)
+def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed: int, schedule: Schedule) -> None:
+    """Whatever the schedule, also if rows have different numbers of holes."""
     length = max(rows) + 1
     log_p = torch.randn(len(rows), length, 7, generator=torch.Generator().manual_seed(seed))
     denoise = Constant(log_p.index_fill(-1, torch.tensor([MASK]), -torch.inf).log_softmax(-1))
     canvas = Canvas(
         torch.zeros(len(rows), length, dtype=torch.int64), torch.arange(length) >= torch.tensor(rows)[:, None]
     )
-    canvases = Unmask(steps)(denoise, Masked(Vocab(7, mask=MASK)), canvas, rng=rng(seed, len(rows)))
+    canvases = Unmask(steps)(denoise, Masked(Vocab(7, mask=MASK), schedule), canvas, rng=rng(seed, len(rows)))
     left = torch.stack([((c.z == MASK) & ~canvas.fixed).sum(-1) for c in canvases])
     for row, tokens in enumerate(rows):
         assert (-left[:, row].diff()).tolist() == llada(tokens, steps)
+
+
+@pytest.mark.parametrize("schedule", every_schedule(), ids=repr)
+def test_the_network_is_told_a_time_at_which_so_many_are_masked(schedule: Schedule) -> None:
+    """As far as the schedule has one; never time zero, which would mean that the tokens are given."""
+    asked: list[Tensor] = []
+    denoise = Constant(torch.zeros(1, 10, 7).log_softmax(-1), heard=asked)
+    canvas = Canvas(torch.zeros(1, 10, dtype=torch.int64), torch.zeros(1, 10, dtype=torch.bool))
+    last(Unmask(10, AnyOrder())(denoise, Masked(Vocab(7, mask=MASK), schedule), canvas, rng=rng(0)))
+    lost = 1 - schedule.keep(torch.stack(asked)[:, 0, 0])
+    expected = torch.arange(10, 0, -1).double() / 10
+    assert torch.allclose(lost, expected.clamp(1 - schedule.start, 1 - schedule.end), atol=1e-9)
+    assert all(bool((t > 0).all()) for t in asked)
 
 
 # --- picks ---
@@ -88,12 +108,14 @@ def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed
 
 @dataclass(frozen=True)
 class Constant:
-    """A denoiser that always says the same."""
+    """A denoiser that always says the same, and keeps the times it was told."""
 
     log_p: Tensor
     block: int | None = None
+    heard: list[Tensor] = field(default_factory=list)
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        self.heard.append(t)
         return Known(self.log_p)
 
     def absorb(self, z: Tensor, context: Context) -> Context:

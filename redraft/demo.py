@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from rich.text import Text
 
-from redraft import config, ops, presets, report
+from redraft import config, metrics, ops, presets, report
 from redraft.data import StoriesData, evaluation, tokenise
 from redraft.evaluate import BIT, Generated, Grammar, Likelihood, excess, generate, grammatical, likelihood
 from redraft.model import DiffusionLM
@@ -104,8 +104,7 @@ class Trained:
     @classmethod
     def fit(cls, run: Run, out: Path, quiet: bool) -> Trained:
         model = fit(run, out, quiet=quiet)
-        lines = (out / "metrics.jsonl").read_text().splitlines()
-        return cls(run, model, tuple(map(jsonlib.loads, lines)))
+        return cls(run, model, tuple(metrics.read(out)))
 
     def curve(self, key: str) -> tuple[tuple[int, float], ...]:
         """What the log says of a quantity, by step."""
@@ -284,13 +283,12 @@ def _heading(console: Console, title: str, note: str) -> None:
 
 def _tell_figures(console: Console, found: Findings) -> None:
     for name, scores, exact in (("masked diffusion", found.ours, "at most "), ("left to right", found.baseline, "")):
-        over, error = scores.excess
         console.print(
-            f"{name:>18}: {exact}{scores.likelihood.bits_per_char:.3f} bits per character, "
-            f"{over:.3f} ± {error:.3f} above the truth; {scores.grammar.share:.0%} of its stories are right",
+            f"{name:>18}: {exact}{scores.likelihood.bits_per_char:.4f} bits per character, "
+            f"{metrics.excess(*scores.excess)}; {scores.grammar.share:.0%} of its stories are right",
             highlight=False,
         )
-    console.print(f"{'the truth':>18}: {found.limit:.3f} bits per character", highlight=False)
+    console.print(f"{'the truth':>18}: {found.limit:.4f} bits per character on average", highlight=False)
 
 
 def _tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
@@ -458,7 +456,7 @@ def _curves(found: Findings) -> report.Charts:
         curves("valid_bits_per_char"),
         report.Bar("entropy", found.limit),
     )
-    training = report.Chart("Training", "step", "loss in bits per token", curves("train_bits_per_token"))
+    training = report.Chart("Training", "step", "loss in bits per token", curves("train_loss_bits_per_token"))
     return report.Charts((unseen, training))
 
 

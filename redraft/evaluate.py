@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from redraft import ops
-from redraft.data import Documents, Framing, Tally
+from redraft.data import Corpus as Source
+from redraft.data import Documents, Endless, Framing, Split, StoriesData, Tally, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
@@ -29,6 +30,7 @@ from redraft.processes.insertion import Insertion
 from redraft.processes.masked import Masked
 from redraft.samplers.base import Sampler, last
 from redraft.stories import STORIES, Corpus, split_words
+from redraft.text import Tokenizer
 from redraft.types import Batch, Canvas, Vocab
 
 BIT = math.log(2)  # nats
@@ -259,6 +261,24 @@ def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]
     ratio = over.sum() / chars.sum()
     error = ((over - ratio * chars).var() * rows).sqrt() / chars.sum()
     return float(ratio) / BIT, float(error) / BIT
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows to measure a model on, and what the truth says about them."""
+
+    batches: list[Batch]
+    truth: list[float] | None = None  # log p of each row in nats; None: nobody knows
+
+    @classmethod
+    def of(cls, data: Source | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
+        """The first `count` rows of a split. The truth is known for stories, one per row, none of them cut."""
+        rows = tokenise(data, split, tokenizer, framing)
+        batches = evaluation(rows, count)
+        total = sum(len(batch.tokens) for batch in batches)
+        if not isinstance(data, StoriesData) or not isinstance(framing, Documents) or rows.tally.cut:
+            return cls(batches)
+        return cls(batches, [STORIES.log_prob(data.document(split, index)) for index in range(total)])
 
 
 # Generation ---------------------------------------------------------------------------------------------------------

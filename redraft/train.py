@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from redraft import checkpoint, config, evaluate, ops
-from redraft.data import Loader, StoriesData, evaluation, prefetch, tokenise
+from redraft import checkpoint, config, evaluate, metrics, ops
+from redraft.data import Loader, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode, Step
@@ -75,7 +75,7 @@ def fit(
         if run.compile:
             for block in model.network.blocks:
                 block.compile()
-        valid = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
+        valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
         with closing(Log(run, out, state, team, quiet, tell)) as log:
@@ -170,22 +170,24 @@ def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team
     return float(team.sum(nats)), int(tokens)
 
 
-def assess(run: Run, state: State, step: nn.Module, valid: list[Batch], team: Workers) -> dict[str, Any]:
+def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, team: Workers) -> dict[str, Any]:
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
     with _averaged(state), gathered(step), precision(run, team.device), eager:
         if isinstance(run.objective, Autoencode):  # there is no diffusion yet
-            return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid)}
-        result = evaluate.likelihood(state.model, valid, draws=2, seed=run.seed)
+            return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid.batches)}
+        result = evaluate.likelihood(state.model, valid.batches, draws=2, seed=run.seed)
         found: dict[str, Any] = {
             "step": state.step,
-            "valid_bits_per_token": result.bits_per_token,
+            "valid_bound_bits_per_token": result.bits_per_token,
             "valid_bits_per_char": result.bits_per_char,
         }
-        if isinstance(run.data, StoriesData):
+        if valid.truth is not None:
+            over, error = evaluate.excess(result, valid.truth)
+            found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
             found["entropy_bits_per_char"] = STORIES.entropy_per_char() / math.log(2)
         if run.samples:
-            canvas = evaluate.to_write(state.model, run.framing, run.samples, valid[0])
+            canvas = evaluate.to_write(state.model, run.framing, run.samples, valid.batches[0])
             found["samples"] = evaluate.generate(state.model, run.sampler, canvas, seed=run.seed).texts
         return found
 
@@ -229,7 +231,7 @@ class Log:
         quiet: bool,
         tell: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.run, self.file, self.active, self.tell = run, out / "metrics.jsonl", team.first, tell
+        self.run, self.file, self.active, self.tell = run, out / metrics.FILE, team.first, tell
         self.seconds, self.tokens = 0.0, 0
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
         clocks = (TimeElapsedColumn(), TimeRemainingColumn())
@@ -252,7 +254,7 @@ class Log:
         bits, speed = state.nats / max(1, state.tokens) / math.log(2), self.tokens / self.seconds
         record = {
             "step": state.step,
-            "train_bits_per_token": bits,
+            "train_loss_bits_per_token": bits,
             "gradient_norm": norm,
             "learning_rate": self.run.optimiser.lr * rate(self.run.optimiser, state.step - 1, self.run.steps),
             "tokens_per_second": speed,

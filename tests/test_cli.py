@@ -298,6 +298,7 @@ def test_train_prints_its_records_and_the_result_and_resumes(say: Say, tmp_path:
     assert result["step"] == 3
     assert result["out"] == "runs/mdlm_tiny"
     assert result["valid_bits_per_char"] == records[-1]["valid_bits_per_char"]
+    assert result["valid_excess_bits_per_char"] == records[-1]["valid_excess_bits_per_char"]
     assert result["run"] == json.loads((where / "run.json").read_text())["hash"]
     assert result["parameters"] == sum(p.numel() for p in run.load(where).parameters())
     assert "3 steps in runs/mdlm_tiny" in err
@@ -579,13 +580,29 @@ def test_show_a_run_its_checkpoint_and_its_curves(say: Say, place: Path, mdlm: P
     (checkpoint,) = objects(say("show", mdlm / "step-00000003", "--json")[0])
     assert {**checkpoint, "path": record["path"]} == record
     trained = place / "trained"
-    more = [{"step": s, "train_bits_per_token": 9.0 - s, "tokens_per_second": 1.0} for s in (1, 2, 3)]
-    more += [{"step": s, "valid_bits_per_char": 1 / s, "entropy_bits_per_char": 0.25} for s in (2, 3)]
+    more = [{"step": s, "train_loss_bits_per_token": 9.0 - s, "tokens_per_second": 1.0} for s in (1, 2, 3)]
+    over = {"valid_excess_stderr": 0.0123, "entropy_bits_per_char": 0.25}
+    more += [{"step": s, "valid_bits_per_char": 1 / s, "valid_excess_bits_per_char": s / 8, **over} for s in (2, 3)]
     (trained / "metrics.jsonl").write_text("".join(json.dumps(m) + "\n" for m in more) + '{"step": 4, "tr')
     text, _ = say("show", trained)
-    assert "training, bits per token" in text
-    assert "dotted: the entropy, 0.2500" in text
+    assert "loss of 6.0000 bits per token" in text
+    assert "0.3333 bits per character of held-out text, 0.3750 ± 0.0123 above the truth" in text
     assert "   8.000 " in text  # the highest value beside the curve
+    assert "   0.000 " in text  # the truth, below the held-out curve
+
+
+def test_show_a_run_of_an_older_version(say: Say, mdlm: Path, tmp_path: Path) -> None:
+    """Its log has the old names, and no distance from the truth."""
+    shutil.copytree(mdlm, tmp_path, dirs_exist_ok=True)
+    old = [{"step": s, "train_bits_per_token": 9.0 - s, "tokens_per_second": 1.0} for s in (1, 2)]
+    old += [{"step": 2, "valid_bits_per_token": 8.5, "valid_bits_per_char": 0.5, "entropy_bits_per_char": 0.25}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(m) + "\n" for m in old))
+    (record,) = objects(say("show", tmp_path, "--json")[0])
+    assert record["last"]["train_loss_bits_per_token"] == 7.0
+    assert record["last"]["valid_bound_bits_per_token"] == 8.5
+    text, _ = say("show", tmp_path)
+    assert "loss of 7.0000 bits per token" in text
+    assert "0.5000 bits per character of held-out text; `redraft eval` measures" in text
 
 
 def test_show_a_run_that_has_saved_nothing_yet(say: Say, mdlm: Path, tmp_path: Path) -> None:

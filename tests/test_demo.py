@@ -184,7 +184,7 @@ def test_the_story_is_told(out: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert [told.index(part) for part in ("1/4", "2/4", "3/4", "4/4", "Done")] == sorted(
         told.index(part) for part in ("1/4", "2/4", "3/4", "4/4", "Done")
     )
-    assert f"{found['bits_per_char']:.3f} bits per character" in told
+    assert f"{found['bits_per_char']:.4f} bits per character" in told
     assert told.count("✗") + told.count("✓") == 6
     assert str(out / "report.html") in told.replace("\n", "")
     assert "training" in captured.err, "progress goes to stderr"

@@ -407,7 +407,7 @@ def short(run: Run, steps: int) -> Run:
 def test_training_learns_and_writes_answers(name: str, tmp_path: Path) -> None:
     model = fit(short(presets.TINY[name](), 18), tmp_path, quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    bits = [line["train_bits_per_token"] for line in lines if "train_bits_per_token" in line]
+    bits = [line["train_loss_bits_per_token"] for line in lines if "train_loss_bits_per_token" in line]
     assert len(bits) == 3
     assert bits[-1] < 0.95 * bits[0]
     (written,) = [line["samples"] for line in lines if "samples" in line]

@@ -111,12 +111,12 @@ def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
     model = fit(run, tmp_path / "out", quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 1]
-    assert math.isfinite(lines[0]["train_bits_per_token"])
+    assert math.isfinite(lines[0]["train_loss_bits_per_token"])
     assert lines[0]["gradient_norm"] > 0
     if isinstance(run.objective, Autoencode):
         assert 0 <= lines[1]["valid_reconstruction"] <= 1  # of a codec alone there is no likelihood yet
     else:
-        assert math.isfinite(lines[1]["valid_bits_per_token"])
+        assert math.isfinite(lines[1]["valid_bound_bits_per_token"])
         assert len(lines[1]["samples"]) == 1
     assert model.config == run.model
 

@@ -378,7 +378,7 @@ def test_the_log_tells_what_happens(tmp_path: Path, capsys: pytest.CaptureFixtur
     ]  # fmt: skip
     assert lines[0]["learning_rate"] == pytest.approx(3e-3 * 3 / 5)
     assert lines[0]["tokens_per_second"] > 0
-    assert lines[1].keys() == {"step", "valid_bits_per_token", "valid_bits_per_char", "samples"}
+    assert lines[1].keys() == {"step", "valid_bound_bits_per_token", "valid_bits_per_char", "samples"}
     assert len(lines[1]["samples"]) == 1
     saved = json.loads((out / "run.json").read_text())
     assert saved["run"] == newest(out).documents["config"]

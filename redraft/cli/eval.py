@@ -66,23 +66,20 @@ class Eval:
 
     def _likelihood(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
-        from redraft.data import StoriesData, evaluation, tokenise
-        from redraft.evaluate import BIT, excess, likelihood
+        from redraft.evaluate import BIT, HeldOut, excess, likelihood
         from redraft.stories import STORIES
 
-        rows = tokenise(data, self.split, run.tokenizer, run.framing)
-        found = likelihood(it.model, evaluation(rows, self.rows), draws=self.draws, seed=self.seed)
+        held = HeldOut.of(data, self.split, run.tokenizer, run.framing, self.rows)
+        found = likelihood(it.model, held.batches, draws=self.draws, seed=self.seed)
         count = len(found.row_nats)
         of = {"split": self.split, "rows": count}
         yield "bits_per_token", found.bits_per_token, {"stderr": found.stderr, **of}
         yield "bits_per_char", found.bits_per_char, {"stderr": found.relative_error * found.bits_per_char, **of}
         yield "perplexity", found.perplexity, of
-        if isinstance(data, StoriesData):
-            yield "entropy_bits_per_char", STORIES.entropy_per_char() / BIT, {}
-        if isinstance(data, StoriesData) and not rows.tally.cut:  # of a story that was cut nobody knows the truth
-            texts = (data.document(self.split, index) for index in range(count))
-            value, error = excess(found, [STORIES.log_prob(text) for text in texts])
+        if held.truth is not None:
+            value, error = excess(found, held.truth)
             yield "excess_bits_per_char", value, {"stderr": error, **of}
+            yield "entropy_bits_per_char", STORIES.entropy_per_char() / BIT, {}
 
     def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""

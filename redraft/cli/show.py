@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import getdoc, signature
@@ -78,23 +77,23 @@ class Show:
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
 
     def _directory(self, path: Path) -> None:
-        from redraft import config
+        from redraft import config, metrics
 
         run, step = _found(path, self.trust)
         if run is None:
             self._model(path)
             return
-        metrics = _metrics(path)
+        records = _metrics(path)
         record = {
             "path": str(path),
             "run": config.digest(run),
             "step": step,
             "steps": run.steps,
             "parameters": parameters(run.model),
-            "last": {key: value for line in metrics for key, value in line.items() if key != "samples"},
+            "last": metrics.last(records),
             "config": config.to_json(run),
         }
-        emit(record, self.json, "\n".join([*_description(record, run), *_curves(metrics)]))
+        emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
 
 
 def parameters(model: DiffusionLMConfig) -> int:
@@ -148,13 +147,15 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
 
 
 def _metrics(path: Path) -> Metrics:
-    """The whole lines of the log, of a checkpoint that of its run."""
-    file = (path.parent if path.name.startswith("step-") else path) / "metrics.jsonl"
-    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
-    return [jsonlib.loads(line) for line in whole.splitlines()]
+    """The log of a run; a checkpoint has that of its run."""
+    from redraft import metrics
+
+    return metrics.read(path.parent if path.name.startswith("step-") else path)
 
 
 def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
+    from redraft import metrics
+
     network, last = run.model.network, record["last"]
     shape = f"{network.layers} × {network.width}, {network.pattern}, {record['parameters']:,} parameters"
     yield f"{record['path']}: run {record['run']}, step {record['step']} of {run.steps}"
@@ -162,23 +163,22 @@ def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
     yield f"  tokenizer  {type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
     yield f"  data       {_pretty(run.data)}; {run.framing}"
     yield f"  sampler    {run.sampler}"
-    if "train_bits_per_token" in last:
+    if "train_loss_bits_per_token" in last:
         speed = f"{last['tokens_per_second']:,.0f} tokens/s"
-        yield f"  training   {last['train_bits_per_token']:.4f} bits per token, {speed}"
-    if "valid_reconstruction" in last:
-        yield f"  held out   {last['valid_reconstruction']:.1%} of the tokens survive the codec"
-    if "valid_bits_per_char" in last:
-        truth = f" (the truth: {last['entropy_bits_per_char']:.4f})" if "entropy_bits_per_char" in last else ""
-        yield f"  held out   {last['valid_bits_per_char']:.4f} bits per character{truth}"
+        yield f"  training   loss of {last['train_loss_bits_per_token']:.4f} bits per token, {speed}"
+    if "valid_bits_per_char" in last or "valid_reconstruction" in last:
+        yield f"  held out   {metrics.held_out(last)}"
 
 
-def _curves(metrics: Metrics) -> Iterator[str]:
-    """Training and held-out loss over the steps; on the stories with the entropy as a dotted line."""
-    titles = {"train_bits_per_token": "training, bits per token", "valid_bits_per_char": "held out, bits per character"}
-    for key, title in titles.items():
-        curve = [(line["step"], line[key]) for line in metrics if key in line]
-        known = [line["entropy_bits_per_char"] for line in metrics if "entropy_bits_per_char" in line]
-        level = known[0] if known and key == "valid_bits_per_char" else None
-        if len(curve) > 1:
-            yield f"\n  {title}" + ("" if level is None else f"; dotted: the entropy, {level:.4f}")
+def _curves(records: Metrics) -> Iterator[str]:
+    """Training and held-out loss over the steps; where the truth is known, what is still to be learnt."""
+    plain = not any("valid_excess_bits_per_char" in line for line in records)
+    for key, title, level, wanted in (
+        ("train_loss_bits_per_token", "training loss, bits per token", None, True),
+        ("valid_bits_per_char", "held out, bits per character", None, plain),
+        ("valid_excess_bits_per_char", "held out, bits per character above the truth (dotted)", 0.0, True),
+    ):
+        curve = [(line["step"], line[key]) for line in records if key in line]
+        if wanted and len(curve) > 1:
+            yield f"\n  {title}"
             yield from plot(curve, level)

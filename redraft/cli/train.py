@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json as jsonlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,11 @@ from redraft.cli.output import emit, first, note
 
 if TYPE_CHECKING:
     from redraft.run import Run
+
+_RESULT = (
+    "step", "valid_bits_per_char", "valid_excess_bits_per_char", "valid_excess_stderr", "entropy_bits_per_char",
+    "valid_reconstruction",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,26 +80,17 @@ class Train:
         return run if tokenizer is None else with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
     def _report(self, run: Run, out: Path) -> None:
-        from redraft import config
+        from redraft import config, metrics
         from redraft.cli.show import parameters
 
-        records = [jsonlib.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        kept = ("step", "valid_bits_per_char", "entropy_bits_per_char", "valid_reconstruction")
-        valid = {k: v for record in records for k, v in record.items() if k in kept}
+        found = metrics.last(metrics.read(out))
+        valid = {name: found[name] for name in _RESULT if name in found}
         result = {"out": str(out), "run": config.digest(run), "parameters": parameters(run.model), **valid}
-        emit(result, self.json, f"{out}: step {run.steps}, {_figure(valid)}")
+        emit(result, self.json, f"{out}: step {run.steps}, {metrics.held_out(valid)}")
         if "valid_reconstruction" in valid:
             note(f"next: train the diffusion of these latents, redraft train … --base {out}")
         else:
             note(f"next: redraft generate {out} --watch")
-
-
-def _figure(valid: Mapping[str, float]) -> str:
-    """What held-out text says of a model, or of a codec alone."""
-    if "valid_reconstruction" in valid:
-        return f"{valid['valid_reconstruction']:.1%} of held-out tokens survive the codec"
-    truth = f" (the truth: {valid['entropy_bits_per_char']:.3f})" if "entropy_bits_per_char" in valid else ""
-    return f"{valid['valid_bits_per_char']:.3f} bits per character of held-out text{truth}"
 
 
 def _step(out: Path) -> int:

@@ -1,0 +1,56 @@
+"""metrics.jsonl of a run: one JSON object per line, written while it trains.
+
+    train_loss_bits_per_token     what training minimises: with mask noise the cross-entropy of hidden tokens
+    valid_bound_bits_per_token    held-out text: an upper bound of −log₂ p, exact if the network is causal
+    valid_bits_per_char           the same per character
+    valid_excess_bits_per_char    how far that is above the truth on the same texts, where the truth is known
+    valid_excess_stderr           the standard error of this difference
+
+The first two are different quantities and cannot be compared, although both are bits per token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "metrics.jsonl"
+OLD_NAMES = {  # until 0.1.0
+    "train_bits_per_token": "train_loss_bits_per_token",
+    "valid_bits_per_token": "valid_bound_bits_per_token",
+}
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    """The whole lines of a run's log, with today's names; a line that is still being written is left out."""
+    file = out / FILE
+    whole = file.read_text("utf-8").rpartition("\n")[0] if file.exists() else ""
+    records = map(json.loads, whole.splitlines())
+    return [{OLD_NAMES.get(name, name): value for name, value in record.items()} for record in records]
+
+
+def last(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The newest value of every quantity, without the texts."""
+    return {name: value for record in records for name, value in record.items() if name != "samples"}
+
+
+def held_out(found: Mapping[str, Any]) -> str:
+    """What held-out text says about a model, or about a codec alone."""
+    if "valid_reconstruction" in found:
+        return f"{found['valid_reconstruction']:.1%} of held-out tokens survive the codec"
+    return f"{found['valid_bits_per_char']:.4f} bits per character of held-out text{_above(found)}"
+
+
+def _above(found: Mapping[str, Any]) -> str:
+    if "valid_excess_bits_per_char" in found:
+        return f", {excess(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
+    if "entropy_bits_per_char" in found:  # an older run: the entropy of all stories is not the truth of these few
+        return "; `redraft eval` measures how far that is above the truth"
+    return ""
+
+
+def excess(value: float, stderr: float) -> str:
+    """The distance from the truth, as every command states it."""
+    return f"{value:.4f} ± {stderr:.4f} above the truth"

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from redraft.stories import STORIES, split_seed
 from redraft.text import Tokenizer
-from redraft.types import Batch, Vocab
+from redraft.types import WIDEST, Batch, Vocab, require_range
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -102,6 +102,8 @@ class Files(ABC):
         for name in ("paths", "valid", "test"):
             if isinstance(given := getattr(self, name), str):
                 raise DataError(f"{name}={given!r} is one string; give a tuple of paths: {name}=({given!r},)")
+        if getattr(self, "max_line", 1) < 1:
+            raise DataError(f"max_line={getattr(self, 'max_line', 1)}; a line has one byte at least")
 
     @abstractmethod
     def read(self, path: str) -> Iterator[Record]:
@@ -389,6 +391,9 @@ class Documents(Framing):
     cut: bool = True
     tail: bool = False
 
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
+
     @property
     def padded(self) -> bool:
         return not self.tail
@@ -433,6 +438,9 @@ class Packed(Framing):
     """All documents one after another, eos between them, cut into full rows; the tail that fills no row is counted."""
 
     length: int
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
 
     @property
     def padded(self) -> bool:

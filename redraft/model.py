@@ -30,7 +30,7 @@ from redraft.processes.masked import Masked
 from redraft.processes.score import log_scores
 from redraft.schedules import Clamped, Linear, Schedule
 from redraft.text import Tokenizer
-from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Noised, Prediction, Vocab
+from redraft.types import FINITE, Batch, Canvas, Context, Encoded, Gaps, Noised, Prediction, Vocab, require_range
 
 
 class Level(ABC):
@@ -45,6 +45,9 @@ class ByTime(Level):
     """t itself (GIDD), times a scale: the sinusoids of the time embedding have periods from 2π to 60 000."""
 
     scale: float = 1000.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "scale")
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
         return self.scale * t
@@ -82,6 +85,9 @@ class ByLogSnr(Level):
     """log SNR of Gaussian noise, times a scale: the same number for the same noise, whatever the schedule."""
 
     scale: float = 50.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "scale")
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
         if not isinstance(process, Gaussian):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from redraft.ops import Rng
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian
 from redraft.processes.interpolating import Interpolating
-from redraft.types import Batch, Canvas, Encoded, Loss, Noised, Prediction, Times
+from redraft.types import ABOVE_0, FINITE, Batch, Canvas, Encoded, Loss, Noised, Prediction, Times, require_range
 
 _GOLDEN = 0.6180339887498949
 
@@ -51,8 +52,8 @@ class Stratified(Clock):
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.power < 1:
-            raise ValueError(f"power={self.power}; times are drawn as u^power with a power of 1 or more")
+        require_range(self, 1, FINITE, "power")
+        require_range(self, 1, math.inf, "block")
         if not 0 <= self.low < self.high <= 1:
             raise ValueError(f"times must satisfy 0 <= low < high <= 1; got low={self.low}, high={self.high}")
 
@@ -178,6 +179,9 @@ class Clip(Weight):
     low: float = 0.0
     high: float = 2.0
 
+    def __post_init__(self) -> None:
+        require_range(self, 0, math.inf, "low", "high")
+
     def __call__(self, process: Process, noised: Noised) -> Tensor:
         w = _interpolating(process).weight(noised)
         return torch.where(w > 0, w.clamp(self.low, self.high) / w, 0.0)
@@ -192,6 +196,9 @@ class Dynamic(Weight):
     """
 
     high: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, math.inf, "high")
 
     def __call__(self, process: Process, noised: Noised) -> Tensor:
         process = _interpolating(process)
@@ -247,6 +254,9 @@ class Recover(Term):
 
     power: float = 0.0
 
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "power")
+
     def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
         where = process.unsure(noised)
         weight = noised.t.float() ** -self.power if self.power else 1.0
@@ -277,6 +287,9 @@ class Snr(BySnr):
 
     offset: float = 0.0
 
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "offset")
+
     def __call__(self, logsnr: Tensor) -> Tensor:
         return logsnr.exp() + self.offset
 
@@ -286,6 +299,9 @@ class MinSnr(BySnr):
     """min(SNR, most) (Hang et al. 2023)."""
 
     most: float = 5.0
+
+    def __post_init__(self) -> None:
+        require_range(self, ABOVE_0, math.inf, "most")
 
     def __call__(self, logsnr: Tensor) -> Tensor:
         return logsnr.exp().clamp(max=self.most)
@@ -297,6 +313,9 @@ class P2(BySnr):
 
     k: float = 1.0
     power: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "k", "power")
 
     def __call__(self, logsnr: Tensor) -> Tensor:
         snr = logsnr.exp()
@@ -331,6 +350,9 @@ class Sum(Term):
     extra: Term
     factor: float = 1.0
 
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "factor")
+
     def grid(self, t: Tensor) -> Times:
         return self.loss.grid(t)
 
@@ -350,6 +372,10 @@ class Objective:
     times: Clock = Stratified()
     anchor: float = 0.0  # to train with; it is no part of the bound
     untold: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "anchor")
+        require_range(self, 0, 1, "untold")
 
     def learns(self, model: DiffusionLM, name: str) -> bool:
         """Whether a parameter is trained: not the error layer, nor a codec that was trained before."""

@@ -35,7 +35,7 @@ from redraft.data import (
 )
 from redraft.stories import STORIES, Story, Text, split_seed, split_words
 from redraft.text import Tokenizer
-from redraft.types import Vocab
+from redraft.types import WIDEST, Vocab, require_range
 
 T = TypeVar("T")
 
@@ -282,6 +282,7 @@ class Pairs(Framing):
     asked = True
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
         if not 0 < self.source < self.length - 1:
             raise ValueError(f"length={self.length} leaves no room for a target after source={self.source} tokens")
 
@@ -310,6 +311,9 @@ class Sourced(Framing):
     tail: bool = True
     asked = True
 
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "source")
+
     @property
     def padded(self) -> bool:
         return not self.tail
@@ -331,6 +335,9 @@ class Labelled(Framing):
     length: int
     tail: bool = True
     asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
 
     @property
     def padded(self) -> bool:
@@ -369,6 +376,7 @@ class Spans(Framing):
     asked = True
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
         if not 0 < self.share < 1 or self.source < 3:
             raise ValueError(f"share={self.share}, source={self.source}; a span is a part of a document of 2 or more")
 

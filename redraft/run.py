@@ -5,6 +5,7 @@ Presets are functions that return a Run; variants are `replace(run, …)`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from redraft.objectives import Autoencode, Mistakes, Objective
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.text import Tokenizer
+from redraft.types import ABOVE_0, BELOW_1, FINITE, require_range
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class Optimiser:
     floor: float = 1.0
     clip: float = 1.0  # largest norm of the gradient
     ema: float = 0.9999  # decay of the averaged weights, which are the ones to use
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "lr", "muon", "eps", "weight_decay")
+        require_range(self, 0, math.inf, "warmup")
+        require_range(self, 0, 1, "floor", "ema")
+        require_range(self, ABOVE_0, math.inf, "clip")
+        if not all(0 <= beta <= BELOW_1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas}; each must be at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,9 @@ class Run:
                 "build the process with tokenizer.vocab"
             )
         counts = ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep")
-        if wrong := [name for name in counts if getattr(self, name) < 1]:
-            raise ValueError(f"{wrong[0]}={getattr(self, wrong[0])}; it must be at least 1")
+        require_range(self, 1, math.inf, *counts)
+        require_range(self, 0, math.inf, "samples")
+        require_range(self, 0, 2**63 - 1, "seed")
 
 
 @dataclass(frozen=True)

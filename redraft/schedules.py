@@ -124,7 +124,7 @@ class CosineRatio(Schedule):
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.offset >= 0, f"offset={self.offset}; the offset of the time must be at least 0")
+        _require(0 <= self.offset < math.inf, f"offset={self.offset}; the offset of the time must be at least 0")
         _require(0 <= self.floor < 1, f"floor={self.floor}; the signal left at t = 1 must be at least 0 and below 1")
 
     def keep(self, t: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class Polynomial(Schedule):
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        _require(self.power > 0, f"power={self.power} does not decrease from 1 to 0; use a power above 0")
+        _require(0 < self.power < math.inf, f"power={self.power} does not decrease from 1 to 0; use a power above 0")
 
     def keep(self, t: Tensor) -> Tensor:
         return 1 - t**self.power
@@ -185,7 +185,7 @@ class Exponential(Schedule):
     high: float = 10.0
 
     def __post_init__(self) -> None:
-        _require(0 < self.low < self.high, f"low={self.low}, high={self.high}; use 0 < low < high")
+        _require(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return (-(self.low + t * (self.high - self.low))).exp()
@@ -202,7 +202,7 @@ class Geometric(Schedule):
     high: float = 1.0
 
     def __post_init__(self) -> None:
-        _require(0 < self.low < self.high, f"low={self.low}, high={self.high}; use 0 < low < high")
+        _require(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return (-(self.low * (self.high / self.low) ** t)).exp()
@@ -225,7 +225,7 @@ class VPLinear(Schedule):
     high: float = 20.0
 
     def __post_init__(self) -> None:
-        _require(0 < self.low < self.high, f"low={self.low}, high={self.high}; use 0 < low < high")
+        _require(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return (-(t**2) * (self.high - self.low) / 2 - t * self.low).exp()
@@ -247,7 +247,7 @@ class CosineOffset(Schedule):
     normalized: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.offset >= 0, f"offset={self.offset}; the offset of the time must be at least 0")
+        _require(0 <= self.offset < math.inf, f"offset={self.offset}; the offset of the time must be at least 0")
 
     def keep(self, t: Tensor) -> Tensor:
         return _quarter((t + self.offset) / (1 + self.offset)) ** 2 / self._start
@@ -289,7 +289,7 @@ class TanD(Schedule):
     d: float = 9.0
 
     def __post_init__(self) -> None:
-        _require(self.d > 0, f"d={self.d}; the factor of the tangent must be above 0")
+        _require(0 < self.d < math.inf, f"d={self.d}; the factor of the tangent must be above 0")
 
     def keep(self, t: Tensor) -> Tensor:
         signal, noise = _quarter(t) ** 2, _quarter(1 - t) ** 2
@@ -307,11 +307,11 @@ class Shifted(Schedule):
     scale: float
 
     def __post_init__(self) -> None:
-        _require(self.scale > 0, f"scale={self.scale}; what multiplies the signal must be above 0")
+        _require(0 < self.scale < math.inf, f"scale={self.scale}; what multiplies the signal must be above 0")
 
     def keep(self, t: Tensor) -> Tensor:
         kept = self.schedule.keep(t)
-        return self.scale**2 * kept / (self.scale**2 * kept + 1 - kept)
+        return self.scale**2 * kept / (self.scale**2 * kept + (1 - kept))  # never above 1 by rounding
 
     def inverse(self, keep: Tensor) -> Tensor:
         return self.schedule.inverse(keep / (keep + self.scale**2 * (1 - keep)))

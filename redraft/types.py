@@ -8,6 +8,8 @@ places, as many as tokens or fewer.
 
 from __future__ import annotations
 
+import math
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -16,6 +18,19 @@ import torch
 from torch import Tensor
 
 from redraft.ops import Rng
+
+ABOVE_0, BELOW_1, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # ends of ranges
+WIDEST = 2**24  # of a layer or a row: far beyond any network, and products of two are still int64
+_ENDS = {ABOVE_0: "above 0", BELOW_1: "below 1", FINITE: "finite", math.inf: ""}
+
+
+def require_range(value: object, least: float, most: float, *names: str) -> None:
+    """Refuses a dataclass in which a number of these names is out of a range, ends included, or nan; None passes."""
+    for name in names:
+        number = getattr(value, name)
+        if number is not None and not least <= number <= most:
+            ends = (_ENDS.get(least, f"at least {least}"), _ENDS.get(most, f"at most {most}"))
+            raise ValueError(f"{name}={number}; it must be {' and '.join(filter(None, ends))}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.perceiver import Resampler
 from redraft.codecs.size import Size
 from redraft.ops import Rng
-from redraft.types import Vocab
+from redraft.types import WIDEST, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Compressed(CodecConfig):
     forget: float = 0.0  # share of the past that the decoder forgets in training
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "count", "width")
         require_share("noise", self.noise)
         require_share("forget", self.forget)
 

@@ -15,7 +15,7 @@ from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.size import Size
 from redraft.codecs.standard import Standard
 from redraft.ops import Rng
-from redraft.types import Vocab
+from redraft.types import WIDEST, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Contextual(CodecConfig):
     noise: float = 0.7
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
         require_share("noise", self.noise)
 
     def vectors(self, vocab: Vocab) -> int:

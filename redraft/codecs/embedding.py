@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.codecs.base import Codec, CodecConfig, token_nll
-from redraft.types import Batch, Vocab
+from redraft.types import WIDEST, Batch, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Embedding(CodecConfig):
     names = True
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "width")
         if not 0 <= self.kinds < 1 or (self.kinds and not (self.unit and self.width >= 4)):
             raise ValueError(
                 f"kinds={self.kinds}, width={self.width}, unit={self.unit}; what tells kinds is a share of the squared "

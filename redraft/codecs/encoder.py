@@ -13,7 +13,7 @@ from redraft.codecs.corrupt import concealed
 from redraft.codecs.size import Size
 from redraft.networks.transformer import Transformer
 from redraft.ops import Rng
-from redraft.types import Context, Vocab
+from redraft.types import WIDEST, Context, Vocab, require_range
 
 
 class Encoder(nn.Module, ABC):
@@ -55,6 +55,7 @@ class MaskedLM(EncoderConfig):
     share: float = 0.2  # of the tokens that are to be guessed
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
         if not 0 < self.share < 1:
             raise ValueError(f"share={self.share}; some tokens must be masked and some not: use 0 < share < 1")
 

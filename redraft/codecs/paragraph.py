@@ -14,7 +14,7 @@ from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.size import Size
 from redraft.networks.transformer import Transformer
 from redraft.ops import Rng
-from redraft.types import Context, Vocab
+from redraft.types import FINITE, WIDEST, Context, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Paragraph(CodecConfig):
     forget: float = 0.0  # share of the past that the decoder forgets in training
 
     def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "count", "width")
         require_share("noise", self.noise)
         require_share("forget", self.forget)
-        if self.beta < 0:
+        if not 0 <= self.beta <= FINITE:
             raise ValueError(f"beta={self.beta}; the weight of the KL must be 0 or more (1: the evidence bound)")
 
     def vectors(self, vocab: Vocab) -> int:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.codecs.base import Codec, CodecConfig, token_nll
-from redraft.types import Vocab
+from redraft.types import ABOVE_0, FINITE, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,9 @@ class Simplex(CodecConfig):
 
     sharpness: float = 5.0
     names = True
+
+    def __post_init__(self) -> None:
+        require_range(self, ABOVE_0, FINITE, "sharpness")
 
     def vectors(self, vocab: Vocab) -> int:
         return vocab.size

@@ -16,6 +16,9 @@ class Size:
     layers: int = 2
     heads: int = 8
 
+    def __post_init__(self) -> None:
+        self.network(1, 1)  # which refuses a size that is none
+
     def network(
         self,
         outputs: int,

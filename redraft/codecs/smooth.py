@@ -14,7 +14,7 @@ from redraft.codecs.perceiver import Resampler
 from redraft.codecs.size import Size
 from redraft.codecs.standard import Standard
 from redraft.ops import Rng
-from redraft.types import Vocab
+from redraft.types import FINITE, WIDEST, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,10 @@ class Smooth(CodecConfig):
     decompressor: Size = Size()
     mse: float = 1.0  # m
     smoothing: Smoothing = Smoothing()
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "count", "width")
+        require_range(self, 0, FINITE, "mse")
 
     def vectors(self, vocab: Vocab) -> int:
         return self.width

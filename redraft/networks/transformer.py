@@ -26,7 +26,7 @@ from redraft.networks.attention import (
     join_pads,
 )
 from redraft.ops import dropout
-from redraft.types import Context
+from redraft.types import ABOVE_0, BELOW_1, FINITE, WIDEST, Context, require_range
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,18 @@ class TransformerConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        self._require_sizes()
         if self.head_dim is None and self.width % self.heads:
             raise ValueError(f"width={self.width} does not split into {self.heads} heads; set head_dim, or change one")
         if self.heads % self.groups:
             raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
         if self.rotary is None and self.positions is None:
             raise ValueError("a network without positions cannot tell order: give rotary=base or positions=how many")
-        if isinstance(self.pattern, Causal) and self.time is not None:
-            raise ValueError("a causal network reads clean tokens and sees no time; use time=None")
+        if isinstance(self.pattern, Causal) and (self.time is not None or not 0 <= self.pattern.start < self.vocab):
+            raise ValueError(
+                f"a causal network reads clean tokens and sees no time, and begins with one of its {self.vocab} ids; "
+                f"got time={self.time}, start={self.pattern.start}"
+            )
         if self.classes is not None and (self.time is None or not isinstance(self.pattern, Full)):
             raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
@@ -80,6 +84,14 @@ class TransformerConfig:
             )
         if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
+
+    def _require_sizes(self) -> None:
+        """Before anything is built: a network of a billion layers would not even be counted."""
+        require_range(self, 1, WIDEST, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes", "vectors")
+        require_range(self, 1, 2**31, "vocab", "positions", "cross")
+        require_range(self, 1, 4096, "layers")
+        require_range(self, ABOVE_0, FINITE, "norm_eps", "rotary")
+        require_range(self, 0, BELOW_1, "dropout")
 
     @property
     def groups(self) -> int:

@@ -29,9 +29,9 @@ from redraft import (
     TransformerConfig,
     Vocab,
     last,
-    ops,
     rng,
 )
+from redraft.precision import choose
 
 LENGTH = 256
 TRAIN_GOAL = {8192: 0.50, 27: 0.55}  # × the plain fp32 loop, batch 8
@@ -41,8 +41,7 @@ LOGIT_GOAL = 1e-5  # largest difference of a row's logits in a batch and alone, 
 LONG_GOAL = {("fp32", 1): 3.0, ("bf16", 1): 5.0, ("fp32", 8): 8.0, ("bf16", 8): 8.0}  # times faster at 1000 steps
 
 
-FAST = ops.fast_bf16(torch.device("cpu"))  # without instructions for it bf16 is emulated, a hundred times slower
-PRECISIONS = ("fp32", "bf16") if FAST else ("fp32",)
+PRECISIONS = ("fp32", "bf16") if choose().name == "bf16" else ("fp32",)
 
 
 def build(vocab: int, width: int = 384, layers: int = 6) -> DiffusionLM:

@@ -17,6 +17,7 @@ from bench.race import report
 from redraft import DiffusionLM, Step, ops, train
 from redraft.data import Loader, tokenise
 from redraft.optim import optimisers
+from redraft.precision import choose
 from redraft.presets import mdlm_tiny
 from redraft.run import Run
 
@@ -27,7 +28,8 @@ def bare_step(run: Run) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
-    step, both = Step(model, run.objective), optimisers(model, run.optimiser)
+    precision = choose(run.precision, shapes=train.shapes_of(run))
+    step, both = Step(model, run.objective), optimisers(model, run.optimiser, precision.dtype)
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))
     weights = [p.detach() for p in model.parameters()]
@@ -36,7 +38,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     def once() -> None:
         batch = next(batches)
         assert batch.sample is not None
-        with train.precision(run, batch.tokens.device):
+        with precision.autocast(batch.tokens.device):
             loss = step(batch, ops.rng(run.seed, batch.sample))
         loss.mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), run.optimiser.clip)

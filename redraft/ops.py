@@ -182,10 +182,3 @@ def entropy(log_p: Tensor) -> Tensor:
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout from torch's global generator, which the training loop reseeds at every step."""
     return F.dropout(x, p, training) if p else x
-
-
-def fast_bf16(device: torch.device) -> bool:
-    """Whether bf16 is faster than fp32: on GPUs, and on CPUs with instructions for it (others crawl, emulating it)."""
-    if device.type == "cpu":
-        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-    return device.type == "cuda" and torch.cuda.is_bf16_supported()

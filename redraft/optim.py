@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
-from redraft import ops
 from redraft.run import Optimiser
 
 
@@ -21,13 +20,18 @@ class Muon(Optimizer):
         m ← μ m + (1 − μ) g,    W ← W − lr · √max(1, rows/columns) · orthogonal(μ m + (1 − μ) g)
 
     `torch.optim.Muon` iterates in bf16 only, which CPUs without such instructions emulate a hundred times slower; this
-    one takes bf16 where it is fast, and handles all matrices of one shape together.
+    one iterates in `dtype`, and handles all matrices of one shape together.
     """
 
     def __init__(
-        self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "dtype": dtype})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -43,22 +47,22 @@ class Muon(Optimizer):
         moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
         torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
         nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
-        updates = orthogonal(torch.stack(nesterov)).to(params[0].dtype)
+        updates = orthogonal(torch.stack(nesterov), group["dtype"]).to(params[0].dtype)
         scale = max(1, params[0].shape[0] / params[0].shape[1]) ** 0.5
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(params, list(updates.unbind()), alpha=-group["lr"] * scale)
 
 
-def orthogonal(m: Tensor, steps: int = 5) -> Tensor:
-    """(…, a, b) → nearly U Vᵀ of its singular value decomposition, by Newton–Schulz iteration (quintic).
+def orthogonal(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) -> Tensor:
+    """(…, a, b) → nearly U Vᵀ of its singular value decomposition, by Newton–Schulz iteration (quintic) in `dtype`.
 
     Of sharded matrices every worker computes the whole and keeps its rows.
     """
     if isinstance(m, DTensor):
-        return DTensor.from_local(orthogonal(m.full_tensor(), steps), m.device_mesh).redistribute(
+        return DTensor.from_local(orthogonal(m.full_tensor(), dtype, steps), m.device_mesh).redistribute(
             placements=m.placements
         )
-    x = m.to(torch.bfloat16 if ops.fast_bf16(m.device) else torch.float32)
+    x = m.to(dtype)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.flatten(-2).norm(dim=-1)[..., None, None] + 1e-7)
@@ -68,8 +72,11 @@ def orthogonal(m: Tensor, steps: int = 5) -> Tensor:
     return x.mT if tall else x
 
 
-def optimisers(model: nn.Module, settings: Optimiser) -> list[Optimizer]:
-    """AdamW for all, or for all but the matrices of the blocks, which go to Muon; `adjust` sets their rates."""
+def optimisers(model: nn.Module, settings: Optimiser, dtype: torch.dtype = torch.float32) -> list[Optimizer]:
+    """AdamW for all, or for all but the matrices of the blocks, which go to Muon; `adjust` sets their rates.
+
+    `dtype` is that of the matrix products inside Muon.
+    """
     hidden = [p for n, p in model.named_parameters() if settings.muon and _is_hidden_matrix(n, p)]
     ids = {id(p) for p in hidden}
     rest = [p for p in model.parameters() if id(p) not in ids]
@@ -77,7 +84,7 @@ def optimisers(model: nn.Module, settings: Optimiser) -> list[Optimizer]:
         AdamW(rest, settings.lr, settings.betas, settings.eps, weight_decay=settings.weight_decay, fused=True)
     ]
     if settings.muon:
-        found.append(Muon(hidden, settings.muon))
+        found.append(Muon(hidden, settings.muon, dtype=dtype))
     for group in _groups(found):
         group["full_lr"] = group["lr"]
     return found

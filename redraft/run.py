@@ -64,7 +64,7 @@ class Run:
     micro: int = 1  # parts of a worker's rows: gradient accumulation
     seed: int = 0
     base: str | None = None  # a model to begin with: its weights, wherever ours have the same name
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the hardware is fast at it
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where it is faster, by a trial
     compile: bool = False  # the blocks of the network; after a restart it may round differently
     recompute: bool = False  # gradient checkpointing: less memory, more time
     shard: bool = False  # FSDP2: weights and optimiser spread over the workers

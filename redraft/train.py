@@ -15,14 +15,15 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from rich.console import Console
@@ -37,6 +38,7 @@ from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, 
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode, Step
 from redraft.optim import adjust, optimisers, rate
+from redraft.precision import Choice, Precision, PrecisionError, Shapes, choose, shapes_like
 from redraft.run import Run, assemble, begin_with, newest
 from redraft.stories import STORIES
 from redraft.types import Batch
@@ -58,6 +60,7 @@ def fit(
     out = Path(out)
     with workers() as team, asked_to_stop() as asked, same_bits():
         claim(run, out, team)
+        choice = settle(run, out, team, quiet)
         torch.manual_seed(run.seed)
         model = DiffusionLM(run.model, run.tokenizer).to(team.device)
         if run.base is not None:
@@ -69,7 +72,7 @@ def fit(
             model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute
         step = team.wrap(Step(model, run.objective), run.shard)
-        state = State(model, _copies(model), optimisers(model, run.optimiser))
+        state = State(model, _copies(model), optimisers(model, run.optimiser, choice.dtype), choice)
         if found is not None:
             state.restore(checkpoint.read(found))
         if run.compile:
@@ -97,11 +100,12 @@ def fit(
 
 @dataclass
 class State:
-    """All that changes while training."""
+    """All that changes while training, and the precision, which does not."""
 
     model: DiffusionLM
     ema: dict[str, Tensor]
     optimisers: list[Optimizer]
+    precision: Choice
     step: int = 0
     nats: float = 0.0  # since the last line of the log
     tokens: int = 0
@@ -163,7 +167,7 @@ def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team
     for batch in batches:
         assert batch.sample is not None
         with accumulating(step, last=batch is batches[-1]):
-            with precision(run, team.device):
+            with state.precision.autocast(team.device):
                 loss = step(batch, ops.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
             loss.mean.backward()
         nats = nats + loss.nats.sum()
@@ -173,7 +177,7 @@ def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team
 def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, team: Workers) -> dict[str, Any]:
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
-    with _averaged(state), gathered(step), precision(run, team.device), eager:
+    with _averaged(state), gathered(step), state.precision.autocast(team.device), eager:
         if isinstance(run.objective, Autoencode):  # there is no diffusion yet
             return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid.batches)}
         result = evaluate.likelihood(state.model, valid.batches, draws=2, seed=run.seed)
@@ -200,9 +204,66 @@ def claim(run: Run, out: Path, team: Workers) -> None:
     team.wait()
     if team.first and not file.exists():
         out.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(".tmp")
-        draft.write_text(json.dumps({"hash": name, "run": config.to_json(run)}, indent=1))
-        draft.replace(file)
+        _replace(file, {"hash": name, "run": config.to_json(run)})
+
+
+def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Choice:
+    """The precision of a run, for all workers the one of the first; said, and kept in run.json.
+
+    A resumed run goes on in the precision it began with, so that it stays the same bit for bit on another machine;
+    where that is impossible it ends here, before anything is changed.
+    """
+    file = out / "run.json"
+    held = json.loads(file.read_text()) if team.first else {}
+    before = _begun_in(held)
+    choice = _agreed(run, team, before)
+    if team.first and before != choice.name:
+        _replace(file, {**held, "precision": {"name": choice.name, "reason": choice.reason}})
+    if team.first and not quiet:
+        changed = f"; until now {before}, so no longer bit for bit" if before not in (None, choice.name) else ""
+        _say(f"precision: {choice}{changed}")
+    return choice
+
+
+def _agreed(run: Run, team: Workers, before: Precision | None) -> Choice:
+    """The first worker chooses, the others follow; if it cannot, all end."""
+    shapes = shapes_of(run, team.world)
+    if not team.first:
+        if (code := team.agree(0)) < 0:
+            raise PrecisionError("the first worker cannot compute in the precision of the run")
+        return choose("bf16" if code else "fp32", team.device, shapes)
+    try:
+        choice = choose(run.precision, team.device, shapes, before)
+    except PrecisionError:
+        team.agree(-1)
+        raise
+    team.agree(int(choice.name == "bf16"))
+    return choice
+
+
+def _begun_in(document: dict[str, Any]) -> Precision | None:
+    """What run.json says; runs of older versions do not."""
+    name = document["precision"].get("name") if isinstance(document.get("precision"), dict) else None
+    return name if name in get_args(Precision) else None
+
+
+def shapes_of(run: Run, world: int = 1) -> Shapes:
+    """Products like those of a training step."""
+    network, rows = run.model.network, run.batch * run.framing.length
+    return shapes_like(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
+
+
+@cache
+def _say(text: str) -> None:
+    """Once per process: a demo trains two models alike."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _replace(file: Path, document: dict[str, Any]) -> None:
+    """A reader finds the old document or the new one."""
+    draft = file.with_suffix(".tmp")
+    draft.write_text(json.dumps(document, indent=1))
+    draft.replace(file)
 
 
 def save(run: Run, state: State, out: Path, team: Workers) -> None:
@@ -258,6 +319,7 @@ class Log:
             "gradient_norm": norm,
             "learning_rate": self.run.optimiser.lr * rate(self.run.optimiser, state.step - 1, self.run.steps),
             "tokens_per_second": speed,
+            "precision": state.precision.name,
         }
         self.write(record)
         self.bar.update(self.task, completed=state.step, note=f"{bits:.3f} bits/token  {speed:,.0f} tokens/s")
@@ -299,12 +361,6 @@ def _board(out: Path, step: int) -> Any:
     except ImportError:
         raise TrainingError("tensorboard=True needs tensorboard: pip install 'redraft[tensorboard]'") from None
     return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
-
-
-def precision(run: Run, device: torch.device) -> torch.autocast:
-    """Matrix products in bf16, if the run says so or the hardware is fast at it."""
-    fast = ops.fast_bf16(device) if run.precision == "auto" else run.precision == "bf16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=fast)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
 from redraft.networks.attention import Full, Pattern
 from redraft.networks.transformer import TransformerConfig
 from redraft.ops import Rng, rng
+from redraft.precision import choose
 from redraft.processes.base import Process
 from redraft.processes.masked import Masked
 from redraft.samplers.base import Sampler, last
@@ -23,6 +24,7 @@ from redraft.text import Tokenizer
 from redraft.types import Canvas, Context, Vocab
 
 torch.set_num_threads(1)
+choose()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
 settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)
 settings.load_profile("redraft")
 

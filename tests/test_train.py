@@ -27,6 +27,7 @@ from redraft.distributed import Workers
 from redraft.model import DiffusionLM
 from redraft.objectives import Recover, Step
 from redraft.optim import optimisers
+from redraft.precision import choose
 from redraft.run import Run, newest
 from redraft.train import State, TrainingError, fit, update
 
@@ -179,7 +180,7 @@ def begin(run: Run) -> tuple[State, Step]:
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model, run.tokenizer)
     ema = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return State(model, ema, optimisers(model, run.optimiser)), Step(model, run.objective)
+    return State(model, ema, optimisers(model, run.optimiser), choose(run.precision)), Step(model, run.objective)
 
 
 def weights(state: State) -> dict[str, Tensor]:

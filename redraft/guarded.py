@@ -1,0 +1,115 @@
+"""Runs in a forked child what might kill or hang this process: an illegal instruction is caught only by trying it."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+NO_FORK = "cannot be tried safely on this system (no fork)"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended."""
+
+    value: Any = None  # the result of its work; None if it has none
+    trouble: str = ""  # what went wrong, as the end of a sentence: "dies of SIGILL"; empty if all went well
+    tried: bool = True  # False: there was no child
+
+
+def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
+    """Does the work in a forked child with one torch thread; the result travels as JSON.
+
+    With more threads a child hangs if its parent has used OpenMP. It inherits everything else, so what oneDNN does in
+    the child it would do here too. After `seconds` it is killed.
+    """
+    if not can_fork():
+        return Outcome(trouble=NO_FORK, tried=False)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside other threads: the child needs none
+        child = os.fork()
+    if child == 0:
+        _live(work, writer)
+    os.close(writer)
+    try:
+        trouble = _wait(child, seconds)
+        return _judged(_read(reader), trouble)
+    finally:
+        os.close(reader)
+
+
+def can_fork() -> bool:
+    """macOS has fork, but its libraries do not survive it."""
+    return hasattr(os, "fork") and sys.platform != "darwin"
+
+
+def _live(work: Callable[[], Any], writer: int) -> NoReturn:
+    """The life of the child: silent, without core files, and never back into the code of its parent."""
+    try:
+        import resource
+
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        torch.set_num_threads(1)
+        try:
+            said = {"value": work()}
+        except Exception as error:
+            said = {"error": f"{type(error).__name__}: {error}"}
+        os.write(writer, json.dumps(said).encode())
+    finally:
+        os._exit(0)
+
+
+def _wait(child: int, seconds: float) -> str:
+    """Until the child has ended; how, if not well."""
+    deadline, status, ended = time.monotonic() + seconds, 0, 0
+    try:
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.002)
+            ended, status = os.waitpid(child, os.WNOHANG)
+    except ChildProcessError:  # somebody else collects our children: what it wrote must do
+        ended = child
+    finally:
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    if not ended:
+        return f"does not end within {seconds:g} seconds"
+    return f"dies of {_signal(os.WTERMSIG(status))}" if os.WIFSIGNALED(status) else ""
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"
+
+
+def _read(reader: int) -> bytes:
+    """What the child has written; another fork may hold the other end open, so never wait for more."""
+    os.set_blocking(reader, False)
+    try:
+        return os.read(reader, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def _judged(said: bytes, trouble: str) -> Outcome:
+    if trouble or not said:
+        return Outcome(trouble=trouble or "ends without a word")
+    found = json.loads(said)
+    return Outcome(found["value"]) if "value" in found else Outcome(trouble=f"fails ({found['error']})")

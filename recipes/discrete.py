@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from picture import draw
 from rows import Rows, Trained, cpu, trained
 from tables import filled, tables
 
@@ -227,8 +228,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     minutes = told.minutes or (20.0 if told.table == "english" else 5.0)
     torch.set_num_threads(1)
     if told.table == "tables" and told.write:
-        from picture import draw  # needs matplotlib: pip install 'redraft[plots]'
-
         told.write.write_text(filled(told.write.read_text("utf-8"), told.results), "utf-8")
         draw(told.results, told.write.parent / "pictures" / "methods.svg")
     elif told.table == "tables":

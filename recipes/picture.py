@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from rows import Rows
 from tables import METHODS, SYSTEMS
 
-TOKENS, VECTORS = "tab:blue", "tab:orange"
+from redraft.report import round_numbers, ticks
+
+TOKENS, VECTORS = "tokens", "vectors"
+WIDTH, LINE, TOP, BOTTOM = 842, 24, 64, 46  # pixels
+EXCESS, RIGHT = (236, 510), (560, 812)  # where the two panels begin and end
+STYLE = (
+    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
+    ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
+    ".tokens{fill:#3b5bdb}.vectors{fill:#c2570c}.bar{opacity:.75}.error{stroke:#23262b;stroke-width:1.5;fill:none}"
+    "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
+    ".grid{stroke:#31353e}.tokens{fill:#8ea6ff}.vectors{fill:#ffa05c}.error{stroke:#e6e4df}}"
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure and its standard error."""
+
+    value: float
+    error: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.value - self.error, self.value + self.error
 
 
 @dataclass(frozen=True)
@@ -19,42 +43,105 @@ class Bar:
     """A method that writes stories from nothing."""
 
     name: str
-    excess: float  # bits per character above the truth
-    right: float  # share of stories
-    colour: str
+    excess: Measured  # bits per character above the truth
+    right: Measured  # share of stories
+    kind: str
 
 
 def bars(results: Path) -> list[Bar]:
-    """What is measured so far, the best bound last, which is drawn on top; without those told what to write."""
+    """The measured methods, best bound first; without those that are given what to write."""
     methods, systems = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "continuous_systems"))
-    truth = {row["bits_per_char"] - row["excess"] for row in methods.values()}
-    tokens = [
-        Bar(METHODS[name], row["excess"], row["steps_written"]["64"]["share"], TOKENS) for name, row in methods.items()
-    ]
+    truth = min((row["bits_per_char"] - row["excess"] for row in methods.values()), default=None)
     vectors = [
-        Bar(SYSTEMS[name], row["bits_per_char"] - min(truth), row["share"], VECTORS)
-        for name, row in systems.items()
-        if truth and "attributes" not in row
+        vector_bar(name, row, truth) for name, row in systems.items() if truth is not None and "attributes" not in row
     ]
-    return sorted(tokens + vectors, key=lambda bar: -bar.excess)
+    return sorted([*(token_bar(name, row) for name, row in methods.items()), *vectors], key=lambda b: b.excess.value)
+
+
+def token_bar(name: str, row: Mapping[str, Any]) -> Bar:
+    written = row["steps_written"]["64"]
+    above = Measured(row["excess"], row["excess_stderr"])
+    return Bar(METHODS[name], above, Measured(written["share"], written["stderr"]), TOKENS)
+
+
+def vector_bar(name: str, row: Mapping[str, Any], truth: float) -> Bar:
+    """Its row has the error of the bits per token, which is the same share of the bits per character."""
+    error = row["stderr"] * row["bits_per_char"] / row["bits_per_token"]
+    above = Measured(row["bits_per_char"] - truth, error)
+    return Bar(SYSTEMS[name], above, Measured(row["share"], row["share_stderr"]), VECTORS)
 
 
 def draw(results: Path, file: Path) -> None:
-    """A dot and a bar for each method; the same rows give the same file."""
+    """Two panels that share their rows; the same figures give the same file."""
     shown = bars(results)
-    figure = Figure(figsize=(8, 1.2 + 0.27 * len(shown)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    names, colours = [bar.name for bar in shown], [bar.colour for bar in shown]
-    left.scatter([bar.excess for bar in shown], names, color=colours)
-    left.set(xscale="log", xlabel="bits/char above the truth, log scale", axisbelow=True)
-    left.grid(color="0.9")
-    right.barh(names, [100 * bar.right for bar in shown], color=colours)
-    right.set(xlabel="stories right, %", xlim=(0, 100))
-    keys = [Patch(color=TOKENS, label="tokens"), Patch(color=VECTORS, label="vectors")]
-    right.legend(handles=keys, frameon=False, loc="lower right")
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
+    height = TOP + LINE * len(shown) + BOTTOM
+    parts = [*keys(), *panels(shown, height), *(part for i, bar in enumerate(shown) for part in line(shown, bar, i))]
     file.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": "redraft", "svg.fonttype": "none"}):
-        figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+    file.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img" aria-label="{escape(spoken(shown))}"><style>{STYLE}</style>'
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n",
+        "utf-8",
+    )
+
+
+def spoken(shown: Sequence[Bar]) -> str:
+    said = (f"{bar.name}: {bar.excess.value:.4f}, {bar.right.value:.0%} right" for bar in shown)
+    return "Bits per character above the truth, and share of right stories. " + "; ".join(said)
+
+
+def keys() -> Iterator[str]:
+    for y, kind in ((24, TOKENS), (42, VECTORS)):
+        yield f'<circle class="{kind}" cx="20" cy="{y}" r="5"/><text x="32" y="{y + 4}">noise on {kind}</text>'
+
+
+def panels(shown: Sequence[Bar], height: int) -> Iterator[str]:
+    """Titles, grids and ticks."""
+    low, high = extent(shown)
+    yield f'<text class="name" x="{EXCESS[0]}" y="28">bits per character above the truth</text>'
+    yield f'<text x="{EXCESS[0]}" y="46">log scale; lower is better</text>'
+    yield f'<text class="name" x="{RIGHT[0]}" y="28">stories right, %</text>'
+    yield f'<text x="{RIGHT[0]}" y="46">higher is better</text>'
+    powers = [tick for tick in round_numbers(low, high) if math.log10(tick).is_integer()]
+    for tick in powers if len(powers) > 2 else round_numbers(low, high):
+        yield from gridline(across(tick, low, high), f"{tick:g}", height)
+    for tick in ticks(100):
+        yield from gridline(share(tick / 100), f"{tick:g}", height)
+    yield f'<text class="end" x="{WIDTH - 20}" y="{height - 10}">whiskers: one standard error to both sides</text>'
+
+
+def gridline(x: float, label: str, height: int) -> Iterator[str]:
+    yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 6}" y2="{height - BOTTOM}"/>'
+    yield f'<text class="middle" x="{x:.1f}" y="{height - BOTTOM + 17}">{label}</text>'
+
+
+def line(shown: Sequence[Bar], bar: Bar, number: int) -> Iterator[str]:
+    """The name of a method, a dot for its bound, a bar for its stories."""
+    y, (low, high) = TOP + LINE * number + LINE / 2, extent(shown)
+    yield f'<text class="name end" x="{EXCESS[0] - 14}" y="{y + 4.5}">{escape(bar.name)}</text>'
+    yield whisker(*(across(max(low, end), low, high) for end in bar.excess.ends), y)
+    yield f'<circle class="{bar.kind}" cx="{across(bar.excess.value, low, high):.1f}" cy="{y}" r="4.5"/>'
+    length = share(bar.right.value) - RIGHT[0]
+    yield f'<rect class="{bar.kind} bar" x="{RIGHT[0]}" y="{y - 7}" width="{length:.1f}" height="14" rx="2"/>'
+    yield whisker(*(share(min(1.0, max(0.0, end))) for end in bar.right.ends), y)
+
+
+def whisker(left: float, right: float, y: float) -> str:
+    ends = f"M{left:.1f} {y - 4}v8M{right:.1f} {y - 4}v8"
+    return f'<path class="error" d="M{left:.1f} {y}H{right:.1f}{ends if right > left else ""}"/>'
+
+
+def extent(shown: Sequence[Bar]) -> tuple[float, float]:
+    """The range of the bounds, with some room around it."""
+    values = [bar.excess.value for bar in shown if bar.excess.value > 0] or [1.0]
+    return min(values) / 1.5, 1.3 * max(bar.excess.ends[1] for bar in shown) if shown else 1.0
+
+
+def across(value: float, low: float, high: float) -> float:
+    return EXCESS[0] + (EXCESS[1] - EXCESS[0]) * math.log(max(low, value) / low) / math.log(high / low)
+
+
+def share(value: float) -> float:
+    return RIGHT[0] + (RIGHT[1] - RIGHT[0]) * value

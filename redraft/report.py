@@ -136,33 +136,33 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """A quantity, and what else there is to say of it."""
+    """A quantity with its standard error, and what else there is to say of it."""
 
     name: str
     value: float
     note: str = ""
+    error: float = 0.0
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Quantities that cannot fall below a floor: what is above it stands out."""
+    """Quantities from zero up, each with a whisker of one standard error to both sides."""
 
-    floor: Bar
     bars: tuple[Bar, ...]
     unit: str
 
     def html(self) -> str:
-        drawn = (self._bar(bar, i) for i, bar in enumerate((self.floor, *self.bars), -1))
-        return f'<div class="bars">{"".join(drawn)}</div>'
+        return f'<div class="bars">{"".join(self._bar(bar, i) for i, bar in enumerate(self.bars))}</div>'
 
     def _bar(self, bar: Bar, number: int) -> str:
-        most = max(b.value for b in (self.floor, *self.bars))
-        base = 100 * min(bar.value, self.floor.value) / most
-        above = 100 * max(0.0, bar.value - self.floor.value) / most
+        most = max(_LEAST, *(b.value + b.error for b in self.bars))
+        low, value, high = (100 * max(0.0, v) / most for v in (bar.value - bar.error, bar.value, bar.value + bar.error))
+        error = f" ± {bar.error:.4f}" if bar.error else ""
         return (
             f'<div class="bar series-{number}"><b>{escape(bar.name)}</b><span class="track">'
-            f'<i class="base" style="width:{base:.2f}%"></i><i class="above" style="width:{above:.2f}%"></i></span>'
-            f"<span>{bar.value:.3f} {escape(self.unit)} <small>{escape(bar.note)}</small></span></div>"
+            f'<i class="length" style="width:{value:.2f}%"></i>'
+            f'<i class="error" style="left:{low:.2f}%;width:{high - low:.2f}%"></i></span>'
+            f"<span>{bar.value:.4f}{error} {escape(self.unit)} <small>{escape(bar.note)}</small></span></div>"
         )
 
 
@@ -229,7 +229,7 @@ class Chart:
     curves: tuple[Curve, ...]
     limit: Bar | None = None
 
-    WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 280, 40, 12, 26, 42
+    WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 280, 58, 24, 26, 42
 
     def html(self) -> str:
         keys = "".join(f'<span class="series-{i}">{escape(c.name)}</span>' for i, c in enumerate(self.curves))
@@ -297,7 +297,7 @@ class Chart:
 _LEAST = 1e-4  # bits: what is lower is drawn there
 
 
-def ticks(most: float, about: int = 5) -> list[float]:
+def ticks(most: float, about: float = 5) -> list[float]:
     """Round numbers at even distances from zero up to `most`."""
     raw = most / about
     power = 10.0 ** math.floor(math.log10(raw))
@@ -306,9 +306,10 @@ def ticks(most: float, about: int = 5) -> list[float]:
 
 
 def round_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20, 50, … and their fractions, between two positive numbers."""
+    """Round numbers between two positive ones: 1, 2, 5, 10, …; in a narrow range evenly spaced ones, at least three."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    return found if len(found) > 2 else [tick for tick in ticks(high, 8 * high / (high - low)) if tick >= low]
 
 
 # Texts --------------------------------------------------------------------------------------------------------------
@@ -494,7 +495,10 @@ def _word(column: list[Stretch]) -> str:
 _CHAR, _LINE, _GUTTER, _COLUMNS, _SPARE = 7.9, 21, 84, 92, 4  # pixels, pixels, pixels, characters, characters
 _LOOKS = (
     "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#23262b}"
-    ".noise{fill:#ddd8cc}.mark{fill:#ffdf94}.given{fill:#1864ab}.noised{fill:#8a8578}.step{fill:#8a8578;font-size:12px}"
+    ".card{fill:#fffdf8;stroke:#e4dfd3}.noise{fill:#ddd8cc}.mark{fill:#ffdf94}.given{fill:#1864ab}.noised{fill:#6f6a5e}"
+    ".step{fill:#6f6a5e;font-size:12px}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}.noise{fill:#3a3e48}"
+    ".mark{fill:#5a4210}.given{fill:#4cc3d9}.noised,.step{fill:#9a9fa8}}"
 )
 
 
@@ -517,7 +521,7 @@ def picture(frames: Sequence[Frame], shown: int = 6) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
         f'role="img" aria-label="{escape(picked[-1].text)}"><style>{_LOOKS}</style>'
-        f'<rect x=".5" y=".5" width="{width - 1}" height="{total - 1}" rx="10" fill="#fffdf8" stroke="#e4dfd3"/>'
+        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{total - 1}" rx="10"/>'
         f"{''.join(parts)}</svg>\n"
     )
 

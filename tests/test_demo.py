@@ -117,8 +117,9 @@ def test_the_time_is_what_the_log_says(out: Path) -> None:
 
 def test_the_report_is_sound_and_has_the_numbers(out: Path) -> None:
     found, page = result(out), Balance((out / "report.html").read_text("utf-8"))
-    keys = ("bits_per_char", "entropy_bits_per_char", "excess_bits_per_char", "ar_bits_per_char")
-    assert all(f"{found[key]:.3f}" in page.text for key in keys)
+    keys = ("bits_per_char", "excess_bits_per_char", "excess_stderr", "ar_bits_per_char", "ar_excess_bits_per_char")
+    assert all(f"{found[key]:.4f}" in page.text for key in keys)
+    assert f"{found['bits_per_char'] - found['excess_bits_per_char']:.4f}" in page.text, "the truth of the same stories"
     assert f"{found['tokens_per_second']:,.0f} tokens a second" in page.text
     assert f"learnt in {report.clock(found['train_seconds'])}" in page.text
     assert page.tags.count("article") == 6 + 2 + 3  # stories, filled gaps, moments of learning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -19,6 +21,7 @@ from redraft.codecs.size import Size
 from redraft.run import Run
 from redraft.samplers.ancestral import Ancestral
 
+SVG = "{http://www.w3.org/2000/svg}"
 LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
@@ -251,19 +254,35 @@ def test_methods_are_drawn_best_first(tmp_path: Path) -> None:
     """Bits above the truth that the methods tell; what is told a source is another task."""
     methods, systems = (rows.Rows(tmp_path / f"{name}.jsonl") for name in ("methods", "continuous_systems"))
     for name, excess in (("ar_tiny", 0.125), ("mdlm_tiny", 0.5)):
-        written = {"64": {"share": 0.5}}
-        methods.add(name, once({"bits_per_char": 1.0 + excess, "excess": excess, "steps_written": written}))
+        written, over = {"64": {"share": 0.5, "stderr": 0.25}}, {"excess": excess, "excess_stderr": 0.0625}
+        methods.add(name, once({"bits_per_char": 1.0 + excess, **over, "steps_written": written}))
     for name, told in (("ssd", {}), ("genie", {"attributes": 1.0})):
-        systems.add(name, once({"bits_per_char": 1.25, "share": 0.0, **told}))
-    assert [(bar.name, bar.excess) for bar in reversed(picture.bars(tmp_path))] == [
-        ("autoregressive", 0.125),
-        ("SSD-LM, blocks of 17", 0.25),
-        ("MDLM", 0.5),
+        bits = {"bits_per_char": 1.25, "bits_per_token": 5.0, "stderr": 0.5}
+        systems.add(name, once({**bits, "share": 0.0, "share_stderr": 0.0, **told}))
+    assert [(bar.name, bar.excess.value, bar.excess.error) for bar in picture.bars(tmp_path)] == [
+        ("autoregressive", 0.125, 0.0625),
+        ("SSD-LM, blocks of 17", 0.25, 0.125),  # a tenth of its bits, per token and per character
+        ("MDLM", 0.5, 0.0625),
     ]
     for file in ("a.svg", "b.svg"):
         picture.draw(tmp_path, tmp_path / file)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert "autoregressive" in (tmp_path / "a.svg").read_text("utf-8")
+    drawn = ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8"))
+    names = [text.text for text in drawn.iter(f"{SVG}text") if text.attrib.get("class") == "name end"]
+    assert names[0] == "autoregressive"
+    places = [float(dot.attrib["cx"]) for dot in drawn.iter(f"{SVG}circle") if dot.attrib["r"] == "4.5"]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2), "logarithmic"
+    assert len([path for path in drawn.iter(f"{SVG}path") if path.attrib["class"] == "error"]) == 6
+
+
+def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
+    """Drawn from the committed rows, and readable in the dark."""
+    picture.draw(ROOT / "recipes" / "results", tmp_path / "methods.svg")
+    pictures = ROOT / "docs" / "pictures"
+    assert (pictures / "methods.svg").read_text("utf-8") == (tmp_path / "methods.svg").read_text("utf-8")
+    for file in pictures.glob("*.svg"):
+        assert "prefers-color-scheme:dark" in file.read_text("utf-8"), file.name
+        assert not re.search(r'fill="#|stroke="#', file.read_text("utf-8")), "a colour that knows no dark"
 
 
 def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> N
     [
         Figures((Figure(EVIL, EVIL, EVIL),)),
         Table((EVIL, EVIL), ((EVIL, EVIL),)),
-        Bars(Bar(EVIL, 0.2, EVIL), (Bar(EVIL, 0.3, EVIL),), EVIL),
+        Bars((Bar(EVIL, 0.3, EVIL),), EVIL),
         Commands((Command(EVIL, EVIL),)),
         Charts((Chart(EVIL, EVIL, EVIL, (Curve(EVIL, ((1, 2.0), (2, 1.0))),), Bar(EVIL, 0.5)),)),
         Samples((Sample(EVIL, -math.inf, 3, EVIL), Sample(EVIL))),
@@ -138,10 +138,13 @@ def test_numbers_are_there() -> None:
     assert all(word in found for word in ("bits", "0.371", "at most", "ours", "steps", "1,024"))
 
 
-def test_bars_part_at_the_floor() -> None:
-    found = Bars(Bar("truth", 0.2), (Bar("a", 0.5), Bar("b", 0.3)), "bits").html()
-    widths = [float(width) for width in re.findall(r"width:([\d.]+)%", found)]
-    assert widths == pytest.approx([40, 0, 40, 60, 40, 20])
+def test_bars_show_what_differs_and_how_sure_that_is() -> None:
+    found = Bars((Bar("a", 0.5, error=0.3), Bar("b", 0.2, error=0.4), Bar("c", -0.1)), "bits").html()
+    widths = [float(width) for width in re.findall(r'"length" style="width:([\d.]+)%', found)]
+    assert widths == pytest.approx([62.5, 25, 0])
+    whiskers = re.findall(r'"error" style="left:([\d.]+)%;width:([\d.]+)%', found)
+    assert [(float(left), float(width)) for left, width in whiskers] == [(25, 75), (0, 75), (0, 0)]
+    assert "0.5000 ± 0.3000 bits" in found
 
 
 def test_a_chart_is_drawn_to_scale() -> None:
@@ -168,6 +171,21 @@ def test_ticks_are_round() -> None:
     assert report.ticks(0.9) == [0, 0.2, 0.4, 0.6, 0.8]
     assert report.ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
     assert report.round_numbers(0.15, 7) == [0.2, 0.5, 1, 2, 5]
+    assert report.round_numbers(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
+
+
+@pytest.mark.parametrize("steps", [1, 9, 150, 2000, 20000])
+@pytest.mark.parametrize("low", [0.0002, 0.17, 4.1])
+def test_every_axis_has_ticks_inside_the_picture(steps: int, low: float) -> None:
+    chart = Chart("Loss", "step", "bits", (Curve("a", ((1, 1.05 * low), (steps, low))),))
+    svg = ElementTree.fromstring(re.search(r"<svg.*</svg>", chart.html(), re.DOTALL).group())  # type: ignore[union-attr]
+    labels = [e for e in svg.iter("text") if e.attrib.get("class") == "middle"]
+    assert len(labels) >= 3
+    wide = 7.5 * len(labels[-1].text or "")  # about
+    assert float(labels[-1].attrib["x"]) + wide / 2 <= chart.WIDTH
+    heights = [e for e in svg.iter("text") if e.attrib.get("class") == "end"][:-1]
+    assert len(heights) >= 3
+    assert all(float(e.attrib["x"]) - 7.5 * len(e.text or "") >= -4 for e in heights)
 
 
 def test_time_as_one_says_it() -> None:

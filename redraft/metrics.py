@@ -43,6 +43,14 @@ def held_out(found: Mapping[str, Any]) -> str:
     return f"{found['valid_bits_per_char']:.4f} bits per character of held-out text{_above(found)}"
 
 
+def brief(found: Mapping[str, Any]) -> str:
+    """The same for a progress bar."""
+    if "valid_reconstruction" in found:
+        return f"held out {found['valid_reconstruction']:.1%} survive"
+    above = f" ({found['valid_excess_bits_per_char']:+.3f})" if "valid_excess_bits_per_char" in found else ""
+    return f"held out {found['valid_bits_per_char']:.3f} bits/char{above}"
+
+
 def _above(found: Mapping[str, Any]) -> str:
     if "valid_excess_bits_per_char" in found:
         return f", {excess(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"

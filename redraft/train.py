@@ -18,21 +18,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from redraft import checkpoint, config, evaluate, metrics, ops
+from redraft import checkpoint, config, evaluate, lock, metrics, ops
+from redraft.bar import Bar
 from redraft.data import Loader, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
 from redraft.model import DiffusionLM
@@ -58,7 +58,8 @@ def fit(
     SIGINT and SIGTERM end it after the step at hand and a checkpoint, by KeyboardInterrupt or SystemExit(143).
     """
     out = Path(out)
-    with workers() as team, asked_to_stop() as asked, same_bits():
+    require_packages(run)
+    with workers() as team, asked_to_stop() as asked, same_bits(), only_writer(out, team):
         claim(run, out, team)
         choice = settle(run, out, team, quiet)
         torch.manual_seed(run.seed)
@@ -89,7 +90,7 @@ def fit(
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
-                    log.write(assess(run, state, step, valid, team))
+                    log.assessed(assess(run, state, step, valid, team))
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
                     save(run, state, out, team)
@@ -196,6 +197,30 @@ def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, tea
         return found
 
 
+def require_packages(run: Run) -> None:
+    """Before anything is built or written."""
+    try:
+        if run.tensorboard:
+            import_module("torch.utils.tensorboard")
+    except ImportError:
+        raise ValueError("tensorboard=True needs tensorboard: pip install 'redraft[tensorboard]'") from None
+
+
+@contextmanager
+def only_writer(out: Path, team: Workers) -> Iterator[None]:
+    """The first worker holds the lock of the directory for all of them; if it cannot, none goes on."""
+    problem: Exception | None = None
+    with ExitStack() as held:
+        try:
+            if team.first:
+                held.enter_context(lock.only_writer(out))
+        except (lock.Busy, OSError) as error:
+            problem = error
+        if team.any(problem is not None):
+            raise problem or lock.Busy(f"the first worker cannot write to {out}")
+        yield
+
+
 def claim(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; refuses one that holds another."""
     name, file = config.digest(run), out / "run.json"
@@ -294,14 +319,11 @@ class Log:
     ) -> None:
         self.run, self.file, self.active, self.tell = run, out / metrics.FILE, team.first, tell
         self.seconds, self.tokens = 0.0, 0
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
-        clocks = (TimeElapsedColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, *clocks, console=Console(stderr=True), disable=quiet or not team.first)
-        self.task = self.bar.add_task("training", total=run.steps, completed=state.step, note="")
+        self.loss, self.held_out = "", ""
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file.read_bytes()))
-        self.bar.start()
+        self.bar = Bar("training", run.steps, state.step, shown=self.active and not quiet)
 
     @contextmanager
     def clock(self, state: State) -> Iterator[None]:
@@ -309,6 +331,7 @@ class Log:
         began, before = time.perf_counter(), state.tokens
         yield
         self.seconds, self.tokens = self.seconds + time.perf_counter() - began, self.tokens + state.tokens - before
+        self.bar.update(state.step)
 
     def progress(self, state: State, norm: float) -> None:
         """One line for all steps since the last one."""
@@ -322,8 +345,15 @@ class Log:
             "precision": state.precision.name,
         }
         self.write(record)
-        self.bar.update(self.task, completed=state.step, note=f"{bits:.3f} bits/token  {speed:,.0f} tokens/s")
+        self.loss = f"loss {bits:.3f} bits/token, {speed:,.0f} tokens/s"
+        self.bar.note = f"{self.loss}{self.held_out}"
         state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
+
+    def assessed(self, record: dict[str, Any]) -> None:
+        """What held-out text says; the bar shows it from now on."""
+        self.held_out = f"; {metrics.brief(record)}"
+        self.bar.note = f"{self.loss}{self.held_out}"
+        self.write(record)
 
     def write(self, record: dict[str, Any]) -> None:
         if self.active:
@@ -343,7 +373,7 @@ class Log:
                 os.fsync(file.fileno())
 
     def close(self) -> None:
-        self.bar.stop()
+        self.bar.close()
         if self.board is not None:
             self.board.close()
 
@@ -356,10 +386,8 @@ def _size_up_to(step: int, log: bytes) -> int:
 
 
 def _board(out: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise TrainingError("tensorboard=True needs tensorboard: pip install 'redraft[tensorboard]'") from None
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
 
 

@@ -332,18 +332,17 @@ def test_a_training_that_could_not_begin_leaves_nothing(say: Say, place: Path, t
 
 
 def test_divergence_is_a_failed_job(say: Say, tmp_path: Path) -> None:
-    _, err = say("train", "mdlm_tiny", *SMALL, "--optimiser.lr", "inf", "--out", tmp_path, code=1)
-    assert err.splitlines()[-1].startswith("redraft: step 2 has a loss of nan")
+    _, err = say("train", "mdlm_tiny", *SMALL, "--optimiser.lr", "1e38", "--out", tmp_path, code=1)
+    assert err.splitlines()[-1].startswith("redraft: step 2 has a loss of inf")
 
 
-def test_an_interrupted_training_says_how_to_go_on(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_training_says_what_is_left(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("redraft.train.fit", interrupted)
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=130)
-    assert err.splitlines()[-1].startswith("stopped")
-    assert "the same command goes on" in err
+    assert err.splitlines()[-1].startswith("stopped before the first step; nothing is saved")
 
 
 def test_of_several_workers_one_speaks(tmp_path: Path) -> None:

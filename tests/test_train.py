@@ -389,7 +389,7 @@ def test_the_log_tells_what_happens(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_tensorboard_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(TrainingError, match="tensorboard=True needs tensorboard: pip install"):
+    with pytest.raises(ValueError, match="tensorboard=True needs tensorboard: pip install"):
         fit(small(tmp_path, tensorboard=True), tmp_path / "out", quiet=True)
 
 

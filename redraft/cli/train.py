@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,7 +43,7 @@ class Train:
     length: Annotated[int | None, optional("INT", "the preset's")] = None
     """Tokens of a row."""
     quiet: Flag = False
-    """No progress bar."""
+    """No progress on stderr."""
     json: Flag = False
     """The lines of metrics.jsonl as they are written, at the end the result, one JSON object each."""
     settings: Suppress[Fixed[tuple[str, ...]]] = ()
@@ -142,14 +142,35 @@ def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
 @contextmanager
 def _tidy(out: Path) -> Iterator[None]:
     """A training that could not begin leaves no claim on its directory, so that the mended command can have it."""
+    from redraft.lock import Busy
+
     fresh = not (out / "run.json").exists()
     try:
         yield
-    except KeyboardInterrupt:
-        note(f"stopped, with a checkpoint in {out}; the same command goes on from there")
+    except (KeyboardInterrupt, SystemExit):
+        note(_stopped(out))
         raise
-    except (ValueError, RuntimeError):
-        if fresh and first() and {path.name for path in out.iterdir()} <= {"run.json"}:
-            (out / "run.json").unlink(missing_ok=True)
+    except Busy:
+        raise
+    except (ValueError, RuntimeError, OSError):
+        if fresh and first():
+            _leave(out)
+        raise
+
+
+def _stopped(out: Path) -> str:
+    """What is left of a training that was asked to end, by Ctrl-C or SIGTERM."""
+    if step := _step(out):
+        return f"stopped, with a checkpoint at step {step} in {out}; the same command goes on from there"
+    return f"stopped before the first step; nothing is saved, and the same command begins anew in {out}"
+
+
+def _leave(out: Path) -> None:
+    """Removes the directory, if there is nothing but the claim in it and nobody else has begun to write there."""
+    from redraft.lock import FILE, Busy, only_writer
+
+    with suppress(OSError, Busy), only_writer(out):
+        if {path.name for path in out.iterdir()} <= {"run.json", "run.tmp", FILE}:
+            for name in ("run.json", "run.tmp", FILE):
+                (out / name).unlink(missing_ok=True)
             out.rmdir()
-        raise

@@ -1,0 +1,50 @@
+"""How far a training is, on stderr: a bar in a terminal, elsewhere a line from time to time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Bar:
+    """Steps done of a total, and a `note`, which may change at any time; nothing at all if it is not `shown`.
+
+    Where there is no terminal, say in the log of a cluster, a line comes every `seconds`, and one at the end.
+    """
+
+    def __init__(self, title: str, total: int, done: int = 0, *, shown: bool = True, seconds: float = 10.0) -> None:
+        self.title, self.total, self.first, self.seconds = title, total, done, seconds
+        self.done = self.told = done
+        self.note = ""
+        console = Console(stderr=True)
+        self.lines = shown and not console.is_terminal
+        self.began = self.spoke = time.monotonic()
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
+        notes = (TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, *notes, console=console, expand=True, disable=not shown or self.lines)
+        self.task = self.bar.add_task(title, total=total, completed=done, note="")
+        self.bar.start()
+
+    def update(self, done: int) -> None:
+        self.done = done
+        self.bar.update(self.task, completed=done, note=self.note)
+        if self.lines and time.monotonic() - self.spoke >= self.seconds:
+            self._speak()
+
+    def close(self) -> None:
+        self.bar.update(self.task, completed=self.done, note=self.note)
+        self.bar.stop()
+        if self.lines and self.done > self.told:
+            self._speak()
+
+    def _speak(self) -> None:
+        self.spoke, self.told = time.monotonic(), self.done
+        passed = self.spoke - self.began
+        left = passed / max(1, self.done - self.first) * (self.total - self.done)
+        clocks = f"{timedelta(seconds=int(passed))} passed, {timedelta(seconds=int(left))} left"
+        said = filter(None, (f"{self.title}: step {self.done:,} of {self.total:,}", self.note, clocks))
+        print(", ".join(said), file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
 from redraft.networks.attention import Full, Pattern
 from redraft.networks.transformer import TransformerConfig
 from redraft.ops import Rng, rng
-from redraft.precision import choose
+from redraft.precision import Choice, PrecisionError, choose
 from redraft.processes.base import Process
 from redraft.processes.masked import Masked
 from redraft.samplers.base import Sampler, last
@@ -27,6 +27,15 @@ torch.set_num_threads(1)
 choose()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
 settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)
 settings.load_profile("redraft")
+
+
+@pytest.fixture(scope="session")
+def bf16() -> Choice:
+    """Tests that take it compute in bf16, however slow it is; where it does not work at all they are skipped."""
+    try:
+        return choose("bf16")
+    except PrecisionError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

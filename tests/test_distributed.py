@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -22,6 +23,7 @@ DDP: dict[str, Any] = {"steps": 12}
 FSDP: dict[str, Any] = {"steps": 12, "shard": True}
 PARTS: dict[str, Any] = {"muon": 0.02, "micro": 2, "time": 8, "recompute": True}
 RUNS = {"ddp": DDP, "ddp-muon": DDP | PARTS, "fsdp": FSDP, "fsdp-muon": FSDP | PARTS}
+AUTO: dict[str, Any] = {"steps": 2, "precision": "auto"}
 HANDS = {name: RUNS[name] for name in ("ddp", "fsdp-muon")}  # runs that change hands in the middle
 TOLERANCE = 1e-5  # of the largest entry of a tensor; measured after 20 steps: AdamW 5e-7, Muon 3e-6
 
@@ -40,6 +42,7 @@ def test_one_worker_and_two(tmp_path: Path) -> None:
     two += [job(tmp_path / f"{name}-up", run) for name, run in HANDS.items()]
     two += [job(tmp_path / f"{name}-down", run, term=7, rank=1) for name, run in HANDS.items()]
     two += [job(tmp_path / "fsdp-again", FSDP, term=7), job(tmp_path / "fsdp-again", FSDP)]
+    two += [job(tmp_path / "auto", AUTO)]
     child.torchrun(tmp_path, two)
     for name, run in HANDS.items():
         assert newest(tmp_path / f"{name}-down").step == 7
@@ -52,13 +55,14 @@ def test_one_worker_and_two(tmp_path: Path) -> None:
         assert_changed_hands(tmp_path / f"{name}-1", tmp_path / f"{name}-down", [2] * 7 + [1] * 5)
     training.assert_same_bits(tmp_path / "fsdp-again", tmp_path / "fsdp-2")
     assert_each_worker_wrote_its_rows(tmp_path / "fsdp-1", tmp_path / "fsdp-2")
+    assert json.loads((tmp_path / "auto" / "run.json").read_text())["precision"]["name"] in ("fp32", "bf16")
 
 
 def assert_two_compute_what_one_does(one: Path, two: Path) -> None:
     training.assert_close(one, two, TOLERANCE)
     for a, b in zip(child.metrics(one), child.metrics(two), strict=True):
         assert a.keys() == b.keys()
-        for key in a.keys() - {"samples"}:
+        for key in a.keys() - {"samples", "precision"}:
             assert b[key] == pytest.approx(a[key], rel=1e-4), key
 
 

@@ -15,6 +15,7 @@ from redraft.heads import Shift, Softmax, Subs
 from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig
 from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.networks.transformer import TransformerConfig
+from redraft.precision import Choice
 from redraft.processes.masked import Masked
 from redraft.schedules import Cosine, Linear
 from redraft.text import TEXT8, Characters
@@ -258,7 +259,7 @@ def test_a_prediction_has_gradients_only_if_born_with_them(build: Build) -> None
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_a_prediction_remembers_the_precision_it_was_born_in(build: Build) -> None:
+def test_a_prediction_remembers_the_precision_it_was_born_in(bf16: Choice, build: Build) -> None:
     model = build()
     z, _, t, _ = random_question(0)
     with torch.no_grad():

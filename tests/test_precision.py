@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 import torch
 
-from redraft import guarded, precision
+from redraft import guarded, precision, train
 from redraft.config import load_module
+from redraft.distributed import Workers
 from redraft.precision import BELOW_AMX, ISA, TYPICAL, VARIABLE, Choice, PrecisionError, choose, shapes_like
 from redraft.train import fit
 
@@ -260,10 +262,43 @@ def test_a_run_begun_in_bf16_where_bf16_traps(
     assert recorded(out) == "fp32"
 
 
+@dataclass(frozen=True)
+class Fellow(Workers):
+    """One of two workers; what the first says reaches the other."""
+
+    said: list[int] = field(default_factory=list)
+
+    def agree(self, number: int) -> int:
+        if self.first:
+            self.said.append(number)
+        return self.said[-1]
+
+
+@needs_fork
+@pytest.mark.parametrize(("first", "other", "name"), [(0.5, 1.7, "bf16"), (1.7, 0.5, "fp32")])
+def test_workers_follow_the_first(
+    inject: Inject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: float, other: float, name: str
+) -> None:
+    run, said, found = child.small(tmp_path, precision="auto"), [], []
+    for rank, value in enumerate((first, other)):
+        monkeypatch.setattr(precision, "_known", {})
+        inject(ratio(value))
+        found.append(train._agreed(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
+    assert found == [name, name]
+
+
+@needs_fork
+def test_no_worker_waits_for_a_first_one_that_cannot(inject: Inject, tmp_path: Path) -> None:
+    inject(traps)
+    run, said = child.small(tmp_path, precision="bf16"), []
+    with pytest.raises(PrecisionError, match="dies of SIGILL"):
+        train._agreed(run, Fellow(0, 2, torch.device("cpu"), said), None)
+    with pytest.raises(PrecisionError, match="the first worker cannot"):
+        train._agreed(run, Fellow(1, 2, torch.device("cpu"), said), None)
+
+
 def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], object]) -> None:
     """Interrupts a training after some steps."""
-    from redraft import train
-
     usual = train.update
 
     def update(run: object, state: train.State, *rest: object) -> float:

@@ -386,8 +386,9 @@ class Gaps(nn.Module):
 
     def forward(self, h: Tensor, time: TimeOf | None) -> Tensor:
         """(B, L, D) → (B, L) expected counts, or (B, L, most + 1) logits of counts."""
+        time = None if time is None else replace(time, embedded=time.embedded.float())  # embedded under autocast
         with torch.autocast(h.device.type, enabled=False):
-            h = self.norm(h, *modulated(self.modulation, time, 2))
+            h = self.norm(h.float(), *modulated(self.modulation, time, 2))
             if self.hidden is None:
                 return self.output(h)
             return self.most * F.softplus(self.output(F.gelu(self.hidden(h))).squeeze(-1))

@@ -16,6 +16,7 @@ from redraft.model import DiffusionLM
 from redraft.networks import attention, transformer
 from redraft.networks.attention import BlockCausal, Causal, Full, Mask, Pattern, attend
 from redraft.networks.transformer import Norm, Transformer, TransformerConfig
+from redraft.precision import Choice
 from redraft.types import Context
 
 Build = Callable[..., DiffusionLM]
@@ -488,11 +489,11 @@ def test_recomputed_gradients_are_equal(net: Net, pattern: Pattern, layout: str)
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), Causal(MASK)], ids=repr)
-def test_bfloat16_is_near_float32(net: Net, pattern: Pattern) -> None:
+def test_bfloat16_is_near_float32(bf16: Choice, net: Net, pattern: Pattern) -> None:
     network, z = net(pattern), tokens(3, 8)
     context = Context(pad=torch.arange(8) >= torch.tensor([[8], [5], [3]]))
     exact = network(z, None, context)
-    with torch.autocast("cpu", torch.bfloat16):
+    with bf16.autocast(z.device):
         coarse = network(z, None, context)
     assert coarse.dtype == torch.float32, "states are normed in float32"
     assert not torch.equal(coarse, exact)

@@ -1,4 +1,4 @@
-"""The rows of recipes/results/*.jsonl as the Markdown tables of docs/methods.md."""
+"""The rows of recipes/results/*.jsonl as the Markdown tables of the pages."""
 
 from __future__ import annotations
 
@@ -91,10 +91,15 @@ def tables(results: Path) -> str:
 
 
 def filled(page: str, results: Path) -> str:
-    """The page with what stands between its markers written anew."""
-    for name, table in rendered(results).items():
+    """docs/methods.md with all its tables written anew."""
+    return filled_in(page, rendered(results))
+
+
+def filled_in(page: str, contents: Mapping[str, str]) -> str:
+    """A page with the text between its markers replaced."""
+    for name, text in contents.items():
         between = re.compile(rf"<!-- table {name} -->.*?<!-- end -->", re.DOTALL)
-        page, count = between.subn(_marked(name, table).replace("\\", r"\\"), page)  # a backslash is no escape
+        page, count = between.subn(lambda _, name=name, text=text: _marked(name, text), page)
         if count != 1:
             raise ValueError(f"the page has {count} places `<!-- table {name} -->` … `<!-- end -->`; it needs one")
     return page

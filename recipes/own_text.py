@@ -1,0 +1,127 @@
+"""How long until a model of your own text becomes readable: two commands, and what they write on the way.
+
+    python recipes/own_text.py --data my_texts/                             # measures the rows
+    python recipes/own_text.py --write docs/how-long.md                     # puts them into the page
+
+Each evaluation of a training is a row of recipes/results/own_text.jsonl: steps, CPU minutes of one core (evaluations
+included), bits per character of held-out text, and the first sample, whatever it is. Called again it goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import torch
+from rows import Rows
+from tables import filled_in, markdown
+
+from redraft import cli
+
+COMMANDS = {
+    "plain": "mdlm_tiny",
+    "larger": "mdlm_tiny --tokenizer bpe:1024 --length 128 --batch 16 --steps 4000 --sampler.steps 128 "
+    "--model.network.width 192 --model.network.layers 4 --model.network.heads 6 --model.network.rotary 10000",
+}
+
+
+@dataclass
+class Lines(io.TextIOBase):
+    """A stream that hands on each whole line, as soon as it is written."""
+
+    tell: Callable[[str], None]
+    begun: str = field(default="", init=False)
+
+    def write(self, text: str) -> int:
+        *whole, self.begun = (self.begun + text).split("\n")
+        for line in whole:
+            self.tell(line)
+        return len(text)
+
+
+@contextmanager
+def metrics(tell: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """The objects that the command line prints with --json are handed on instead, one by one."""
+    outside = sys.stdout
+
+    def handed(line: str) -> None:
+        with redirect_stdout(outside):
+            tell(json.loads(line))
+
+    with redirect_stdout(Lines(handed)):  # type: ignore[type-var]
+        yield
+
+
+def measure(name: str, data: Sequence[str], out: Path, rows: Rows, more: Sequence[str] = ()) -> None:
+    """Runs the command; every evaluation becomes a row."""
+    known = [row for row in rows.held().values() if row["command"] == name]
+    began = process_time() - 60 * max((row["minutes"] for row in known), default=0.0)
+
+    def tell(record: dict[str, Any]) -> None:
+        if "samples" in record:
+            rows.add(f"{name}, step {record['step']}", lambda: row(name, record, (process_time() - began) / 60))
+
+    command = [*shlex.split(COMMANDS[name]), *more]
+    with metrics(tell):
+        cli.main(["train", *command, "--data", *data, "--out", str(out), "--json", "--quiet"])
+
+
+def row(name: str, record: Mapping[str, Any], minutes: float) -> dict[str, Any]:
+    figures = {"step": record["step"], "minutes": minutes, "bits_per_char": record["valid_bits_per_char"]}
+    return {"command": name, **figures, "sample": record["samples"][0]}
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+
+
+def rendered(results: Path) -> dict[str, str]:
+    """For each command its figures, and what it wrote after them."""
+    held = Rows(results / "own_text.jsonl").held().values()
+    found = {name: [row for row in held if row["command"] == name] for name in COMMANDS}
+    return {name: "\n\n".join([table(rows), *map(sample, rows[-1:])]) for name, rows in found.items()}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    cells = ([f"{r['step']:,}", f"{r['minutes']:.1f}", f"{r['bits_per_char']:.3f}", begin(r["sample"])] for r in rows)
+    return markdown(["step", "CPU minutes", "bits per character", "the first sample begins"], cells)
+
+
+def begin(text: str, size: int = 60) -> str:
+    """The beginning of a text on one line, as code."""
+    return f"`{' '.join(text.split())[:size].replace('|', ' ').replace('`', ' ')}`"
+
+
+def sample(row: Mapping[str, Any]) -> str:
+    return f"The first sample of step {row['step']:,}, whole:\n\n```text\n{row['sample'].strip()}\n```"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=[], help="files or directories of text")
+    parser.add_argument("--out", type=Path, default=Path("runs/own_text"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--write", type=Path, help="the page for the rows; nothing is measured")
+    told, more = parser.parse_known_args(argv)  # further flags are those of `redraft train`
+    torch.set_num_threads(1)
+    rows = Rows(told.results / "own_text.jsonl")
+    if told.write:
+        told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
+    elif told.data:
+        for name in COMMANDS:
+            measure(name, told.data, told.out / name, rows, more)
+    else:
+        parser.error("say what to learn from (--data), or which page to fill in (--write)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""What each preset needs: parameters, memory, time of a training step.
+
+    python recipes/sizes.py                                 # measures the rows, each in a process of its own
+    python recipes/sizes.py --write docs/presets.md         # puts them into the page
+
+The tiny presets are trained for some steps on one core, in fp32. The published ones are counted, not trained: their
+tokenizers are stood in for by one of the same size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rows import Rows, seconds_per_step
+from tables import filled_in, markdown
+
+from redraft.model import DiffusionLM
+from redraft.objectives import Step
+from redraft.optim import optimisers
+from redraft.presets import PRESETS, PUBLISHED, TINY
+from redraft.run import Run
+from redraft.text import Special, Words
+from redraft.train import fit
+
+BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
+VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
+FP32 = 4  # bytes
+
+
+# Counting -----------------------------------------------------------------------------------------------------------
+
+
+def preset(name: str) -> Run:
+    """A preset; one that reads its tokenizer from a file gets a made-up one of the right size."""
+    vocabulary = VOCABULARY.get(name.rsplit("_", 1)[-1])
+    if vocabulary is None:
+        return PRESETS[name]()
+    with_start = name.startswith("diffuseq")  # source and target in one row
+    return PRESETS[name](made_up(vocabulary, ("bos", "eos", "mask") if with_start else ("eos", "pad", "mask")))
+
+
+@cache
+def made_up(size: int, specials: tuple[Special, ...]) -> Words:
+    """Numbered words, the unknown one, and the special tokens."""
+    return Words(tuple(f"w{i}" for i in range(size - 1 - len(specials))), specials)
+
+
+def counted(run: Run) -> dict[str, int]:
+    """Parameters, and the bytes that training holds for them: weights, averages, gradients and moments, in fp32.
+
+    What a step computes in between (activations) comes on top and grows with the rows of a step.
+    """
+    with torch.device("meta"):
+        step = Step(DiffusionLM(run.model), run.objective)
+    everything = list(step.model.parameters())
+    learnt = sum(p.numel() for p in everything if p.requires_grad)
+    adamw, *muon = optimisers(step.model, run.optimiser)
+    moments = sum(
+        count * p.numel()
+        for optimiser, count in ((adamw, 2), *((one, 1) for one in muon))
+        for group in optimiser.param_groups
+        for p in group["params"]
+        if p.requires_grad
+    )
+    total = sum(p.numel() for p in everything)
+    return {"parameters": total, "state_bytes": FP32 * (2 * total + learnt + moments)}
+
+
+def published(name: str) -> dict[str, Any]:
+    run = preset(name)
+    rows = {"vocabulary": run.tokenizer.vocab.size, "batch": run.batch, "length": run.framing.length}
+    return {**counted(run), **rows, "steps": run.steps}
+
+
+# Measuring ----------------------------------------------------------------------------------------------------------
+
+
+def measured(name: str) -> dict[str, Any]:
+    """A row of a tiny preset, from a process that does nothing else; a base is trained before, for one step."""
+    here = Path(__file__).resolve()
+    with TemporaryDirectory() as folder:
+        base = preset(name).base
+        for command in [[name], *([[Path(base).name, "--base"]] if base else [])][::-1]:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "REDRAFT_PRECISION": "fp32"}
+            found = subprocess.run(
+                [sys.executable, here, "--child", *command],
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+    return {**counted(preset(name)), **json.loads(found.stdout), "machine": machine()}
+
+
+def child(name: str, *, as_base: bool) -> dict[str, Any]:
+    """In a process of its own: trains a base where its preset is looked for, or measures."""
+    torch.set_num_threads(1)
+    run = replace(preset(name), precision="fp32")
+    if as_base:
+        fit(replace(run, steps=1, eval_rows=2, samples=0), Path("runs") / name, quiet=True)
+        return {}
+    seconds = seconds_per_step(run)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"batch": run.batch, "length": run.framing.length, "seconds_per_step": seconds, "peak_bytes": peak}
+
+
+def machine() -> str:
+    """The processor, as the system names it."""
+    file = Path("/proc/cpuinfo")
+    names = (
+        [line.partition(":")[2].strip() for line in file.open() if line.startswith("model name")]
+        if file.exists()
+        else []
+    )
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+
+
+def rendered(results: Path) -> dict[str, str]:
+    held = Rows(results / "sizes.jsonl").held()
+    tiny = ([f"`{name}`", *tiny_cells(held.get(name))] for name in TINY)
+    large = ([f"`{name}`", *large_cells(held.get(name))] for name in PUBLISHED)
+    head = ["preset", "parameters", "rows × tokens"]
+    return {
+        "tiny": markdown([*head, "s per step", "tokens/s", "peak memory"], tiny),
+        "published": markdown([*head, "vocabulary", "steps", "training state"], large),
+    }
+
+
+def tiny_cells(row: dict[str, Any] | None) -> list[str]:
+    if row is None:
+        return ["–"] * 5
+    speed = row["batch"] * row["length"] / row["seconds_per_step"]
+    rows = [millions(row["parameters"]), f"{row['batch']} × {row['length']}", f"{row['seconds_per_step']:.2f}"]
+    return [*rows, f"{speed:,.0f}", f"{row['peak_bytes'] / 1e6:,.0f} MB"]
+
+
+def large_cells(row: dict[str, Any] | None) -> list[str]:
+    if row is None:
+        return ["–"] * 5
+    rows = [millions(row["parameters"]), f"{row['batch']} × {row['length']}", f"{row['vocabulary']:,}"]
+    return [*rows, f"{row['steps']:,}", f"{row['state_bytes'] / 1e9:.1f} GB"]
+
+
+def millions(count: int) -> str:
+    return f"{count / 1e6:,.1f} M"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", help="presets to measure")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--write", type=Path, help="the page for the tables; nothing is measured")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--base", action="store_true", help=argparse.SUPPRESS)
+    told = parser.parse_args(argv)
+    if told.child:
+        print(json.dumps(child(told.child, as_base=told.base)))
+    elif told.write:
+        told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
+    else:
+        rows = Rows(told.results / "sizes.jsonl")
+        for name in told.only or PRESETS:
+            rows.add(name, partial(measured if name in TINY else published, name))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from hypothesis import settings
+from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from redraft.heads import Head, Subs
@@ -145,6 +149,23 @@ def assert_rows_alone(ragged: Callable[[int, int, int], Canvas]) -> Callable[[Sa
             assert single[0].tolist() == together[i, :size].tolist(), f"row {i}"
 
     return compare
+
+
+WORDS = "the a The weather today is was and sun rain wind snow warm cold dark light morning evening day night we they"
+
+
+@pytest.fixture(scope="session")
+def published() -> Callable[[Path], None]:
+    """Puts into a folder what one downloads of MDLM, in small: the golden weights, and a tokenizer of as many words."""
+
+    def put(folder: Path) -> None:
+        shutil.copytree(Path(__file__).parent / "golden" / "mdlm", folder)
+        words = ["[UNK]", *WORDS.split(), *(f"word{i}" for i in range(40))][:40]
+        tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        tokenizer.save(str(folder / "tokenizer.json"))
+
+    return put
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -25,8 +26,11 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", EXAMPLES, ids=name)
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All Python blocks of a page, one after the other in one module, in an empty directory."""
+def test_examples_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: Callable[[Path], None]
+) -> None:
+    """All Python blocks of a page, one after the other in one module, in a directory that holds a published model."""
+    published(tmp_path / "models" / "mdlm")
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     monkeypatch.chdir(tmp_path)

@@ -28,9 +28,11 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import continuous  # noqa: E402
 import discrete  # noqa: E402
+import own_text  # noqa: E402
 import picture  # noqa: E402
 import real  # noqa: E402
 import rows  # noqa: E402
+import sizes  # noqa: E402
 import tables  # noqa: E402
 
 
@@ -321,3 +323,69 @@ def test_the_page_is_filled_in(tmp_path: Path) -> None:
     assert empty.splitlines()[0] == page.splitlines()[0]
     with pytest.raises(ValueError, match="0 places `<!-- table methods -->`"):
         tables.filled("# A page without places", tmp_path)
+
+
+# How long, and how large --------------------------------------------------------------------------------------------
+
+
+def told(page: str) -> list[list[str]]:
+    """The commands of recipes that a page names."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("python recipes/")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both commands of the page, in small: a row for every evaluation, called again no more of them."""
+    (script, *measure), (_, *write) = told("how-long.md")
+    assert script == "recipes/own_text.py"
+    (tmp_path / "docs").mkdir()
+    page = (ROOT / "docs" / "how-long.md").read_text("utf-8")
+    (tmp_path / "docs" / "how-long.md").write_text(page, "utf-8")
+    (tmp_path / "PATH").write_text("\n\n".join(f"It was the {n}th day of a windy year." for n in range(400)))
+    monkeypatch.chdir(tmp_path)
+    network = ["--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"]
+    small = [*network, "--steps", "2", "--eval-every", "1", "--eval-rows", "2", "--samples", "1", "--batch", "2"]
+    for _ in range(2):
+        own_text.main([*measure, *small, "--sampler.steps", "2"])
+    held = rows.Rows(tmp_path / "recipes" / "results" / "own_text.jsonl").held()
+    assert list(held) == [f"{name}, step {step}" for name in own_text.COMMANDS for step in (1, 2)]
+    assert all(row["minutes"] > 0 and row["bits_per_char"] > 0 for row in held.values())
+    assert held["plain, step 2"]["minutes"] > held["plain, step 1"]["minutes"]
+    own_text.main(write)
+    filled = (tmp_path / "docs" / "how-long.md").read_text("utf-8")
+    assert f"{held['larger, step 2']['bits_per_char']:.3f}" in filled
+
+
+def test_own_text_has_the_commands_of_the_page() -> None:
+    """The page shows the reader the very commands that were measured."""
+    page = (ROOT / "docs" / "how-long.md").read_text("utf-8")
+    shown = [shlex.split(line)[2:] for line in page.splitlines() if line.startswith("redraft train")]
+    place = {"--data", "--out"}
+    bare = [[w for before, w in zip(["", *line], line, strict=False) if not {before, w} & place] for line in shown]
+    assert bare == [shlex.split(command) for command in own_text.COMMANDS.values()]
+    assert page == tables.filled_in(page, own_text.rendered(ROOT / "recipes" / "results")), "run recipes/own_text.py"
+
+
+def test_sizes_are_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny preset in a process of its own, a published one by counting; the page has the committed rows."""
+    (script, *measure), (_, *write) = told("presets.md")
+    assert (script, measure) == ("recipes/sizes.py", [])
+    results = tmp_path / "results"
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    sizes.main(["--only", "gstar_tiny", "mdlm_owt", "--results", str(results)])
+    held = rows.Rows(results / "sizes.jsonl").held()
+    assert held["mdlm_owt"]["parameters"] == 169_627_218
+    assert held["mdlm_owt"]["state_bytes"] == 20 * 169_627_218
+    tiny = held["gstar_tiny"]
+    assert tiny["seconds_per_step"] > 0
+    assert tiny["peak_bytes"] > tiny["state_bytes"] > 8 * tiny["parameters"]
+    page = (ROOT / "docs" / "presets.md").read_text("utf-8")
+    assert page == tables.filled_in(page, sizes.rendered(ROOT / "recipes" / "results")), "run recipes/sizes.py --write"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "presets.md").write_text(page, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    sizes.main([*write, "--results", str(results)])
+    assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in Path("docs/presets.md").read_text(
+        "utf-8"
+    )

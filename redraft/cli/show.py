@@ -47,7 +47,7 @@ class Show:
             run, complete = _preset(name)
             network, about = run.model.network, (getdoc(function) or "").partition("\n")[0]
             size = {"layers": network.layers, "width": network.width}
-            count = parameters(run.model) if complete else None  # of the others the tokenizer decides
+            count = _count(run.model) if complete else None  # of the others the tokenizer decides
             emit(
                 {"name": name, **size, "parameters": count, "about": about},
                 self.json,
@@ -104,6 +104,14 @@ def parameters(model: DiffusionLMConfig) -> int:
 
     with torch.device("meta"):
         return sum(p.numel() for p in DiffusionLM(model).parameters())
+
+
+def _count(model: DiffusionLMConfig) -> int | None:
+    """Parameters of a preset; None if the tokenizer.json that lies here does not fit it."""
+    try:
+        return parameters(model)
+    except ValueError:
+        return None
 
 
 def _short(count: int | None) -> str:

@@ -34,7 +34,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-from redraft.config import JSON
+from redraft.config import JSON, read_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -183,6 +183,13 @@ def verify(path: Path) -> dict[str, Any]:
     for name, entry in manifest["files"].items():
         _check(path / name, entry)
     return manifest
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor with a value that is nan or infinite; None if all are sound."""
+    floats = ((name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
+    ends = ((name, torch.stack(torch.aminmax(tensor))) for name, tensor in floats)  # nan spreads to both
+    return next((name for name, pair in ends if not bool(pair.isfinite().all())), None)
 
 
 def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: JSON | None, card: str) -> Path:
@@ -426,7 +433,7 @@ def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Te
 
 def _json(file: Path) -> JSON:
     with _reading(file):
-        return json.loads(file.read_bytes())
+        return read_json(file)
 
 
 def _check(file: Path, entry: Mapping[str, JSON]) -> None:

@@ -7,8 +7,8 @@ that JSON lacks borrow the key "class", which no field can be called and no dict
     inf, -inf, nan   {"class": "float", "value": "inf"}
     paths            {"class": "pathlib.Path", "value": "runs/tiny"}
 
-Reading calls nothing but constructors of frozen dataclasses found by name inside this package, or inside modules that
-the caller trusts by name.
+Reading calls nothing but constructors of frozen dataclasses found by name inside those rooms of this package that
+hold pieces of a run, or inside modules that the caller trusts by name.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import math
+import os
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +30,11 @@ from types import ModuleType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 JSON: TypeAlias = Any  # what json.loads gives; a recursive type would ask for a cast at every use
+
+_ROOMS = (
+    *("codecs", "data", "foreign", "guidance", "heads", "model", "networks", "objectives", "pairs", "processes"),
+    *("run", "samplers", "schedules", "text", "types"),
+)  # whose classes a config may name: not those of the command line, of reports, of laws
 
 
 class ConfigError(ValueError):
@@ -50,6 +58,25 @@ def from_json(data: JSON, trust: Sequence[str] = ()) -> Any:
         return _decode(data, Any, tuple(trust), "config")
     except RecursionError as error:
         raise ConfigError("this config is nested too deeply to be one that to_json wrote") from error
+
+
+def read_bytes(file: Path, most: int = 2**28) -> bytes:
+    """The bytes of a regular file of a sane size: a pipe would wait for ever, /dev/zero has no end."""
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError("it is no regular file")
+        if found.st_size > most:
+            raise ConfigError(f"it has {found.st_size:,} bytes, more than {most:,}")
+        return stream.read()
+
+
+def read_json(file: Path) -> JSON:
+    """What a JSON file holds; OSError or ValueError if it cannot be told."""
+    try:
+        return json.loads(read_bytes(file))
+    except RecursionError:
+        raise ConfigError("it is nested too deeply") from None
 
 
 def digest(value: object) -> str:
@@ -178,7 +205,10 @@ def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.schedules.Linear')
     module, _, attribute = name.rpartition(".")
-    if not any(module == root or module.startswith(f"{root}.") for root in ("redraft", *trust)):
+    package, _, room = module.partition(".")
+    if package == "redraft" and room.partition(".")[0] not in _ROOMS and not _inside(module, trust):
+        raise ConfigError(f"{where}: {name} is no piece of a run; those are in redraft.{', '.join(_ROOMS)}")
+    if not _inside(module, ("redraft", *trust)):
         raise ConfigError(f"{where}: {name} is outside the package; to trust it, pass trust=[{module!r}], or --trust")
     if module.endswith(".__main__"):
         raise ConfigError(f"{where}: {module} is a program; importing it would run it")
@@ -191,6 +221,10 @@ def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
     return found
 
 
+def _inside(module: str, roots: Sequence[str]) -> bool:
+    return any(module == root or module.startswith(f"{root}.") for root in roots)
+
+
 def _fits(value: object, hint: Any) -> bool:
     """Whether a value is what the annotation says, its items apart: they were judged when they were read."""
     kind = get_origin(hint) or hint
@@ -198,9 +232,30 @@ def _fits(value: object, hint: Any) -> bool:
         return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
     if kind in (int, float):
         return type(value) in (int, kind)  # True is no number here
-    if kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+    if kind is Any or not isinstance(kind, type):
         return True  # the annotation says nothing that can be tested
-    return isinstance(value, kind)
+    return _behaves(value, kind) if getattr(kind, "_is_protocol", False) else isinstance(value, kind)
+
+
+def _behaves(value: object, protocol: Any) -> bool:
+    """Whether a value has all that a protocol asks for, functions with parameters of the same names."""
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
+    asked = {name: part for base in bases for name, part in vars(base).items() if name in _members(base)}
+    return all(_alike(getattr(type(value), name, None), part) for name, part in asked.items())
+
+
+def _members(protocol: type) -> set[str]:
+    """The names that a protocol's own body defines."""
+    own = {name for name in vars(protocol) if not name.startswith("_") or name == "__call__"}
+    return own - {name for name in own if name.startswith("_abc_")}
+
+
+def _alike(found: object, asked: object) -> bool:
+    if not inspect.isfunction(asked):
+        return found is not None
+    if not inspect.isfunction(found):
+        return False
+    return inspect.signature(found).parameters.keys() == inspect.signature(asked).parameters.keys()
 
 
 def _whole(number: str) -> int | float:

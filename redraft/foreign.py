@@ -10,7 +10,6 @@ process has α = 1 − t. Its reverse steps and weights are the same, and its no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from redraft.checkpoint import CheckpointError
+from redraft.config import read_json
 from redraft.heads import Head, Score, Shift, Softmax, Subs
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig
 from redraft.networks import pretrained
@@ -264,18 +264,26 @@ def _schedule(settings: Settings, eps: float = 0.0) -> Schedule:
 def _weights(path: Path) -> dict[str, Tensor]:
     refuse_pickles(path)
     index = path / _INDEX
-    names = sorted(set(_json(index).get("weight_map", {}).values())) if index.is_file() else ["model.safetensors"]
+    names = _shards(index) if index.is_file() else ["model.safetensors"]
     if missing := [name for name in names if Path(name).name != name or not (path / name).is_file()]:
         raise CheckpointError(f"{path} lacks {some(missing)}; the weights must lie beside config.json, as safetensors")
     try:
         return {name: tensor for file in names for name, tensor in load_file(path / file).items()}
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"the weights in {path} are damaged: {error}") from error
+
+
+def _shards(index: Path) -> list[str]:
+    """The files that an index names."""
+    match _json(index):
+        case {"weight_map": dict(places)} if all(isinstance(name, str) for name in places.values()):
+            return sorted(set(places.values()))
+    raise CheckpointError(f'{index} has no "weight_map" of file names; restore it')
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text("utf-8"))
+        found = read_json(file)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
     if not isinstance(found, dict):

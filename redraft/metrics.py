@@ -16,6 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from redraft.checkpoint import CheckpointError
+from redraft.config import read_bytes
+
 FILE = "metrics.jsonl"
 OLD_NAMES = {  # until 0.1.0
     "train_bits_per_token": "train_loss_bits_per_token",
@@ -26,9 +29,29 @@ OLD_NAMES = {  # until 0.1.0
 def read(out: Path) -> list[dict[str, Any]]:
     """The whole lines of a run's log, with today's names; a line that is still being written is left out."""
     file = out / FILE
-    whole = file.read_text("utf-8").rpartition("\n")[0] if file.exists() else ""
-    records = map(json.loads, whole.splitlines())
-    return [{OLD_NAMES.get(name, name): value for name, value in record.items()} for record in records]
+    found = [parse(file, number, line) for number, line in enumerate(lines(file), 1)]
+    return [{OLD_NAMES.get(name, name): value for name, value in record.items()} for record in found]
+
+
+def lines(file: Path) -> list[bytes]:
+    """The whole lines of a log, with their ends."""
+    if not file.exists():
+        return []
+    try:
+        return [line for line in read_bytes(file, 2**32).splitlines(keepends=True) if line.endswith(b"\n")]
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}); restore or remove it") from error
+
+
+def parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
+    """One record of a log."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise CheckpointError(f"{file}:{number} is no record of a training; mend or remove this line")
+    return record
 
 
 def last(records: list[dict[str, Any]]) -> dict[str, Any]:

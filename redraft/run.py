@@ -158,12 +158,16 @@ def assemble(run: Run | Bundle, weights: Mapping[str, Tensor], device: torch.dev
             f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
             f"the config needs {needed.get(name, 'no such thing')}"
         )
+    if (wrong := checkpoint.not_finite(weights)) is not None:
+        raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
     model.to_empty(device=device)
     model.load_state_dict(dict(weights))
     return model.eval()
 
 
 def _from_checkpoint(saved: Checkpoint, device: torch.device | str, trust: tuple[str, ...]) -> DiffusionLM:
+    if "config" not in saved.documents or "model" not in saved.tensors:
+        raise CheckpointError(f"the checkpoint of step {saved.step} lacks config.json or model.safetensors")
     return assemble(_described(saved.documents["config"], trust), saved.tensors["model"], device)
 
 

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -33,6 +33,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from redraft import checkpoint, config, evaluate, lock, metrics, ops
 from redraft.bar import Bar
+from redraft.checkpoint import CheckpointError
 from redraft.data import Loader, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
 from redraft.model import DiffusionLM
@@ -126,6 +127,7 @@ class State:
     @torch.no_grad()
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         parameters = dict(self.model.named_parameters())
+        numbers = _whole_state(saved, parameters)
         for name, p in parameters.items():
             p.copy_(spread(saved.tensors["raw"][name], p))
             self.ema[name].copy_(spread(saved.tensors["model"][name], p))
@@ -134,8 +136,22 @@ class State:
             name, moment = key.rsplit("|", 1)
             p = parameters[name]
             owner[id(p)].state[p][moment] = spread(value, p) if value.dim() else value.to(p.device)
-        numbers = saved.documents["state"]
         self.step, self.nats, self.tokens = numbers["step"], numbers["nats"], numbers["tokens"]
+
+
+def _whole_state(saved: checkpoint.Checkpoint, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The numbers of a checkpoint; refuses one from which no training can go on."""
+    shapes = {name: p.shape for name, p in parameters.items()}
+    for part in ("raw", "model"):
+        if {name: p.shape for name, p in saved.tensors.get(part, {}).items()} != shapes:
+            raise CheckpointError(f"{part}.safetensors of step {saved.step} does not hold the weights of this run")
+    moments = saved.tensors.get("optimiser", {})
+    if not moments or any(key.rsplit("|", 1)[0] not in parameters for key in moments):
+        raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
+    match saved.documents.get("state"):
+        case {"step": int(step), "nats": int() | float() as nats, "tokens": int(tokens)}:
+            return {"step": step, "nats": nats, "tokens": tokens}
+    raise CheckpointError(f"state.json of step {saved.step} lacks step, nats or tokens; remove this checkpoint")
 
 
 def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
@@ -224,12 +240,23 @@ def only_writer(out: Path, team: Workers) -> Iterator[None]:
 def claim(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; refuses one that holds another."""
     name, file = config.digest(run), out / "run.json"
-    if file.exists() and (other := json.loads(file.read_text())["hash"]) != name:
+    if file.exists() and (other := _held(file).get("hash")) != name:
         raise TrainingError(f"{out} holds another run ({other}, this one is {name}); choose another directory")
     team.wait()
     if team.first and not file.exists():
         out.mkdir(parents=True, exist_ok=True)
         _replace(file, {"hash": name, "run": config.to_json(run)})
+
+
+def _held(file: Path) -> dict[str, Any]:
+    """What run.json says."""
+    try:
+        held = config.read_json(file)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} is damaged ({error}); restore it, or choose another directory") from error
+    if not isinstance(held, dict):
+        raise CheckpointError(f"{file} is damaged (no JSON object); restore it, or choose another directory")
+    return held
 
 
 def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Choice:
@@ -239,7 +266,7 @@ def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Choice:
     where that is impossible it ends here, before anything is changed.
     """
     file = out / "run.json"
-    held = json.loads(file.read_text()) if team.first else {}
+    held = _held(file) if team.first else {}
     before = _begun_in(held)
     choice = _agreed(run, team, before)
     if team.first and before != choice.name:
@@ -295,10 +322,16 @@ def save(run: Run, state: State, out: Path, team: Workers) -> None:
     """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
     numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
     documents = {"config": config.to_json(run), "state": numbers}
+    tensors = state.tensors()
+    if team.any((wrong := checkpoint.not_finite(tensors["raw"])) is not None):
+        raise TrainingError(
+            f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
+            "this step is not saved, earlier ones are intact. Try a lower learning rate, in another directory"
+        )
     if run.shard:
-        checkpoint.save(out, state.step, state.tensors(), documents, run.keep, team)
+        checkpoint.save(out, state.step, tensors, documents, run.keep, team)
     elif team.first:
-        checkpoint.save(out, state.step, state.tensors(), documents, run.keep)
+        checkpoint.save(out, state.step, tensors, documents, run.keep)
     team.wait()
 
 
@@ -322,7 +355,7 @@ class Log:
         self.loss, self.held_out = "", ""
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
-            os.truncate(self.file, _size_up_to(state.step, self.file.read_bytes()))
+            os.truncate(self.file, _size_up_to(state.step, self.file))
         self.bar = Bar("training", run.steps, state.step, shown=self.active and not quiet)
 
     @contextmanager
@@ -378,11 +411,12 @@ class Log:
             self.board.close()
 
 
-def _size_up_to(step: int, log: bytes) -> int:
+def _size_up_to(step: int, file: Path) -> int:
     """Bytes of the whole lines up to a step; a line that a crash cut short is none."""
-    lines = log.splitlines(keepends=True)
-    kept = takewhile(lambda line: line.endswith(b"\n") and json.loads(line)["step"] <= step, lines)
-    return sum(map(len, kept))
+    lines = metrics.lines(file)
+    steps = (metrics.parse(file, number, line)["step"] for number, line in enumerate(lines, 1))
+    kept = takewhile(lambda each: each[1] <= step, zip(lines, steps, strict=True))
+    return sum(len(line) for line, _ in kept)
 
 
 def _board(out: Path, step: int) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,9 +21,12 @@ from typing import Any
 import pytest
 
 import redraft.train
+from redraft import config
 from redraft.bar import Bar
+from redraft.checkpoint import CheckpointError, _digest, latest, read, save
 from redraft.cli import main
 from redraft.cli.train import _leave
+from redraft.config import ConfigError
 from redraft.lock import FILE, Busy, only_writer
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import TransformerConfig
@@ -227,3 +233,201 @@ def test_a_missing_package_is_told_before_the_training(
     train(tmp_path / "run", "--tensorboard", code=2)
     assert "tensorboard=True needs tensorboard: pip install" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+# Damaged and hostile directories ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    train(out, "--quiet")
+    return out
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of a trained run, to be spoilt."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def exported(trained: Path, tmp_path: Path) -> Path:
+    """The same as a directory without a manifest: nothing but its own contents tells what is wrong with it."""
+    newest = latest(trained)
+    assert newest is not None
+    (tmp_path / "model").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(newest / name, tmp_path / "model" / name)
+    return tmp_path / "model"
+
+
+def refused(argv: list[object], capsys: pytest.CaptureFixture[str], code: int = 2) -> str:
+    """The one line that a command ends with."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, argv)))
+    err = capsys.readouterr().err
+    assert ended.value.code == code, err
+    assert "Traceback" not in err
+    return err.splitlines()[-1]
+
+
+def rewrite(run: Path, **contents: dict[str, Any]) -> None:
+    """Another checkpoint of the same step, with other documents or tensors and a manifest that fits them."""
+    path = latest(run)
+    assert path is not None
+    saved = read(path)
+    shutil.rmtree(path)
+    tensors = {name: {**named, **contents.get(name, {})} for name, named in saved.tensors.items()}
+    documents = {name: contents.get(name, document) for name, document in saved.documents.items()}
+    save(run, saved.step, tensors, documents)
+
+
+@pytest.mark.parametrize("size", [0, -1, 10**9, 10**30])
+@pytest.mark.parametrize("name", ["width", "heads", "layers", "vocab"])
+def test_absurd_sizes_in_a_config(size: int, name: str, exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = exported / "config.json"
+    document = json.loads(file.read_text())
+    document["model"]["network"][name] = size
+    file.write_text(json.dumps(document))
+    assert name in refused(["generate", exported], capsys) or name == "vocab"
+
+
+def test_a_config_and_weights_of_another_size(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = exported / "config.json"
+    document = json.loads(file.read_text())
+    document["model"]["network"] |= {"width": 2**20, "layers": 64}  # 10¹⁵ parameters, never made
+    file.write_text(json.dumps(document))
+    assert "weights and config do not belong together" in refused(["generate", exported], capsys)
+
+
+@pytest.mark.parametrize("verb", ["show", "generate", "eval"])
+def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = exported / "config.json"
+    for make, said in (
+        (lambda: os.mkfifo(file), "no regular file"),
+        (lambda: file.symlink_to("/dev/zero"), "no regular file"),
+        (lambda: file.write_text("[" * 100_000 + "]" * 100_000), "nested too deeply"),
+        (
+            lambda: file.write_text('{"class": "redraft.types.Vocab", "size": ' + "[" * 900 + "]" * 900 + "}"),
+            "deeply|be",
+        ),
+        (lambda: file.mkdir(), "director"),
+        (lambda: os.truncate(os.open(file, os.O_CREAT | os.O_RDWR), 2**40), "more than 268,435,456"),
+        (lambda: file.write_bytes(b"\xff\xfe\x00"), "decode"),
+    ):
+        file.unlink()
+        make()
+        assert re.search(said, refused([verb, exported], capsys))
+        if file.is_dir():
+            file.rmdir()
+            file.touch()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers(value: float, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = latest(run)
+    assert path is not None
+    weights = dict(read(path).tensors["model"])
+    name = "network.blocks.0.norm1.weight"
+    weights[name] = weights[name].clone()
+    weights[name][3] = value
+    rewrite(run, model=weights)
+    for verb in ("generate", "eval"):
+        assert f"{name} has values that are nan or infinite" in refused([verb, run], capsys)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    update = redraft.train.update
+
+    def spoilt(run: Run, state: Any, *rest: Any) -> float:
+        norm = update(run, state, *rest)
+        if state.step == 4:
+            next(state.model.network.parameters()).data[0, 0] = math.nan
+        return norm
+
+    monkeypatch.setattr(redraft.train, "update", spoilt)
+    argv = ["train", "mdlm_tiny", *SMALL, "--save-every", "2", "--eval-every", "100", "--out", tmp_path, "--quiet"]
+    monkeypatch.setattr(redraft.train, "assess", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
+    assert "after step 4 network.embed" in refused(argv, capsys, code=1)
+    assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-00000002"]
+
+
+@pytest.mark.parametrize("state", [{}, {"step": "3", "nats": 0.0, "tokens": 0}, {"step": 3, "nats": None, "tokens": 1}])
+def test_a_state_that_lacks_its_numbers(state: dict[str, Any], run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewrite(run, state=state)
+    argv: list[object] = ["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"]
+    assert re.search(r"state.json .*(lacks step|no step)", refused(argv, capsys))
+
+
+@pytest.mark.parametrize("line", ["[1]", "{}", '{"step": "x"}', "nothing", "[" * 10_000, "\udcff"])
+def test_a_log_with_a_line_that_is_no_record(line: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = run / "metrics.jsonl"
+    log.write_bytes(line.encode("utf-8", "surrogateescape") + b"\n" + log.read_bytes())
+    assert "metrics.jsonl:1 is no record of a training; mend or remove this line" in refused(["show", run], capsys)
+    before = log.read_bytes()
+    shutil.rmtree(next(run.glob("step-*")))
+    assert "metrics.jsonl:1 is no record" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
+    assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["../outside.json", "/etc/passwd.json", "a/../b.json", "..", "sub/x.json", "\0.json"])
+def test_a_manifest_that_leads_out(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = latest(run)
+    assert path is not None
+    (run / "outside.json").write_text("{}")
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest.pop("digest")
+    manifest["files"][name] = {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "tensors": {}}
+    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": _digest(manifest)}))
+    with pytest.raises(CheckpointError, match="cannot be a file of a checkpoint"):
+        read(path)
+    assert "cannot be a file of a checkpoint" in refused(["generate", path], capsys)
+
+
+@pytest.mark.parametrize("file", ["run.json", "metrics.jsonl", ".lock"])
+def test_directories_and_pipes_in_the_place_of_files(file: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv: list[object] = ["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"]
+    (run / file).unlink()
+    (run / file).mkdir()
+    assert file in refused(argv, capsys)
+    (run / file).rmdir()
+    os.mkfifo(run / file)
+    if file != ".lock":  # a lock may well be on a pipe
+        assert file in refused(argv, capsys)
+
+
+# Kinds of pieces ------------------------------------------------------------------------------------------------------
+
+WRONG: dict[str, list[dict[str, Any]]] = {
+    "sampler": [
+        {"class": "redraft.cli.show.Show"},
+        {"class": "redraft.schedules.Linear"},
+        {"class": "redraft.data.Packed", "length": 3},
+    ],
+    "data": [{"class": "redraft.samplers.ancestral.Ancestral"}, {"class": "redraft.run.Optimiser"}],
+    "framing": [{"class": "redraft.schedules.Linear"}],
+    "tokenizer": [{"class": "redraft.types.Vocab", "size": 3}],
+    "objective": [{"class": "redraft.objectives.Bound"}],
+}
+
+
+@pytest.mark.parametrize(("field", "wrong"), [(field, each) for field in WRONG for each in WRONG[field]], ids=str)
+def test_a_config_holds_pieces_of_the_right_kind(field: str, wrong: dict[str, Any]) -> None:
+    document = config.to_json(preset("mdlm_tiny"))
+    with pytest.raises(ConfigError, match=rf"config\.{field}.*(must be|is no piece of a run)"):
+        config.from_json(document | {field: wrong})
+
+
+@pytest.mark.parametrize("name", ["redraft.cli.train.Train", "redraft.report.Section", "redraft.laws.Law"])
+def test_only_pieces_of_a_run_are_built(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no piece of a run"):
+        config.from_json({"class": name})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_made_of_pieces_that_a_config_may_name(name: str) -> None:
+    assert config.from_json(config.to_json(preset(name))) == preset(name)

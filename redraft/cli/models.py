@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -92,14 +91,18 @@ def described(where: Path, trust: tuple[str, ...]) -> Run | None:
 def step_of(where: Path) -> int | None:
     """After how many steps a checkpoint was written; None for an exported model."""
     file = where / "state.json"
-    return int(document(file)["step"]) if file.exists() else None
+    if not file.exists():
+        return None
+    if type(step := document(file).get("step")) is not int:
+        raise CheckpointError(f"{file} is damaged (it has no step); restore it, or choose another directory")
+    return step
 
 
 def document(file: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        found = config.read_json(file)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} is damaged ({error}); restore it, or choose another directory") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{file} is damaged (no JSON object); restore it, or choose another directory")

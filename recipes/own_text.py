@@ -4,8 +4,8 @@
     python recipes/own_text.py --write docs/how-long.md                     # puts them into the page
 
 Each evaluation of a training is a row of recipes/results/own_text.jsonl: steps, CPU minutes of one core (evaluations
-included), bits per character of held-out text, and the first sample, whatever it is. Called again it goes on where it
-stopped.
+included), bits per character of held-out text, and all texts written then, none chosen. Called again it goes on
+where it stopped.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def measure(name: str, data: Sequence[str], out: Path, rows: Rows, more: Sequenc
 
 def row(name: str, record: Mapping[str, Any], minutes: float) -> dict[str, Any]:
     figures = {"step": record["step"], "minutes": minutes, "bits_per_char": record["valid_bits_per_char"]}
-    return {"command": name, **figures, "sample": record["samples"][0]}
+    return {"command": name, **figures, "samples": record["samples"]}
 
 
 # The page -----------------------------------------------------------------------------------------------------------
@@ -88,21 +88,18 @@ def rendered(results: Path) -> dict[str, str]:
     """For each command its figures, and what it wrote after them."""
     held = Rows(results / "own_text.jsonl").held().values()
     found = {name: [row for row in held if row["command"] == name] for name in COMMANDS}
-    return {name: "\n\n".join([table(rows), *map(sample, rows[-1:])]) for name, rows in found.items()}
+    return {name: "\n\n".join([table(rows), *map(samples, rows[-1:])]) for name, rows in found.items()}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    cells = ([f"{r['step']:,}", f"{r['minutes']:.1f}", f"{r['bits_per_char']:.3f}", begin(r["sample"])] for r in rows)
-    return markdown(["step", "CPU minutes", "bits per character", "the first sample begins"], cells)
+    cells = ([f"{row['step']:,}", f"{row['minutes']:.1f}", f"{row['bits_per_char']:.3f}"] for row in rows)
+    return markdown(["step", "CPU minutes", "bits per character"], cells)
 
 
-def begin(text: str, size: int = 60) -> str:
-    """The beginning of a text on one line, as code."""
-    return f"`{' '.join(text.split())[:size].replace('|', ' ').replace('`', ' ')}`"
-
-
-def sample(row: Mapping[str, Any]) -> str:
-    return f"The first sample of step {row['step']:,}, whole:\n\n```text\n{row['sample'].strip()}\n```"
+def samples(row: Mapping[str, Any]) -> str:
+    """All texts of an evaluation, each on a line."""
+    texts = "\n".join(f"> {' '.join(text.split())}" for text in row["samples"])
+    return f"Written at step {row['step']:,}:\n\n```text\n{texts}\n```"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

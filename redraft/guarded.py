@@ -40,7 +40,7 @@ def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside other threads: the child needs none
         child = os.fork()
     if child == 0:
-        _live(work, writer)
+        _live(work, writer, seconds)
     os.close(writer)
     try:
         trouble = _wait(child, seconds)
@@ -54,11 +54,14 @@ def can_fork() -> bool:
     return hasattr(os, "fork") and sys.platform != "darwin"
 
 
-def _live(work: Callable[[], Any], writer: int) -> NoReturn:
+def _live(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
     """The life of the child: silent, without core files, and never back into the code of its parent."""
     try:
         import resource
 
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(seconds) + 2)  # should the parent die, the child does not outlive it by much
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         nowhere = os.open(os.devnull, os.O_WRONLY)

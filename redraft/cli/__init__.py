@@ -10,6 +10,7 @@ import os
 import sys
 
 from redraft.cli.arguments import parse_verb
+from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
 from redraft.cli.levels import Levels
 from redraft.cli.prove import Check, Demo
@@ -26,6 +27,7 @@ VERBS = {
     "levels": Levels,
     "show": Show,
     "check": Check,
+    "doctor": Doctor,
 }
 
 

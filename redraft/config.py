@@ -118,9 +118,10 @@ def load_module(path: str | Path) -> ModuleType:
     sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their module there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(f"{path}, line {_line(error, file)}: {type(error).__name__}: {error}") from error
+        where = f"{path}, line {line}" if (line := line_of(error, file)) else str(path)
+        raise ConfigError(f"{where}: {type(error).__name__}: {error}") from error
     return module
 
 
@@ -269,8 +270,8 @@ def _taken(name: str, file: Path) -> bool:
     return spec is not None and spec.origin != str(file)
 
 
-def _line(error: Exception, file: Path) -> int | None:
-    """The line of the file at which importing it failed."""
+def line_of(error: BaseException, file: Path) -> int | None:
+    """The last line of a file that an error came through; None if it did not."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    lines = [frame.lineno for frame in frames if frame.filename == str(file.resolve())]
     return lines[-1] if lines else getattr(error, "lineno", None)  # a syntax error has no frame in the file

@@ -329,15 +329,17 @@ class Generated:
         return self.tokens / self.seconds
 
 
-def generate(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int = 0, batch: int = 64) -> Generated:
-    """Fills all rows of a canvas, `batch` at a time; row i draws from the key (seed, i), whatever its batch."""
+def generate(
+    model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int = 0, batch: int = 64, first: int = 0
+) -> Generated:
+    """Fills all rows of a canvas, `batch` at a time; row i draws from the key (seed, first + i), whatever its batch."""
     texts: list[str] = []
     seconds, tokens = 0.0, 0
     with _evaluating(model), calls(model) as counted:
         for rows in torch.arange(len(canvas.z), device=canvas.z.device).split(batch):
             clock = time.perf_counter()
             start = canvas.rows(rows)
-            end = last(sampler(model, model.process, start, rng=ops.rng(seed, rows)))
+            end = last(sampler(model, model.process, start, rng=ops.rng(seed, first + rows)))
             end = model.read(end)
             tokens += int(written(start, end, model.config.vocab).sum())  # also waits for the device
             seconds += time.perf_counter() - clock

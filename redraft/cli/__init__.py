@@ -1,6 +1,7 @@
 """The command line: verbs, each a frozen dataclass whose fields are its flags. Torch is imported when a verb runs.
 
-Exit codes: 0 well done; 1 a law or a job failed; 2 the input is wrong, and one line says what to do; 130 interrupted.
+Exit codes: 0 well done; 1 a law or a job failed; 2 the input is wrong, and one line says what to do; 130 interrupted
+(Ctrl-C); 143 ended by SIGTERM.
 Results go to stdout (`--json`: one object per line), progress and errors to stderr.
 """
 
@@ -13,8 +14,10 @@ from redraft.cli.arguments import parse_verb
 from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
 from redraft.cli.levels import Levels
+from redraft.cli.output import say
 from redraft.cli.prove import Check, Demo
 from redraft.cli.show import Show
+from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
 from redraft.cli.write import Generate, Infill
 
@@ -34,19 +37,29 @@ VERBS = {
 def main(argv: list[str] | None = None) -> None:
     """Runs one verb; errors that a user can mend end in one line and exit code 2."""
     try:
+        prepare()
         parse_verb(VERBS, sys.argv[1:] if argv is None else argv)()
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:  # the reader has enough, say `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        let_go(sys.stdout, sys.stderr)
         raise SystemExit(0) from None
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
         code, said = _judged(error)
         rank = os.environ.get("RANK", "0")
         where = "redraft" if rank == "0" else f"redraft, worker {rank}"
-        print(f"{where}: {' '.join(said.split())}", file=sys.stderr)
+        say(f"{where}: {_line(said)}")
+        if sys.stdout is not None:
+            let_go(sys.stdout)  # perhaps it is this that is full
         raise SystemExit(code) from None
+
+
+def _line(said: str) -> str:
+    """One line, in which a word or a name of a million letters leaves room for the rest."""
+    words = (word if len(word) <= 200 else f"{word[:60]}…{word[-20:]}" for word in said.split())
+    line = " ".join(words)
+    return line if len(line) <= 1000 else f"{line[:700]} … {line[-200:]}"
 
 
 def _judged(error: Exception) -> tuple[int, str]:
@@ -54,8 +67,10 @@ def _judged(error: Exception) -> tuple[int, str]:
     if isinstance(error, ValueError):
         return 2, str(error)
     if isinstance(error, OSError):
-        place, reason = error.filename or "the system", error.strerror or error
+        place, reason = error.filename or "the output", error.strerror or error
         return 2, f"{place}: {reason}; check the path, its permissions and the space on the disk"
+    if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
+        return 2, "the memory is not enough for this; ask for less at a time: fewer or shorter texts, a smaller model"
     from redraft.checkpoint import CheckpointError
     from redraft.train import TrainingError
 

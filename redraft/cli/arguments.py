@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stderr
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import is_dataclass, replace
 from difflib import get_close_matches
 from functools import reduce
 from importlib.metadata import version
 from operator import or_
+from shutil import get_terminal_size
 from typing import Annotated, Any, Protocol, get_args
 
 import tyro
@@ -20,11 +24,23 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
 
-Begin with `redraft demo`, or with `redraft train mdlm_tiny` and `redraft generate runs/mdlm_tiny --watch`."""
+Begin with `redraft demo`, or with `redraft train mdlm_tiny` and then
+`redraft generate runs/mdlm_tiny --watch`. `redraft VERB --help` lists the flags
+of a verb, `redraft --version` prints the version.
+
+Results go to stdout, progress and errors to stderr. Exit codes:
+  0    done
+  1    a law or a training failed
+  2    wrong input; one line says what to do
+  130  interrupted by Ctrl-C
+  143  ended by SIGTERM; training has saved a checkpoint first"""
+_NARROW, _WIDE = 48, 200  # columns: boxes of narrower help would leave one letter per line
+_FRAME = "╭╮╰╯│─| "
 _PLAINER = {
     r"^Error parsing (?!-)\S+: ": "",  # what a dataclass says names its field
     r"^Error parsing ": "",
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
+    r"Exceeds the limit.*": "this number has too many digits",
     r"could not convert string to float: (.*)": r"\1 is no number",
     r"^invalid choice (\S+) for argument '(\S+)'. Expected one of \((.*)\).*": r"\2 \1: choose from \3",
     r"^Unrecognized options: ([^\s,]+).*": r"\1 is too much here, or misspelt",
@@ -106,15 +122,40 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _tyro(kind: Any, argv: Sequence[str], prog: str, about: str | None = None, **more: Any) -> Any:
     """tyro.cli, of which help goes to stdout as ever and an objection becomes a ValueError."""
-    complaint = io.StringIO()
+    complaint, help_text = io.StringIO(), io.StringIO()
     config = (FlagCreatePairsOff, AvoidSubcommands, SuppressFixed)
+    columns = get_terminal_size().columns
+    drawn = columns >= _NARROW and any(word in argv for word in _HELP)  # an objection must not be broken into lines
     try:
-        with redirect_stderr(complaint):
+        with redirect_stderr(complaint), nullcontext() if drawn else redirect_stdout(help_text), _columns(drawn):
             return tyro.cli(kind, args=argv, prog=prog, description=about, config=config, **more)
     except SystemExit as end:
         if end.code == 2:
             raise ValueError(f"{_line(complaint.getvalue())} ({prog} --help says more)") from None
+        sys.stdout.write(_narrowed(help_text.getvalue(), columns))
         raise
+
+
+@contextmanager
+def _columns(as_they_are: bool) -> Iterator[None]:
+    """For a while the terminal is as wide as any line."""
+    before = os.environ.get("COLUMNS")
+    try:
+        if not as_they_are:
+            os.environ["COLUMNS"] = str(_WIDE)
+        yield
+    finally:
+        if not as_they_are:
+            os.environ.pop("COLUMNS")
+            os.environ.update({} if before is None else {"COLUMNS": before})
+
+
+def _narrowed(drawn: str, columns: int) -> str:
+    """Help without its frames, each entry wrapped on its own."""
+    lines = (" ".join(line.strip(_FRAME).split()) for line in drawn.splitlines() if not set(line) <= {"-"} or not line)
+    width = max(columns - 1, 12)
+    wrapped = (textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False) for line in lines)
+    return "".join(f"{line}\n" for line in wrapped)
 
 
 def _line(box: str) -> str:

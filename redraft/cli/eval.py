@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from redraft.cli.arguments import Flag, optional
+from redraft.cli.limits import require_between, require_python, require_seed
 from redraft.cli.output import emit, note
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ class Eval:
     """A Python file of your own whose classes the model is made of."""
 
     def __post_init__(self) -> None:
-        for name, least in (("rows", 1), ("draws", 1), ("samples", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name} {getattr(self, name)}: at least {least}")
+        require_between("--rows", self.rows, 1, 1_000_000)
+        require_between("--draws", self.draws, 1, 4096)
+        require_between("--samples", self.samples, 0, 100_000)
+        require_seed(self.seed)
+        require_python(self.trust)
 
     def __call__(self) -> None:
         from redraft.cli.models import opened

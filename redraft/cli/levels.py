@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from redraft.cli.arguments import Flag, optional
+from redraft.cli.limits import require_between, require_python, require_seed
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 
@@ -41,9 +43,12 @@ class Levels:
     """A Python file of your own whose classes the model is made of."""
 
     def __post_init__(self) -> None:
-        for name, least in (("levels", 2), ("rows", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name} {getattr(self, name)}: at least {least}")
+        require_between("--levels", self.levels, 2, 10_000)
+        require_between("--rows", self.rows, 1, 100_000)
+        require_seed(self.seed)
+        require_python(self.trust)
+        if self.picture is not None:
+            _require_picture(self.picture)
 
     def __call__(self) -> None:
         from redraft import config, diagnose
@@ -68,6 +73,16 @@ class Levels:
         emit({"schedule": config.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
 
 
+def _require_picture(file: Path) -> None:
+    """That it can be drawn: said before minutes of measuring, not after."""
+    if file.suffix not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"--picture {file}: its name must end in .svg, .png or .pdf")
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise ValueError(f"--picture {file}: give a file in a directory that exists")
+    if find_spec("matplotlib") is None:
+        raise ValueError("--picture needs matplotlib: pip install 'redraft[plots]'")
+
+
 _HEADER = f"{'time':>6} {'log-SNR':>8} {'read from z':>12} {'from x̂':>9} {'nats of x̂':>10} {'error':>7}"
 
 
@@ -90,10 +105,8 @@ def _useful(table: Sequence[NoiseLevel]) -> str:
 
 def draw(table: Sequence[NoiseLevel], file: Path) -> None:
     """Accuracy and cross-entropy over the log-SNR."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("--picture needs matplotlib: pip install 'redraft[plots]'") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     levels = [row.logsnr for row in table]

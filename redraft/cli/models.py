@@ -11,15 +11,20 @@ import torch
 
 from redraft import checkpoint, config
 from redraft.checkpoint import CheckpointError
+from redraft.cli.limits import MOST_STEPS, free_memory
+from redraft.cli.output import note
+from redraft.cli.progress import Progress
 from redraft.distributed import best_device
 from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes.base import Process
+from redraft.processes.masked import Masked
 from redraft.run import Run, load
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler
 from redraft.samplers.blocks import Blocks
+from redraft.samplers.stride import Strides
 from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Unmask
 from redraft.types import Canvas, Denoiser
 
@@ -64,12 +69,17 @@ def opened(path: Path, trust: Path | None = None) -> Opened:
     modules = trusted(trust)
     where = holder(path)
     model = load(where, best_device(), modules)
+    if not all(bool(p.isfinite().all()) for p in model.parameters()):
+        raise CheckpointError(f"{where} holds weights that are nan or infinite; use an earlier checkpoint of the run")
     return Opened(path, model, described(where, modules), step_of(where))
 
 
 def trusted(file: Path | None) -> tuple[str, ...]:
     """The module of a user's file, whose classes a checkpoint may then name."""
-    return () if file is None else (config.load_module(file).__name__,)
+    if file is None:
+        return ()
+    with Progress(f"importing {file}"):
+        return (config.load_module(file).__name__,)
 
 
 def holder(path: Path) -> Path:
@@ -109,14 +119,88 @@ def document(file: Path) -> dict[str, Any]:
     return found
 
 
-def choose_sampler(it: Opened, kind: str, steps: int | None, temperature: float | None) -> Sampler:
-    """The run's own sampler or one by name; networks that write blocks do so with any."""
+def choose_sampler(
+    it: Opened, kind: str, steps: int | None, temperature: float | None, hidden: int | None = None
+) -> Sampler:
+    """The run's own sampler or one by name; networks that write blocks do so with any.
+
+    More steps than can change anything are not taken, where it is known how many tokens a row has to get.
+    """
     sampler = it.sampler if kind == "own" else _SAMPLERS[kind]
     if kind != "own" and it.model.block is not None:
         sampler = Blocks(sampler, stop=it.model.config.vocab.eos)
     if steps is not None:
-        sampler = _set(sampler, "steps", steps)
+        sampler = _set(sampler, "steps", steps if hidden is None else _useful(it, sampler, steps, hidden))
     return sampler if temperature is None else _set(sampler, "temperature", temperature)
+
+
+def _useful(it: Opened, sampler: Sampler, steps: int, hidden: int) -> int:
+    """As many of the steps as can change anything that one could notice; says so if that is fewer.
+
+    `Unmask` writes one token at each step at least. On a grid of a thousand steps for each token of mask noise two
+    tokens hardly ever fall into the same step, and that they do is all that is wrong with a grid.
+    """
+    most, parts = MOST_STEPS, list(_layers(sampler))
+    if isinstance(it.model.process, Masked):
+        sizes = [it.model.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
+        at_once = min([hidden, *(size for size in sizes if size is not None)])
+        alone = at_once == 1 and it.model.config.network.time is None  # one token, drawn from the same x̂ at any time
+        by_turns = alone or any(isinstance(part, Unmask) for part in parts)
+        most = at_once if by_turns else min(most, 1000 * at_once)
+    if steps > most:
+        note(f"--steps {steps}: more than {most:,} would change nothing here; {most:,} are taken")
+    return min(steps, most)
+
+
+def _layers(sampler: Any) -> Iterator[Any]:
+    """A sampler, the one it is built around, and so on."""
+    while sampler is not None:
+        yield sampler
+        sampler = getattr(sampler, "sampler", None)
+
+
+def batch_size(it: Opened, sampler: Sampler, length: int, room: int = 0, most: int = 64) -> int:
+    """How many rows of so many tokens are written together; refuses those that network or memory cannot hold.
+
+    `room` is what insertion may write besides; a network of fewer positions makes it smaller.
+    """
+    model, known = it.model, it.model.config.network.positions
+    whole = model.codec is None or model.codec.latents is None
+    if known is not None:
+        room = max(0, min(room, known - length))
+    if known is not None and whole and length > known and not any(isinstance(s, Strides) for s in _layers(sampler)):
+        raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
+    need, free = (length + room) * _bytes_per_token(model), _free(model)
+    if free is None:
+        return most
+    if need > free:
+        raise ValueError(
+            f"a row of {length:,} tokens needs about {need / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are "
+            "free; write fewer tokens"
+        )
+    return int(min(most, max(1, free // 2 // need)))
+
+
+def _bytes_per_token(model: DiffusionLM) -> int:
+    """What a sampler holds at once of a token: log-weights (thrice, and their sums in float64), states, cache."""
+    network, vocab = model.config.network, model.config.vocab.size
+    return 28 * vocab + (64 + 8 * network.layers) * network.width + 64
+
+
+def _free(model: DiffusionLM) -> int | None:
+    device = next(model.parameters()).device
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A sampler whose canvases are counted, so that one can tell how far it is."""
+
+    sampler: Sampler
+    progress: Progress
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        return self.progress.counting(self.sampler(denoise, process, canvas, rng=rng))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -12,15 +13,34 @@ from typing import Any
 def emit(record: Mapping[str, Any], json: bool, text: str) -> None:
     """One result: an object, or a text to be read."""
     if first():
-        print(jsonlib.dumps(record) if json else text, flush=True)
+        print(jsonlib.dumps(_finite(record), allow_nan=False) if json else text, flush=True)
 
 
 def note(text: str) -> None:
-    """A word beside the result."""
+    """A word beside the result; where nobody can read it, the result matters more."""
     if first():
+        say(text)
+
+
+def say(text: str) -> None:
+    """One line on stderr, if stderr still takes one."""
+    try:
         print(text, file=sys.stderr, flush=True)
+    except OSError:
+        from redraft.cli.streams import let_go
+
+        let_go(sys.stderr)
 
 
 def first() -> bool:
     """Whether this is the only process of a command, or the first of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def _finite(value: Any) -> Any:
+    """The same without nan and inf, which JSON lacks: null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

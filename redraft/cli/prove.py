@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from redraft.cli.arguments import Flag, optional
+from redraft.cli.limits import require_python, require_seed
 from redraft.cli.output import emit
+from redraft.cli.progress import Progress
+
+_MONTH = 31 * 24 * 60  # in minutes
 
 if TYPE_CHECKING:
     from redraft.laws import Row
@@ -24,17 +29,32 @@ class Check:
     json: Flag = False
     """One JSON object per law."""
 
-    def __call__(self) -> None:
-        from redraft import check as laws
-        from redraft.config import load_module
+    def __post_init__(self) -> None:
+        require_python(self.file)
 
-        processes = laws.built_in() if self.file is None else laws.processes_of(load_module(self.file))
+    def __call__(self) -> None:
         failed = 0
-        for row in laws.check_all(processes):
+        for row in self._rows():
             failed += not row.ok
             emit(asdict(row), self.json, _law(row))
         if failed:
             raise SystemExit(1)
+
+    def _rows(self) -> Iterator[Row]:
+        from redraft import check as laws
+        from redraft.config import line_of, load_module
+
+        if self.file is None:
+            yield from laws.check_all(laws.built_in())
+            return
+        with Progress(f"importing {self.file}"):
+            module = load_module(self.file)
+        try:
+            yield from laws.check_all(laws.processes_of(module))
+        except Exception as error:
+            if (line := line_of(error, self.file)) is None or isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{self.file}, line {line}: {type(error).__name__}: {error}") from error
 
 
 def _law(row: Row) -> str:
@@ -57,6 +77,13 @@ class Demo:
     """The result as one JSON object on stdout."""
     quiet: Flag = False
     """No progress."""
+
+    def __post_init__(self) -> None:
+        require_seed(self.seed)
+        if not 0 < self.minutes <= _MONTH:  # nan is neither
+            raise ValueError(
+                f"--minutes {self.minutes}: training takes some time, at most a month ({_MONTH:,} minutes)"
+            )
 
     def __call__(self) -> None:
         from redraft.demo import demo

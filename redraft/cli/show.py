@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional
 
 from redraft.cli.arguments import Flag, optional
+from redraft.cli.limits import require_python
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 
@@ -31,6 +32,11 @@ class Show:
     """One JSON object for each preset, or one for what is described."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
     """A Python file of your own whose classes the model is made of."""
+
+    def __post_init__(self) -> None:
+        require_python(self.trust)
+        if self.what == "":
+            raise ValueError("'' names nothing; give a preset, file.py:function or a directory, or nothing at all")
 
     def __call__(self) -> None:
         if self.what is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag, nearest, optional
+from redraft.cli.limits import MOST_ROWS, require_between, require_finite, require_python, require_seed
 from redraft.cli.output import emit, note
+from redraft.cli.progress import Progress
+from redraft.cli.streams import stdin_lines, text
 
 if TYPE_CHECKING:
     from redraft.cli.models import Opened
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from redraft.samplers.base import Sampler
     from redraft.types import Canvas
 
-_HOLE = re.compile(r"\[\[(.*?)\]\]")
+_HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
 
 
 @dataclass(frozen=True)
@@ -50,42 +53,79 @@ class Writing:
     """A Python file of your own whose classes the model is made of."""
 
     def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise ValueError(f"--rows {self.rows}: one text at least")
+        require_between("--rows", self.rows, 1, MOST_ROWS)
+        require_finite("--temperature", self.temperature)
+        require_between("--temperature", self.temperature, 0, 1_000_000)
+        require_seed(self.seed)
+        require_python(self.trust)
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"--steps {self.steps}: a sampler needs at least one step")
 
-    def write(
-        self,
-        it: Opened,
-        prompts: Sequence[str],
-        canvas: Canvas,
-        size: int | None = None,
-        guidance: float = 1.0,
-    ) -> None:
-        """Fills a canvas of `rows` rows for each prompt; what stands after `size` tokens is not told."""
-        from redraft.cli.models import Beginning, choose_sampler
+    def plan(self, it: Opened, order: Order, guidance: float = 1.0) -> Plan:
+        """How an order will be carried out; refuses what is too long, before anything is built."""
+        from redraft.cli.models import batch_size, choose_sampler
         from redraft.guidance import ClassifierFree, Guided
 
-        sampler = choose_sampler(it, self.sampler, self.steps, self.temperature)
+        sampler = choose_sampler(it, self.sampler, self.steps, self.temperature, order.hidden)
+        batch = batch_size(it, sampler, order.length, order.room)
         if guidance != 1:
             sampler = Guided(sampler, ClassifierFree(guidance, none=it.model.config.network.classes))
-        found = self._generate(it, sampler if size is None else Beginning(sampler, size), canvas)
-        for row, text in enumerate(found.texts):
-            record = {"text": text, "prompt": prompts[row // self.rows], "row": row, "seed": self.seed, "run": it.name}
-            emit(record | {"nfe": found.nfe, "sampler": str(sampler)}, self.json, text)
-        speed = "" if self.watch else f", {found.tokens_per_second:,.0f} tokens/s"
-        note(f"{found.tokens} tokens by {sampler}: {found.nfe:.1f} network calls per text{speed}")
+        return Plan(order, sampler, batch)
 
-    def _generate(self, it: Opened, sampler: Sampler, canvas: Canvas) -> Generated:
+    def write(self, it: Opened, plan: Plan) -> None:
+        """Fills `rows` rows for each prompt, some at a time, and prints each text when it is there."""
+        total = self.rows * len(plan.order.prompts)
+        tokens, calls, seconds = 0, 0.0, 0.0
+        with Progress("texts written", total) as progress:
+            for begin in range(0, total, plan.batch):
+                found = self._some(it, plan, range(begin, min(begin + plan.batch, total)), progress)
+                tokens, seconds = tokens + found.tokens, seconds + found.seconds
+                calls += found.nfe * len(found.texts)
+        speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
+        note(f"{tokens} tokens by {plan.sampler}: {calls / total:.1f} network calls per text{speed}")
+
+    def _some(self, it: Opened, plan: Plan, rows: range, progress: Progress) -> Generated:
+        """Texts of some rows, told as they would be among all."""
         from rich.console import Console
 
+        from redraft.cli.models import Beginning, Counted
         from redraft.evaluate import generate
         from redraft.watch import Watched
 
-        console = Console(stderr=True)
-        if self.watch:
-            return generate(it.model, Watched(sampler, it.model, console), canvas, seed=self.seed)
-        with console.status(f"writing {len(canvas.z)} texts"):
-            return generate(it.model, sampler, canvas, seed=self.seed)
+        order, sampler = plan.order, plan.sampler
+        prompts = [order.prompts[row // self.rows] for row in rows]
+        shown: Sampler = sampler if order.size is None else Beginning(sampler, order.size)
+        watched = self.watch and rows.start == 0
+        shown = Watched(shown, it.model, Console(stderr=True)) if watched else Counted(shown, progress)
+        with progress.silent() if watched else nullcontext():
+            found = generate(it.model, shown, order.compose(prompts), seed=self.seed, first=rows.start)
+        progress.advance(len(rows))
+        with progress.silent():
+            for row, prompt, text in zip(rows, prompts, found.texts, strict=True):
+                record = {"text": text, "prompt": prompt, "row": row, "seed": self.seed, "run": it.name}
+                emit(record | {"nfe": found.nfe, "sampler": str(sampler)}, self.json, text)
+        return found
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be written, before anything of its size is built."""
+
+    prompts: Sequence[str]
+    compose: Callable[[Sequence[str]], Canvas]  # a row for each of some prompts
+    length: int  # of the longest row, in tokens
+    hidden: int  # the most tokens that a row has to get
+    size: int | None = None  # tokens after the first `size` are not printed
+    room: int = 0  # what holes of any length may take besides
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An order, the sampler that carries it out, and how many rows it writes at a time."""
+
+    order: Order
+    sampler: Sampler
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +149,10 @@ class Generate:
     def __post_init__(self) -> None:
         if self.new is not None and self.new < 1:
             raise ValueError(f"--new {self.new}: one token at least is to be written")
+        require_finite("--guidance", self.guidance)
+        require_between("--guidance", self.guidance, -1000, 1000)
+        for flag, given in (("--source", self.source), ("--label", self.label)):
+            text(given or "", flag)
 
     def __call__(self) -> None:
         prompts = _prompts(self.prompt) or [""]
@@ -117,12 +161,24 @@ class Generate:
         it = opened(self.model, self.writing.trust)
         self._require_source(it)
         label = self._class(it)
-        holes = {prompt: self._room(it, prompt) for prompt in prompts}
-        rows = [[prompt, holes[prompt]] for prompt in prompts for _ in range(self.writing.rows)]
-        canvas = it.model.compose(rows, None if self.source is None else [self.source] * len(rows))
-        canvas = canvas if label is None else it.model.labelled(canvas, label)
-        self._require_comparison(it, canvas)
-        self.writing.write(it, prompts, canvas, guidance=self.guidance)
+        self._require_comparison(it, label)
+        asked = self._asked(it)
+        used = {prompt: _used(it, prompt) + asked for prompt in prompts}
+        holes = {prompt: self._size(it, used[prompt]) for prompt in used}
+        length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
+
+        def compose(some: Sequence[str]) -> Canvas:
+            rows = [[prompt, _hole(it, holes[prompt])] for prompt in some]
+            canvas = it.model.compose(rows, None if self.source is None else [self.source] * len(rows))
+            return canvas if label is None else it.model.labelled(canvas, label)
+
+        if isinstance(_hole(it, 0), int):
+            order = Order(prompts, compose, length, most)
+        else:
+            order = Order(prompts, compose, max(used.values()), most, room=most)
+        plan = self.writing.plan(it, order, self.guidance)
+        self._warn(it, length)
+        self.writing.write(it, plan)
 
     def _class(self, it: Opened) -> int | None:
         """The number of the class that is asked for; none is needed if the network has learnt to do without."""
@@ -136,11 +192,11 @@ class Generate:
             raise ValueError(f"this model knows no class {self.label!r}; {advice}")
         return classes.index(self.label)
 
-    def _require_comparison(self, it: Opened, canvas: Canvas) -> None:
+    def _require_comparison(self, it: Opened, label: int | None) -> None:
         """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
         if self.guidance == 1:
             return
-        if canvas.context.cond is None and canvas.context.label is None:
+        if label is None and (self.source is None or it.model.encoder is None):
             raise ValueError("--guidance needs a condition: a --label, or a --source that an encoder reads")
         if not _compares(it):
             raise ValueError(
@@ -157,31 +213,31 @@ class Generate:
         if self.source is not None and it.run is not None and not asked:
             raise ValueError("this model has learnt texts, not answers: it reads no --source; begin the text instead")
 
-    def _room(self, it: Opened, prompt: str) -> int | UpTo:
-        """How many tokens to write after a prompt; insertion writes at most so many."""
-        from redraft.model import UpTo
-        from redraft.processes.insertion import Insertion
+    def _asked(self, it: Opened) -> int:
+        """How many tokens of a row the source takes; every word of it must be known."""
+        if self.source is None:
+            return 0
+        read = _used(it, self.source)
+        return read - 1 if it.model.encoder is None else 0  # in the row, without a start sign of its own
 
-        size = self._size(it, prompt)
-        return UpTo(size) if isinstance(it.model.process, Insertion) else size
-
-    def _size(self, it: Opened, prompt: str) -> int:
-        used = _used(it, prompt)
-        if self.source is not None:
-            read = _used(it, self.source)  # also sees to it that every word is known
-            used += read - 1 if it.model.encoder is None else 0  # in the row, without a start sign of its own
-        if it.run is None:
-            if self.new is None:
-                raise ValueError("no run says how long the texts of this model are; say how many tokens: --new 100")
+    def _size(self, it: Opened, used: int) -> int:
+        """How many tokens to write where so many are given."""
+        if self.new is not None:
             return self.new
+        if it.run is None:
+            raise ValueError("no run says how long the texts of this model are; say how many tokens: --new 100")
         length = it.run.framing.length
-        if self.new is None and used >= length:
+        if used >= length:
             raise ValueError(
                 f"the prompt fills the {length} tokens of a row; shorten it, or say how many more: --new 20"
             )
-        if self.new is not None and used + self.new > length and it.run.model.network.positions is None:
-            note(f"{used + self.new} tokens are more than the {length} of the rows that this model has learnt from")
-        return length - used if self.new is None else self.new
+        return length - used
+
+    def _warn(self, it: Opened, length: int) -> None:
+        """A network that counts no positions takes rows of any length, but it has not learnt from such ones."""
+        if it.run is None or it.run.model.network.positions is not None or length <= it.run.framing.length:
+            return
+        note(f"{length} tokens are more than the {it.run.framing.length} of the rows that this model has learnt from")
 
 
 @dataclass(frozen=True)
@@ -200,6 +256,9 @@ class Infill:
     """The most tokens that a hole of any length, [[*]], may take; for models of insertion."""
     writing: OmitArgPrefixes[Writing] = Writing()
 
+    def __post_init__(self) -> None:
+        require_between("--room", self.room, 1, MOST_ROWS)
+
     def __call__(self) -> None:
         if not (templates := _prompts(self.template)):
             raise ValueError('give a text with holes: redraft infill DIR "She opened the [[6]] and [[3]]."')
@@ -208,17 +267,31 @@ class Infill:
         from redraft.cli.models import opened  # torch is loaded when the words are right
 
         it = opened(self.model, self.writing.trust)
-        for template in templates:
-            _used(it, _HOLE.sub(" ", template))
-        for template in templates:
-            self._fill(it, template)
+        plans = [self.writing.plan(it, self._order(it, template)) for template in templates]
+        for plan in plans:
+            self.writing.write(it, plan)
 
-    def _fill(self, it: Opened, template: str) -> None:
-        size = it.model.infill(template, room=self.room).z.shape[1]
-        rest = (it.always or 0) - size
-        whole = f"{template}[[{rest}]]" if rest > 0 else template
-        canvas = it.model.infill(whole, rows=self.writing.rows, room=self.room)
-        self.writing.write(it, [template], canvas, size if rest > 0 else None)
+    def _order(self, it: Opened, template: str) -> Order:
+        _used(it, _HOLE.sub(" ", template))  # every word is known
+        given = [_used(it, part) for part in _HOLE.split(template)[::2]]
+        found = _HOLE.findall(template)
+        holes, room = [int(hole) for hole in found if hole != "*"], self.room * found.count("*")
+        size = sum(given) - (len(given) - 1) * (it.model.config.vocab.bos is not None) + sum(holes)
+        rest = max(0, (it.always or 0) - size)
+        whole = f"{template}[[{rest}]]" if rest else template
+
+        def compose(some: Sequence[str]) -> Canvas:
+            return it.model.infill(whole, rows=len(some), room=self.room)
+
+        return Order([template], compose, size + rest, sum(holes) + rest + room, size if rest else None, room)
+
+
+def _hole(it: Opened, size: int) -> int | UpTo:
+    """So many tokens to write; insertion writes at most so many."""
+    from redraft.model import UpTo
+    from redraft.processes.insertion import Insertion
+
+    return UpTo(size) if isinstance(it.model.process, Insertion) else size
 
 
 def _classes(it: Opened) -> tuple[str, ...]:
@@ -241,9 +314,9 @@ def _prompts(given: str | None) -> list[str]:
     """What is given, or the lines of stdin that are not blank."""
     if given is None and not _piped():
         return []
-    if given not in (None, "-"):
-        return [given]
-    filled = [line.strip("\r\n") for line in sys.stdin if line.strip()]
+    if given is not None and given != "-":
+        return [text(given, "the text given")]
+    filled = stdin_lines()
     if given == "-" and not filled:
         raise ValueError("stdin gave no line of text; write one line for each text, or give it as an argument")
     return filled
@@ -259,8 +332,14 @@ def _piped() -> bool:
 
 
 def _require_holes(template: str) -> None:
-    if not _HOLE.search(template):
+    holes = _HOLE.findall(template)
+    if not holes:
         raise ValueError(f"{template!r:.60} has no hole; write [[n]] where n tokens are missing, say [[3]]")
+    for hole in holes:
+        if hole != "*" and not (hole.isdecimal() and int(hole[:999])):
+            raise ValueError(f"the hole [[{hole}]] has no length; write [[n]] for n tokens, say [[3]], or [[*]]")
+        if hole != "*" and len(hole) > 9:
+            raise ValueError(f"the hole [[{hole}]] is too long; a hole has some tokens, say [[3]]")
 
 
 def _used(it: Opened, text: str) -> int:

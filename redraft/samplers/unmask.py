@@ -6,6 +6,7 @@ it sharpens the distribution and carries no bound.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Ranked(ABC):
     temperature: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature={self.temperature}; 0 takes the likeliest token, above 0 draws")
 
     @abstractmethod
@@ -70,7 +71,10 @@ class Ranked(ABC):
         return Choice(where, tokens[where[hidden]])
 
     def _tokens(self, log_p: Tensor, u: Tensor) -> Tensor:
-        return ops.draw(log_p / self.temperature, u) if self.temperature > 0 else log_p.argmax(-1)
+        if self.temperature == 0:
+            return log_p.argmax(-1)
+        above = log_p.double() - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however cold it is
+        return ops.draw(above / self.temperature, u)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""What flags may say: checked before torch is loaded, so that a slip costs no waiting. And how much memory is left."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
+MOST_ROWS = 10**9
+MOST_STEPS = (
+    100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
+)
+
+
+def require_between(flag: str, value: float | None, least: float, most: float) -> None:
+    """A number from `least` to `most`, if it is given at all; nan is none."""
+    if value is not None and not least <= value <= most:
+        raise ValueError(f"{flag} {_short(value)}: it must be from {least:,} to {most:,}")
+
+
+def require_seed(seed: int) -> None:
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"--seed {_short(seed)}: it must be from 0 to 2^63 − 1")
+
+
+def require_finite(flag: str, value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{flag} {value}: it must be a finite number")
+
+
+def require_python(file: Path | None) -> None:
+    """A file of the user's own, if one is given."""
+    if file is not None and (file.suffix != ".py" or not is_file(file)):
+        raise ValueError(f"{file} is not a Python file; give the path of an existing .py file")
+
+
+def is_file(path: Path) -> bool:
+    """False also for what can be no path: too long, or with a NUL."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: what the system has, or what its container leaves; None: unknown."""
+    known = [amount for amount in (_of_system(), _of_container()) if amount is not None]
+    return min(known, default=None)
+
+
+def _of_system() -> int | None:
+    try:
+        rows = dict(row.split(":", 1) for row in Path("/proc/meminfo").read_text().splitlines())
+        return int(rows["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        names = os.sysconf_names  # not Linux: all there is
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in names else None
+
+
+def _of_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    try:
+        most, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return None
+    return None if most == "max" else max(0, int(most) - int(used))
+
+
+def _short(value: float) -> str:
+    return str(value) if isinstance(value, float) or abs(value) < 10**30 else "of more than 30 digits"

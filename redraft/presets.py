@@ -862,9 +862,8 @@ def _tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     return Hub.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
 
 
-TINY: dict[str, Callable[[], Run]] = {
-    f.__name__: f
-    for f in (
+PURPOSES: dict[str, tuple[Callable[..., Run], ...]] = {
+    "Minutes on a laptop, on the embedded stories: noise of tokens": (
         mdlm_tiny,
         ar_tiny,
         bd3_tiny,
@@ -877,6 +876,8 @@ TINY: dict[str, Callable[[], Run]] = {
         sedd_uniform_tiny,
         gstar_tiny,
         flex_tiny,
+    ),
+    "The same: Gaussian noise of word vectors": (
         diffusion_lm_tiny,
         diffuseq_tiny,
         diffuseq_summary_tiny,
@@ -884,6 +885,8 @@ TINY: dict[str, Callable[[], Run]] = {
         genie_summary_tiny,
         genie_cpd_tiny,
         ssd_tiny,
+    ),
+    "The same: Gaussian noise of latents, each after its codec": (
         tencdm_codec_tiny,
         tencdm_tiny,
         ld4tg_codec_tiny,
@@ -893,11 +896,13 @@ TINY: dict[str, Callable[[], Run]] = {
         planner_tiny,
         cosmos_codec_tiny,
         cosmos_tiny,
-    )
-}
-PUBLISHED: dict[str, Callable[..., Run]] = {
-    f.__name__: f
-    for f in (
+    ),
+    "Half an hour on a laptop, on text of your own": (
+        diffuseq_e2e,
+        tencdm_codec_prose,
+        tencdm_prose,
+    ),
+    "Published sizes, for GPUs: noise of tokens": (
         mdlm_text8,
         mdlm_lm1b,
         mdlm_owt,
@@ -915,23 +920,26 @@ PUBLISHED: dict[str, Callable[..., Run]] = {
         sedd_text8,
         sedd_uniform_text8,
         flex_owt,
+    ),
+    "Published sizes: Gaussian noise of word vectors": (
         diffusion_lm_e2e,
         diffusion_lm_roc,
         diffuseq_qqp,
-        diffuseq_e2e,
         genie_xsum,
         genie_cpd_books,
         ssd_owt,
+    ),
+    "Published sizes: Gaussian noise of latents, each after its codec": (
         tencdm_codec_roc,
         tencdm_roc,
-        tencdm_codec_prose,
-        tencdm_prose,
         ld4tg_codec_roc,
         ld4tg_roc,
         cosmos_codec_roc,
         cosmos_roc,
         planner_codec_reviews,
         planner_reviews,
-    )
+    ),
 }
-PRESETS: dict[str, Callable[..., Run]] = TINY | PUBLISHED
+PRESETS: dict[str, Callable[..., Run]] = {f.__name__: f for functions in PURPOSES.values() for f in functions}
+TINY: dict[str, Callable[[], Run]] = {name: f for name, f in PRESETS.items() if "_tiny" in name}
+PUBLISHED: dict[str, Callable[..., Run]] = {name: f for name, f in PRESETS.items() if name not in TINY}

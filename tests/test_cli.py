@@ -27,7 +27,7 @@ from redraft.cli.train import Train
 from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, StoriesData, TextFiles, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.networks.attention import Causal
-from redraft.presets import PRESETS, TINY
+from redraft.presets import PRESETS, PURPOSES, TINY
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.unmask import Entropy, Unmask
@@ -554,8 +554,12 @@ def test_show_lists_all_presets(say: Say) -> None:
     assert found["mdlm_tiny"]["parameters"] == parameters(PRESETS["mdlm_tiny"]().model)
     assert found["mdlm_owt"]["parameters"] is None  # its tokenizer decides
     text, _ = say("show")
-    assert len(text.splitlines()) == len(PRESETS)
+    *_, last = groups = text.split("\n\n")
+    assert [group.splitlines()[0] for group in groups] == list(PURPOSES)
+    assert [line.split()[0] for group in groups for line in group.splitlines()[1:]] == list(PRESETS)
+    assert "planner_reviews" in last
     assert all(record["about"] in text for record in found.values())
+    assert {record["purpose"] for record in found.values()} == set(PURPOSES)
 
 
 def test_show_a_preset(say: Say) -> None:

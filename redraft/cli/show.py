@@ -47,18 +47,21 @@ class Show:
             self._recipe(self.what)
 
     def _presets(self) -> None:
-        from redraft.presets import PRESETS
+        """By purpose, each under its heading."""
+        from redraft.presets import PRESETS, PURPOSES
 
-        for name, function in PRESETS.items():
-            run, complete = _preset(name)
-            network, about = run.model.network, (getdoc(function) or "").partition("\n")[0]
-            size = {"layers": network.layers, "width": network.width}
-            count = _count(run.model) if complete else None  # of the others the tokenizer decides
-            emit(
-                {"name": name, **size, "parameters": count, "about": about},
-                self.json,
-                f"{name:<18} {network.layers:>3} × {network.width:<5} {_short(count):>7}  {about}",
-            )
+        width = max(map(len, PRESETS))
+        for purpose, functions in PURPOSES.items():
+            heading = f"{purpose}\n" if functions[0] is next(iter(PRESETS.values())) else f"\n{purpose}\n"
+            for function in functions:
+                run, complete = _preset(name := function.__name__)
+                network, about = run.model.network, (getdoc(function) or "").partition("\n")[0]
+                size = {"layers": network.layers, "width": network.width}
+                count = _count(run.model) if complete else None  # of the others the tokenizer decides
+                line = f"  {name:<{width}} {network.layers:>3} × {network.width:<5} {_short(count):>7}  {about}"
+                record = {"name": name, "purpose": purpose, **size, "parameters": count, "about": about}
+                emit(record, self.json, heading + line)
+                heading = ""
 
     def _recipe(self, name: str) -> None:
         from redraft import config

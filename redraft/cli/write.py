@@ -277,7 +277,7 @@ class Infill:
         found = _HOLE.findall(template)
         holes, room = [int(hole) for hole in found if hole != "*"], self.room * found.count("*")
         size = sum(given) - (len(given) - 1) * (it.model.config.vocab.bos is not None) + sum(holes)
-        rest = max(0, (it.always or 0) - size)
+        rest = max(0, (it.always or 0) - size - room)
         whole = f"{template}[[{rest}]]" if rest else template
 
         def compose(some: Sequence[str]) -> Canvas:

@@ -97,6 +97,7 @@ class Files(ABC):
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     on_bad: Literal["error", "skip"] = "error"
+    plain = True  # files of text; a PDF or an archive among them is bad
 
     def __post_init__(self) -> None:
         for name in ("paths", "valid", "test"):
@@ -129,6 +130,9 @@ class Files(ABC):
     def _records(self, path: str) -> Iterator[Record]:
         empty = True
         try:
+            if self.plain and (problem := _binary(path)):
+                yield Record(path, problem=problem)
+                return
             for record in self.read(path):
                 empty = False
                 yield record if record.problem else replace(record, problem=_flaw(record.text))
@@ -168,6 +172,39 @@ def _flaw(text: str) -> str | None:
     except UnicodeEncodeError as error:
         return f"the text has half a surrogate pair, {text[error.start]!r}"
     return None
+
+
+_SIGNATURES = {
+    b"%PDF-": "a PDF",
+    b"%!PS": "PostScript",
+    b"{\\rtf": "rich text (RTF)",
+    b"PK\x03\x04": "a zip archive, perhaps a docx, odt or epub",
+    b"\xd0\xcf\x11\xe0": "an old Office file, perhaps a doc",
+    b"\x1f\x8b": "packed by gzip",
+    b"BZh": "packed by bzip2",
+    b"\xfd7zXZ": "packed by xz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive",
+    b"PAR1": "parquet, which the ending .parquet would tell",
+    b"SQLite format 3": "a database",
+    b"\x89PNG": "a picture",
+    b"GIF8": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\x7fELF": "a program",
+}
+_CONTROL = bytes(set(range(1, 32)) - set(b"\a\b\t\n\v\f\r\x1b"))  # NUL is told by the text it stands in
+
+
+def _binary(path: str) -> str | None:
+    """What a file is that is no text, told by how it begins."""
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    for signature, kind in _SIGNATURES.items():
+        if head.startswith(signature):
+            return f"the file is {kind}, not plain text; take the text out of it first"
+    control = len(head) - len(head.translate(None, _CONTROL))
+    return "the file is binary, not plain text" if 20 * control > len(head) else None
 
 
 def _lines(path: str, most: int) -> Iterator[Record]:
@@ -244,6 +281,7 @@ class Parquet(Files):
     """Parquet files, the document in one string column; needs `redraft[data]`."""
 
     field: str = "text"
+    plain = False
 
     def read(self, path: str) -> Iterator[Record]:
         parquet = _library("pyarrow.parquet", "reading parquet", "redraft[data]")

@@ -166,6 +166,8 @@ class Words(Tokenizer):
     @classmethod
     def collect(cls, texts: Iterable[str], most: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Words:
         """The most frequent words of some texts, in the order of first appearance where counts are equal."""
+        if most < 1:
+            raise ValueError(f"most={most}; a list of words has one at least")
         counts = Counter(word for text in texts for word in _WORD.findall(text))
         return cls(tuple(word for word, _ in counts.most_common(most)), specials)
 
@@ -288,14 +290,21 @@ def _customary(definition: str) -> dict[str, str]:
 def _stated(config: Path) -> dict[str, str]:
     """The special tokens that a `tokenizer_config.json` names, as strings or as objects with their content."""
     entries = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    if not isinstance(entries, dict):
+        raise ValueError(f"{config} is no JSON object; restore it, or remove it")
     named = {name: entries[f"{name}_token"] for name in SPECIALS if entries.get(f"{name}_token")}
-    return {name: token["content"] if isinstance(token, dict) else token for name, token in named.items()}
+    found: dict[str, Any] = {n: each.get("content") if isinstance(each, dict) else each for n, each in named.items()}
+    if wrong := [name for name, token in found.items() if not isinstance(token, str)]:
+        raise ValueError(f"{config}: {wrong[0]}_token is {found[wrong[0]]!r:.40}; it must be a string")
+    return found
 
 
 def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Hub:
     """Byte-level BPE of at most `size` ids, specials included; the same texts give the same tokenizer."""
     if size < 256 + len(specials):
         raise ValueError(f"size={size} has no room for 256 bytes and {len(specials)} special tokens")
+    if size > 2**20:  # the library would reserve memory for all of it, and abort if there is none
+        raise ValueError(f"size={size} is too large for a vocabulary; use at most {2**20} ids")
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
@@ -25,14 +26,16 @@ from redraft import config
 from redraft.bar import Bar
 from redraft.checkpoint import CheckpointError, _digest, latest, read, save
 from redraft.cli import main
+from redraft.cli.recipes import source
 from redraft.cli.train import _leave
 from redraft.config import ConfigError
+from redraft.data import Tally, TextFiles
 from redraft.lock import FILE, Busy, only_writer
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import TransformerConfig
 from redraft.presets import PRESETS
 from redraft.run import Optimiser, Run
-from redraft.text import Bytes, Tokenizer
+from redraft.text import Bytes, Tokenizer, train_bpe
 from redraft.types import Vocab
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers
@@ -431,3 +434,106 @@ def test_only_pieces_of_a_run_are_built(name: str) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_made_of_pieces_that_a_config_may_name(name: str) -> None:
     assert config.from_json(config.to_json(preset(name))) == preset(name)
+
+
+# Text that is none ----------------------------------------------------------------------------------------------------
+
+PDF = b"%PDF-1.4\n1 0 obj << /Type /Catalog >> endobj\ntrailer << /Root 1 0 R >>\n%%EOF\n"
+BINARIES = {
+    "paper.pdf": (PDF, "the file is a PDF"),
+    "paper.txt": (PDF, "the file is a PDF"),
+    "letter.txt": (b"{\\rtf1\\ansi Dear all,\\par}", "rich text"),
+    "book.txt": (b"PK\x03\x04" + b"x" * 100, "a zip archive"),
+    "book.txt.gz": (gzip.compress(b"Once upon a time."), "packed by gzip"),
+    "rows.jsonl": (gzip.compress(b'{"text": "Once."}\n'), "packed by gzip"),
+    "noise.txt": (bytes(range(1, 128)) * 9, "the file is binary"),
+    "void.txt": (b"\0" * 100, "NUL characters"),
+    "utf16.txt": ("Once upon a time.\n".encode("utf-16"), "not UTF-8"),
+    "blank.txt": (b" \n\n\t\n", "the file has no text"),
+}
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_what_is_no_text_is_not_learnt(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, said = BINARIES[name]
+    (tmp_path / name).write_bytes(content)
+    for tokenizer in ("bytes", "bpe:300"):
+        argv: list[object] = ["train", "mdlm_tiny", "--data", tmp_path / name, "--tokenizer", tokenizer]
+        line = refused([*argv, "--out", tmp_path / "run"], capsys)
+        assert said in line
+        assert name in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_text_can_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(PDF)
+    (tmp_path / "b.txt").write_text("Once upon a time.\f\n\nThere was \x1b[1mone\x1b[0m.")
+    tally = Tally()
+    files = TextFiles((str(tmp_path / "a.txt"), str(tmp_path / "b.txt")), on_bad="skip")
+    assert len(list(files.documents("train", tally))) == 2
+    assert tally.bad == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("", "--data names nothing"),
+        ("  ", "--data names nothing"),
+        ("/", "the whole system"),
+        ("/proc", "holds no text"),
+        ("/../.", "the whole system"),
+        ("/dev/zero", "nor a file or directory"),
+        ("nowhere", "nor a file or directory"),
+        ("a" * 5000, "name too long|nor a file"),
+        ("nul\0byte", "null|nor a file"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["train", "eval"])
+def test_places_without_text(
+    verb: str, data: str, said: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = ["mdlm_tiny", "--out", tmp_path / "run"] if verb == "train" else [trained]
+    assert re.search(said, refused([verb, *what, "--data", data], capsys), re.IGNORECASE)
+
+
+def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "sub/b.txt", ".git/c.txt", "sub/.d.txt", "e.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("Once.")
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "zero.txt").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    found = source([str(tmp_path)])
+    assert isinstance(found, TextFiles)
+    assert [Path(path).name for path in found.paths] == ["a.txt", "b.txt"]
+    monkeypatch.setattr("redraft.cli.recipes._MOST_FILES", 3)
+    with pytest.raises(ConfigError, match="holds more than 3 files; name a smaller directory"):
+        source([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("words:0", "a list of words has one at least"),
+        ("bpe:10000000000", "too large for a vocabulary"),
+        ("bpe:99999999999999999999999", "too large for a vocabulary"),
+        ("bpe:10", "has no room for 256 bytes"),
+        ("words:-1", "none of chars, bytes"),
+        ("bpe:nan", "none of chars, bytes"),
+        ("", "none of chars, bytes|no tokenizer at"),
+    ],
+)
+def test_sizes_of_tokenizers(choice: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("Once upon a time.\n\n" * 50)
+    argv: list[object] = ["train", "mdlm_tiny", "--data", tmp_path / "a.txt", "--out", tmp_path / "run"]
+    assert re.search(said, refused([*argv, "--tokenizer", choice], capsys))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("stated", ["[1]", "3", '{"eos_token": 3}', '{"eos_token": {"id": 3}}', "{", '"x"'])
+def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tokenizer.json").write_text(train_bpe(["Once upon a time."], 259).definition)
+    (tmp_path / "tokenizer_config.json").write_text(stated)
+    (tmp_path / "a.txt").write_text("Once upon a time.\n\n" * 50)
+    argv: list[object] = ["train", "mdlm_tiny", "--data", tmp_path / "a.txt", "--out", tmp_path / "run"]
+    assert "cannot be used" in refused([*argv, "--tokenizer", tmp_path], capsys)

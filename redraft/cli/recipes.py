@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import Parameter, signature
 from itertools import chain
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from redraft.cli.arguments import nearest
+from redraft.cli.output import note
 from redraft.config import ConfigError, load_function
 from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, Parquet, Sotu, StoriesData, Tally, TextFiles
 from redraft.heads import VectorHead
@@ -28,6 +31,8 @@ from redraft.types import Vocab
 _READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
 _SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
 _SIZES = {"words": 8192, "bpe": 2048}
+_NO_TEXTS = ("/", "/proc", "/sys", "/dev")
+_MOST_FILES = 1_000_000
 _PAIRS = "name a folder of pairs, or write file.py:function with JsonlPairs, CsvPairs, JsonlClasses (redraft/pairs.py)"
 
 
@@ -145,7 +150,7 @@ def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless
         return StoriesData()
     if list(names) == ["sotu"]:
         return Sotu()
-    paths = [path for name in names for path in _files(Path(name))]
+    paths = [path for name in names for path in _files(name)]
     readers = {_READERS.get(path.suffix, TextFiles) for path in paths}
     if len(readers) > 1:
         kinds = ", ".join(sorted({path.suffix or "no ending" for path in paths}))
@@ -154,15 +159,41 @@ def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless
     return readers.pop()(all_of_it, *((all_of_it, all_of_it) if undivided else ()))
 
 
-def _files(path: Path) -> list[Path]:
+def _files(name: str) -> list[Path]:
+    path = Path(name)
+    if not name.strip():
+        raise ConfigError("--data names nothing (an empty word); give stories, sotu, files or a directory of text")
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise ConfigError(f"--data {path} is neither stories nor sotu, nor a file or directory that exists")
-    found = sorted(file for file in path.rglob("*") if file.suffix in _READERS)
+    if str(path.resolve()) in _NO_TEXTS:
+        raise ConfigError(
+            f"--data {path} is the whole system or a part that holds no text; name the directory of texts"
+        )
+    found = sorted(_walk(path))
     if not found:
         raise ConfigError(f"--data {path} is a directory without files that end in {', '.join(_READERS)}")
     return found
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """The files of text below a folder, hidden ones passed over; says now and then how many files it has seen."""
+    seen, spoke = 0, monotonic()
+    for place, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        seen += len(names)
+        if seen > _MOST_FILES:
+            raise ConfigError(f"--data {folder} holds more than {_MOST_FILES:,} files; name a smaller directory")
+        if monotonic() - spoke > 5:
+            spoke = monotonic()
+            note(f"looking for text in {folder}: {seen:,} files so far, now in {place}")
+        readable = (Path(place, name) for name in names if not name.startswith("."))
+        yield from (path for path in readable if path.suffix in _READERS and path.is_file())
+
+
+def _unreadable(error: OSError) -> None:
+    raise ConfigError(f"--data: {error.filename}: {error.strerror}; name directories that can be read")
 
 
 # Tokenizers ---------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Typo(redraft.TokenProcess):
         else:
             p, q = (self._posterior(noised.z, clean, s, noised.t) for clean in (truth, guess))
             nats = (p.exp() * (p - q)).sum(-1)
-        return torch.where(self.unsure(noised), nats.float(), 0.0)
+        return torch.where(self.unsure(noised), nats.to(pred.x.dtype), 0.0)
 
     def unsure(self, noised: Noised) -> Tensor:
         where = (noised.t > 0).expand_as(noised.z)  # time zero is clean: prompts

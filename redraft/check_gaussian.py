@@ -14,7 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from redraft.laws import P_MIN, Row, at_least, chi_square, equal, quadrature
+from redraft.laws import P_MIN, Integral, Row, at_least, chi_square, equal, integral
 from redraft.ops import Rng, draw, entropy, rng
 from redraft.processes import gaussian
 from redraft.processes.gaussian import Exploding, Gaussian, Path, Preserving, Straight
@@ -264,15 +264,18 @@ def bound_laws(process: Gaussian) -> Iterator[Row]:
     few, many = (bound(process, oracle, steps) @ mixture.weights for steps in (64, 128))
     yield at_least(process, "T-step bound falls with T", float(few - many), 0.01)
     yield equal(process, "… to the entropy, as 1/T", float(many + (many - few)), H, 0.02)
-    each = bound(process, oracle)
-    yield equal(process, "bound = entropy", float(each @ mixture.weights), H, 2e-3)
-    yield equal(process, "bound = −log p of each token", float((each + mixture.weights.log()).abs().max()), 0, 2e-3)
+    each, error = integrated(process, oracle)
+    yield equal(process, "bound = entropy", Integral(each @ mixture.weights, error), H, 2e-3)
+    gap = Integral((each + mixture.weights.log()).abs().max(), error)
+    yield equal(process, "bound = −log p of each token", gap, 0, 2e-3)
     even = replace(mixture, weights=torch.full_like(mixture.weights, 0.25))
-    worse = bound(process, MixtureOracle(even, process.path)) @ mixture.weights
-    yield equal(process, "bound of a denoiser for even weights", float(worse), math.log(4), 2e-3)
+    other, error = integrated(process, MixtureOracle(even, process.path))
+    worse = Integral(other @ mixture.weights, error)
+    yield equal(process, "bound of a denoiser for even weights", worse, math.log(4), 2e-3)
     path = Warped(process.path, 2.0)
-    again = bound(replace(process, path=path), MixtureOracle(even, path)) @ mixture.weights
-    yield equal(process, "… the same noise at other times", float(again), float(worse), 2e-3)
+    other, error = integrated(replace(process, path=path), MixtureOracle(even, path))
+    again = Integral(other @ mixture.weights, error + worse.error)
+    yield equal(process, "… the same noise at other times", again, float(worse), 2e-3)
 
 
 def _kl_gap(process: Gaussian, early: float, late: float) -> float:
@@ -294,12 +297,20 @@ def bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = None) ->
 
     With the best denoiser of some weights it is −log of the weight, also if tokens come with others.
     """
-    ends = process.prior_kl(oracle.mixture.means[None])[0] + _reconstruction(process.path, oracle.mixture)
-    if steps is not None:
-        grid = torch.arange(steps + 1, dtype=torch.float64) / steps
-        return ends + _expected(process, oracle, grid[1:], grid[:-1]).sum(0)
-    time, weight = quadrature(48)
-    return ends + weight @ _expected(process, oracle, time)
+    if steps is None:
+        return integrated(process, oracle).value
+    grid = torch.arange(steps + 1, dtype=torch.float64) / steps
+    return _ends(process, oracle) + _expected(process, oracle, grid[1:], grid[:-1]).sum(0)
+
+
+def integrated(process: Gaussian, oracle: MixtureOracle) -> Integral:
+    """The same in continuous time, and how exact the integral is."""
+    found = integral(lambda t: _expected(process, oracle, t), nodes=128)  # most happens in a short time
+    return found._replace(value=found.value + _ends(process, oracle))
+
+
+def _ends(process: Gaussian, oracle: MixtureOracle) -> Tensor:
+    return process.prior_kl(oracle.mixture.means[None])[0] + _reconstruction(process.path, oracle.mixture)
 
 
 def _reconstruction(path: Path, mixture: Mixture) -> Tensor:

@@ -144,9 +144,10 @@ class Trained:
         end, rest = self.run.model.vocab.eos, self.run.framing.length - canvas.z.shape[1]
         if end is None or rest < 0:
             raise ValueError(f"a text of {canvas.z.shape[1]} tokens and its end do not fit the rows of this run")
-        return replace(
-            canvas, z=F.pad(canvas.z, (0, rest), value=end), fixed=F.pad(canvas.fixed, (0, rest), value=True)
-        )
+        inside = canvas.context.inside
+        context = replace(canvas.context, inside=None if inside is None else F.pad(inside, (0, rest), value=False))
+        z, fixed = F.pad(canvas.z, (0, rest), value=end), F.pad(canvas.fixed, (0, rest), value=True)
+        return replace(canvas, z=z, fixed=fixed, context=context)
 
     def writing(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
         """How a canvas of one row is written, with the random numbers of row number `row`."""

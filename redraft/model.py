@@ -435,7 +435,9 @@ class DiffusionLM(nn.Module):
         pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
         fixed = ~hole & (z != _ROOM)
         z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
-        context = Context(pad=pad if bool(pad.any()) else None)
+        follows = (fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0
+        inside = hole & follows
+        context = Context(pad=pad if bool(pad.any()) else None, inside=inside if bool(follows.any()) else None)
         if sources is not None and self.encoder is not None:
             context = self._asked(context, sources)
         canvas = Canvas(z, fixed, context)
@@ -494,7 +496,7 @@ class DiffusionLM(nn.Module):
             with torch.no_grad():
                 return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad))
         z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
-        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None))
+        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, inside=None))
 
     def _given_tokens(self, canvas: Canvas) -> Tensor:
         """(B, L) bool: what is fixed but neither padding nor the start sign, which a codec writes itself"""
@@ -519,11 +521,18 @@ class DiffusionLM(nn.Module):
         return [self.tokenizer.decode(self._content(canvas, i)) for i in range(canvas.z.shape[0])]
 
     def _content(self, canvas: Canvas, row: int) -> list[int]:
-        """What stands after the start sign, which ends a source, and before the next end sign."""
-        pad, bos, eos = canvas.context.pad, self.config.vocab.bos, self.config.vocab.eos
-        ids = (canvas.z[row] if pad is None else canvas.z[row][~pad[row]]).tolist()
-        ids = ids[ids.index(bos) + 1 :] if bos in ids else ids
-        return ids[: ids.index(eos)] if eos in ids else ids
+        """What stands after the start sign, which ends a source, and before the next end sign.
+
+        An end sign with given text after it, which only vectors can be read as, ends nothing.
+        """
+        vocab, pad = self.config.vocab, canvas.context.pad
+        there = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]
+        ids, fixed = canvas.z[row][there].tolist(), canvas.fixed[row][there].tolist()
+        given = [i for i, token in enumerate(ids) if fixed[i] and token not in vocab.ends]
+        begin = ids.index(vocab.bos) + 1 if vocab.bos in ids else 0
+        inner = max([begin, *(i + 1 for i in given)])
+        end = ids.index(vocab.eos, inner) if vocab.eos in ids[inner:] else len(ids)
+        return ids[begin:end]
 
 
 @dataclass(frozen=True)
@@ -598,7 +607,18 @@ class Lazy(Prediction):
         """(N, V) unnormalised fp32 log-weights."""
         config = self._model.config
         raw = self._model.network.logits(self._states(where))[:, : config.vocab.size]
-        return config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
+        weights = config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
+        return self._unended(weights, where)
+
+    def _unended(self, weights: Tensor, where: Tensor) -> Tensor:
+        """No weight on start, end and padding where given text follows: it would be cut off."""
+        inside, ends = self._context.inside, self._model.config.vocab.ends
+        if inside is None or not ends:
+            return weights
+        barred = inside[where][:, None] & torch.isin(
+            torch.arange(weights.shape[-1], device=weights.device), torch.tensor(ends, device=weights.device)
+        )
+        return weights.masked_fill(barred, -torch.inf)
 
     def _states(self, where: Tensor) -> Tensor:
         """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""

@@ -153,6 +153,11 @@ def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
     return among & (rank < count[:, None])
 
 
+def spread(values: Tensor, where: Tensor) -> Tensor:
+    """(N,) values to the marked positions of (B, L), zero elsewhere."""
+    return torch.zeros_like(where, dtype=values.dtype).masked_scatter(where, values)
+
+
 def nll(log_weights: Tensor, target: Tensor) -> Tensor:
     """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalised log-weights."""
     return F.cross_entropy(log_weights.float(), target, reduction="none")

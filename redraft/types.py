@@ -61,6 +61,11 @@ class Vocab:
         """The id that stands where there is no token: pad, else eos, else any."""
         return next((token for token in (self.pad, self.eos) if token is not None), 0)
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The ids that no text has in its middle: start, end and padding."""
+        return tuple(sorted({token for token in (self.bos, self.eos, self.pad) if token is not None}))
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -121,10 +126,11 @@ class Context:
     cond: Tensor | None = None  # (B, C, width) what cross attention reads: the states of an encoded source
     cond_pad: Tensor | None = None  # (B, C) bool: no state there
     label: Tensor | None = None  # (B,) the class of each row; None: it is told of none
+    inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
 
     def rows(self, index: Tensor) -> Context:
         """The same for some rows of the batch."""
-        names = ("pad", "clean", "hint", "cond", "cond_pad", "label")
+        names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside")
         picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         return replace(self, **picked, cache=None if self.cache is None else self.cache.rows(index))
 
@@ -299,6 +305,10 @@ class Canvas:
                 f"a canvas needs fixed (bool) for each place of z; got z {tuple(self.z.shape)}, "
                 f"fixed {tuple(self.fixed.shape)} {self.fixed.dtype}"
             )
+        if self.context.inside is not None and self.context.inside.shape != self.fixed.shape:
+            raise ValueError(
+                f"context.inside must be {tuple(self.fixed.shape)} as fixed, not {tuple(self.context.inside.shape)}"
+            )
         if self.open is not None and self.open.shape != (self.z.shape[0], self.z.shape[1] + 1):
             raise ValueError(
                 f"{self.z.shape[1]} tokens have a gap more than that: open must be (B, L + 1), not "
@@ -328,8 +338,8 @@ class Canvas:
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi, to be read after what `context.cache` holds."""
-        pad = None if self.context.pad is None else self.context.pad[:, lo:hi]
-        return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], replace(context, pad=pad))
+        pad, inside = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.inside))
+        return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], replace(context, pad=pad, inside=inside))
 
     def paste(self, window: Canvas, lo: int) -> Canvas:
         """The inverse of `window`: its tokens come back to columns lo.. ."""

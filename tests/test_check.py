@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor
 
 from redraft import check, schedules
+from redraft.laws import integral
 from redraft.ops import Rng, draw
 from redraft.processes.base import TokenProcess
 from redraft.processes.interpolating import Interpolating
@@ -218,6 +221,33 @@ def test_the_oracle_is_bayes_rule_by_hand() -> None:
     fits = toy.sequences[:, 0] == 1
     second = torch.bincount(toy.sequences[fits, 1], toy.p[fits], minlength=4)
     assert torch.allclose(x[1], second / second.sum())
+
+
+@pytest.mark.parametrize(
+    ("f", "exact"),
+    [
+        (lambda t: t**-0.5, 2.0),
+        (lambda t: (1 - t) ** -0.5, 2.0),
+        (lambda t: -t.log(), 1.0),
+        (lambda t: 1 / (1 + (50 * (t - 0.5)) ** 2), math.atan(25) / 25),  # a narrow peak: hard, and known to be
+    ],
+)
+def test_integrals_know_how_exact_they_are(f: Callable[[Tensor], Tensor], exact: float) -> None:
+    found = integral(f)
+    assert abs(float(found) - exact) <= max(found.error, 1e-6)
+
+
+def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[check.Row]) -> None:
+    found = [row for row in rows if row.error]
+    assert len(found) == 7
+    assert max(row.error / row.tolerance for row in found) < 0.01
+    assert max(abs(row.value - row.expected) for row in found) < 1e-8
+
+
+def test_an_integral_that_may_be_off_proves_nothing() -> None:
+    process, value = Masked(check.VOCAB), torch.tensor(1.0)
+    assert check.equal(process, "", check.Integral(value, 1e-4), 1.0, 1e-3).ok
+    assert not check.equal(process, "", check.Integral(value, 2e-3), 1.0, 1e-3).ok
 
 
 def test_chi_square_knows_right_from_wrong() -> None:

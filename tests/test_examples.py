@@ -16,11 +16,12 @@ from redraft.config import load_module
 from redraft.evaluate import BIT
 from redraft.objectives import Objective, Step
 from redraft.ops import rng
+from redraft.processes.base import TokenProcess
 from redraft.run import Run, load
-from redraft.schedules import Exponential
+from redraft.schedules import Cosine, CosineSquared, Exponential, Polynomial, Schedule
 from redraft.text import TEXT8, Characters
 from redraft.train import fit
-from redraft.types import Context, Known, Vocab
+from redraft.types import Context, Known, Noised, Prediction, Vocab
 
 FILE = Path(__file__).parents[1] / "examples" / "typo.py"
 typo = load_module(FILE)
@@ -41,6 +42,25 @@ def test_the_laws_hold_on_real_keys_too() -> None:
     rows = [*check.forward_laws(process), *check.reverse_laws(process)]
     assert [row for row in rows if not row.ok] == []
     assert check.bound(process, check.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
+
+
+class Single(typo.Typo):  # type: ignore[name-defined,misc]
+    """Whose bound is rounded to float32, as that of a newcomer's process may be."""
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: torch.Tensor | None = None) -> torch.Tensor:
+        nats: torch.Tensor = super().nelbo(pred, noised, s)
+        return nats.float()
+
+
+@pytest.mark.parametrize("kind", [typo.Typo, Single])
+@pytest.mark.parametrize("schedule", [Cosine(), CosineSquared(), Polynomial(3.0)], ids=repr)
+def test_rounding_does_not_decide(kind: type[TokenProcess], schedule: Schedule) -> None:
+    """Near t = 0 the noise of these schedules is too little for float64; the bound must not be made of rounding."""
+    toy = check.Toy.of()
+    process = kind(check.VOCAB, schedule=schedule)  # type: ignore[call-arg]
+    found = check.integrated(process, check.Oracle(toy, process))
+    assert float(found) == pytest.approx(toy.entropy, abs=1e-5)
+    assert found.error < 1e-4
 
 
 def test_the_ordinary_posterior_is_not_the_best_guess() -> None:

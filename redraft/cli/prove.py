@@ -59,6 +59,7 @@ class Check:
 
 def _law(row: Row) -> str:
     within = f" ± {row.tolerance:g}" if row.tolerance else ""
+    within += f", integrated to {row.error:.0e}" if row.error else ""
     sign = "ok  " if row.ok else "FAIL"
     return f"{sign}  {row.process:<22} {row.law:<52} {row.value:.6g} {row.rule} {row.expected:.6g}{within}"
 

@@ -167,7 +167,8 @@ class Insertion(TokenProcess):
         assert noised.gaps is not None
         assert noised.open is not None
         mean, count = pred.gaps.mean, noised.gaps
-        rate = torch.where(noised.open, self.insert_schedule.rate(noised.t).float(), 0.0)
+        rate = torch.where(noised.open, self.insert_schedule.rate(noised.t), 0.0)
+        rate = rate.to(torch.promote_types(mean.dtype, torch.float32))
         missing = rate * (mean - count - torch.xlogy(count, mean))
         return F.pad(self.unmasking.nelbo(pred, noised), (0, 1)) + missing
 
@@ -231,5 +232,15 @@ def inserted(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     empty = slot[:, :-1] >= (~pad).sum(-1, keepdim=True) + arrived[:, -1:]
     z = canvas.z.gather(1, at).masked_fill(new, vocab.masked).masked_fill(empty, vocab.filler)
     fixed = torch.where(empty, closed, canvas.fixed.gather(1, at) & ~new)
-    context = replace(canvas.context, pad=empty)
+    context = replace(canvas.context, pad=empty, inside=_inside(canvas, owner[:, :-1], new))
     return replace(canvas, z=z, fixed=fixed, context=context, open=canvas.open.gather(1, owner))
+
+
+def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
+    """`Context.inside` of each slot; a new one stands before its owner, which may be given itself."""
+    inside, pad = canvas.context.inside, canvas.context.pad
+    if inside is None or pad is None:
+        return inside
+    given, at = canvas.fixed & ~pad, owner.clamp(max=pad.shape[1] - 1)
+    follows = inside.gather(1, at) | (new & given.gather(1, at))
+    return follows & (owner < pad.shape[1])

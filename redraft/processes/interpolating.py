@@ -203,7 +203,7 @@ class Interpolating(TokenProcess):
             nats = self._discrete(places, self.mix(s).pick(where), mix)
             if self.direct:
                 nats = torch.where((s == 0).expand_as(where)[where], -_said(places.log_x, places.x), nats)
-        return torch.zeros(where.shape, device=where.device).masked_scatter(where, nats.float())
+        return ops.spread(nats.to(places.log_x.dtype), where)
 
     def _continuous(self, at: _Places, rate: Mix, mix: Mix) -> Tensor:
         """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""

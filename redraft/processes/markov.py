@@ -236,7 +236,7 @@ class Markov(TokenProcess):
             nats = self._discrete(log_x.exp(), z, x, early, t)
             if self.direct:
                 nats = torch.where(early == 0, -log_x.gather(-1, x[:, None]).squeeze(-1), nats)
-        return torch.zeros(where.shape, device=where.device).masked_scatter(where, nats.float())
+        return ops.spread(nats.to(log_x.dtype), where)
 
     def _continuous(self, guess: Tensor, z: Tensor, x: Tensor, t: Tensor) -> Tensor:
         t = t.to(ops.wide(t.device)).clamp(max=1 - 1e-12)

@@ -72,10 +72,11 @@ def draw_at(pred: Prediction, where: Tensor, *, rng: Rng) -> Tensor:
 def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
     """(B, L) KL of the reveal with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
     if pred.normalised or not where.any():
-        return share * pred.nll(where, target)
+        nats = pred.nll(where, target)
+        return share.to(nats.dtype) * nats
     log_x = pred.at(where)
     said, mass = log_x.gather(-1, target[where][:, None]).squeeze(-1), log_x.logsumexp(-1)
-    share = share.expand_as(where)[where]
+    share = share.to(log_x.dtype).expand_as(where)[where]
     loss = (share * mass.expm1()).log1p() - share * said
     return torch.zeros_like(where, dtype=loss.dtype).masked_scatter(where, loss)
 
@@ -141,9 +142,10 @@ class Masked(TokenProcess):
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         where = self.unsure(noised)
         if s is None:
-            loss = self.schedule.rate(noised.t).float() * pred.nll(where, noised.target)
+            nats = pred.nll(where, noised.target)
+            loss = self.schedule.rate(noised.t).to(nats.dtype) * nats
         else:
-            loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t).float())
+            loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
         return torch.where(where, loss, 0.0)
 
     def unsure(self, noised: Noised) -> Tensor:

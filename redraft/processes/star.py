@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import TokenProcess, require_times
 from redraft.processes.interpolating import Interpolating, Mix
@@ -195,7 +196,7 @@ class Remask(TokenProcess):
         where, now = self.unsure(noised), self._moment(s, noised.t)
         sigma = self.rate(now, where, None)
         if isinstance(self.process, Masked):
-            loss = reveal_kl(pred, where, noised.target, self._share(now, sigma).float())
+            loss = reveal_kl(pred, where, noised.target, self._share(now, sigma))
             return torch.where(where, loss, 0.0)
         return self._kl(self.process, pred, noised, now, sigma)
 
@@ -247,7 +248,8 @@ class Remask(TokenProcess):
         where = self.unsure(noised)
         z, again = noised.z[where], (sigma / now.lost.clamp(min=1e-300)).expand_as(where)[where][:, None]
         clean, early, late = (process.mix(u).pick(where) for u in (torch.zeros_like(now.t), now.s, now.t))
-        said = pred.at(where).to(late.keep.dtype).exp()
+        log_x = pred.at(where)
+        said = log_x.to(late.keep.dtype).exp()
         truth = F.one_hot(noised.target[where], self.vocab.size).to(said.dtype)
         q, p = (
             (1 - again) * _posterior(process, x, z, early, late)
@@ -256,7 +258,7 @@ class Remask(TokenProcess):
         )
         p = p.clamp(min=torch.finfo(p.dtype).tiny)  # a state that neither reaches must not spoil the gradient
         nats = (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
-        return torch.zeros(where.shape, device=where.device).masked_scatter(where, nats.float())
+        return ops.spread(nats.to(log_x.dtype), where)
 
     def _moment(self, s: Tensor, t: Tensor) -> Moment:
         if isinstance(self.process, Masked):

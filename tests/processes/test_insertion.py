@@ -19,6 +19,7 @@ from redraft.check_insertion import LONGEST, VOCAB, AtOnce, Oracle, Sentences, W
 from redraft.evaluate import generate, likelihood
 from redraft.evaluate import written as tokens_written
 from redraft.heads import Shift, Subs
+from redraft.laws import quadrature
 from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import TransformerConfig
@@ -230,7 +231,7 @@ def test_what_a_count_costs() -> None:
 
 
 def integral(oracle: Oracle) -> float:
-    time, weight = check.quadrature(48)
+    time, weight = quadrature(48)
     return float(weight @ expected(oracle, time))
 
 
@@ -285,7 +286,7 @@ def test_draws_of_time_near_zero_tame_the_noise() -> None:
     """E[(weight·integrand)²] of linear schedules, where the rate is 1/t: with t = u² twenty times smaller."""
     process, toy = Insertion(VOCAB), Sentences.of()
     ways, oracle = Ways.of(toy, process), Oracle(toy, process)
-    time, weight = check.quadrature(64)
+    time, weight = quadrature(64)
     noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
     seen = (p * torch.where(p > 0, nats, 0.0) ** 2).sum(-1) * weight * (time > 1e-6)

@@ -1,0 +1,138 @@
+"""Holes with given text behind them: no text ends there, so nothing that is given is dropped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from redraft.codecs.embedding import Embedding
+from redraft.heads import Head, PredictX, Softmax, Subs
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
+from redraft.networks.transformer import TransformerConfig
+from redraft.ops import rng
+from redraft.processes.base import Process, TokenProcess
+from redraft.processes.gaussian import Gaussian
+from redraft.processes.insertion import Insertion
+from redraft.processes.interpolating import Hybrid, Interpolating
+from redraft.processes.markov import Markov
+from redraft.processes.masked import Masked
+from redraft.processes.star import Cap
+from redraft.samplers.ancestral import Ancestral, FirstHitting
+from redraft.samplers.base import Sampler, last
+from redraft.samplers.blocks import Blocks
+from redraft.samplers.revise import Blind, Remasked, Revise
+from redraft.samplers.stride import Strides
+from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Unmask
+from redraft.text import Bytes, Characters, Special, Tokenizer, Words, train_bpe
+from redraft.types import Canvas
+
+ALL: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
+TEXT = "it was a day, and it was a good day."
+LETTERS = Characters("abcdefghijklmnopqrstuvwxyz ,.", ALL)
+TOKENIZERS = [LETTERS, Words(("it", "was", "a", "good", "day", "."), ALL), Bytes(ALL), train_bpe([TEXT] * 9, 290, ALL)]
+TEMPLATE, WHOLE = "it was a [[4]] day.[[3]]", re.compile(r"it was a.* ?day\.", re.DOTALL)
+ROWS = 20
+
+
+@dataclass(frozen=True)
+class Impatient(Head):
+    """Another head, which wants to end the text everywhere."""
+
+    head: Head = Subs()
+
+    def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
+        ends = torch.isin(torch.arange(raw.shape[-1]), torch.tensor(process.vocab.ends))
+        return self.head.estimate(raw + 20.0 * ends, z, t, process)
+
+
+def model_of(
+    tokenizer: Tokenizer, process: TokenProcess | None = None, head: Head = Subs(), pattern: Pattern = Full()
+) -> DiffusionLM:
+    process = process or Masked(tokenizer.vocab)
+    network = TransformerConfig(tokenizer.vocab.size, width=16, layers=1, heads=2, hidden=32, pattern=pattern)
+    if isinstance(process, Insertion):
+        network = replace(network, time=8, gaps=12)
+    torch.manual_seed(0)
+    return DiffusionLM(DiffusionLMConfig(process, network, Impatient(head)), tokenizer)
+
+
+def filled(model: DiffusionLM, sampler: Sampler, template: str = TEMPLATE) -> tuple[Canvas, list[str]]:
+    canvas = model.infill(template, rows=ROWS)
+    end = last(sampler(model, model.process, canvas, rng=rng(0, ROWS)))
+    return end, model.text(end)
+
+
+def ends_of(model: DiffusionLM, canvas: Canvas, columns: slice) -> int:
+    return int(torch.isin(canvas.z[:, columns], torch.tensor(model.config.vocab.ends)).sum())
+
+
+SAMPLERS: list[Sampler] = [
+    Ancestral(6),
+    FirstHitting(),
+    *(Unmask(3, pick) for pick in (AnyOrder(), Confidence(), Confidence(1.0), Margin(), Entropy(1.0))),
+    Blocks(Unmask(2), decode_block=3),
+    Strides(Ancestral(3), window=12, stride=6),
+    Remasked(Ancestral(6), Cap(0.1)),
+    Revise(6, Blind()),
+]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda tokenizer: type(tokenizer).__name__)
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_given_text_is_kept_whole(tokenizer: Tokenizer, sampler: Sampler) -> None:
+    model = model_of(tokenizer)
+    canvas, texts = filled(model, sampler)
+    assert [text for text in texts if not WHOLE.match(text)] == []
+    begin, behind = len(tokenizer.encode("it was a ")) + 1, canvas.z.shape[1] - 3
+    assert ends_of(model, canvas, slice(begin, behind)) == 0
+    assert ends_of(model, canvas, slice(behind, None)) > ROWS, "where nothing follows, the text may end"
+
+
+NOISES: list[tuple[TokenProcess, Head, Pattern, Sampler]] = [
+    (Interpolating(LETTERS.vocab), Softmax(), Full(), Ancestral(8)),
+    (Interpolating(LETTERS.vocab, mixing=Hybrid(0.2)), Subs(carry_over=False), Full(), Ancestral(8)),
+    (Markov(LETTERS.vocab), Softmax(), Full(), Ancestral(8)),
+    (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), stop=LETTERS.vocab.eos)),
+    (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), cache=False)),
+    (Masked(LETTERS.vocab), Subs(), Causal(LETTERS.vocab.bos or 0), Blocks(Ancestral(1), stop=LETTERS.vocab.eos)),
+]
+
+
+@pytest.mark.parametrize(("process", "head", "pattern", "sampler"), NOISES, ids=repr)
+def test_so_does_any_noise_and_any_order(process: TokenProcess, head: Head, pattern: Pattern, sampler: Sampler) -> None:
+    model = model_of(LETTERS, process, head, pattern)
+    canvas, texts = filled(model, sampler)
+    assert [text for text in texts if not WHOLE.match(text)] == []
+    assert ends_of(model, canvas, slice(1, canvas.z.shape[1] - 3)) == 0
+
+
+@pytest.mark.parametrize("sampler", [Ancestral(12), Unmask(12)], ids=repr)
+def test_so_do_texts_that_grow(sampler: Sampler) -> None:
+    """Holes of a known and of any length; what follows moves right, and the text still goes on before it."""
+    model = model_of(LETTERS, Insertion(LETTERS.vocab))
+    with torch.no_grad():  # some gaps of about one token, as after training
+        model.network.gaps.output.bias.fill_(-1.5)  # type: ignore[union-attr]
+    _, texts = filled(model, sampler, "it was a [[*]] day [[2]]. and[[*]]")
+    shape = re.compile(r"it was a .* day ..\. and", re.DOTALL)
+    assert [text for text in texts if not shape.match(text)] == []
+    assert len({len(text) for text in texts}) > 2, "holes of different lengths"
+
+
+def test_vectors_read_as_an_end_drop_nothing() -> None:
+    network = TransformerConfig(LETTERS.vocab.size, width=16, layers=1, heads=2, hidden=32, time=8)
+    config = DiffusionLMConfig.of_vectors(Gaussian(LETTERS.vocab), network, PredictX(), codec=Embedding(8))
+    model = DiffusionLM(config, LETTERS)
+    canvas = model.read(model.infill("a[[3]]b[[2]]"))
+    z = canvas.z.masked_fill(~canvas.fixed, LETTERS.vocab.eos or 0)
+    assert model.text(replace(canvas, z=z)) == ["ab"]
+
+
+def test_a_text_may_end_where_nothing_is_given() -> None:
+    inside = model_of(LETTERS).infill(["it [[1]]was[[2]]", "[[2]]"]).context.inside
+    assert inside is not None
+    assert inside.nonzero().tolist() == [[0, 4]]

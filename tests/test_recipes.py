@@ -277,6 +277,17 @@ def test_methods_are_drawn_best_first(tmp_path: Path) -> None:
     assert len([path for path in drawn.iter(f"{SVG}path") if path.attrib["class"] == "error"]) == 6
 
 
+def test_the_figures_of_the_readme_are_those_of_the_rows() -> None:
+    held = rows.Rows(ROOT / "recipes" / "results" / "methods.jsonl").held()
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    ours, baseline = (held[name]["steps_written"]["64"] for name in ("mdlm_tiny", "ar_tiny"))
+    assert (
+        f"is {tables.above(held, 'mdlm_tiny')} bits per character above the truth, and {tables.right(ours)} %" in readme
+    )
+    assert f"baseline: {tables.above(held, 'ar_tiny')} and {tables.right(baseline)} %." in readme
+    assert held["mdlm_tiny"]["minutes"] == 5
+
+
 def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
     """Drawn from the committed rows, and readable in the dark."""
     picture.draw(ROOT / "recipes" / "results", tmp_path / "methods.svg")

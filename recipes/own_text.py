@@ -1,4 +1,4 @@
-"""How long until a model of your own text becomes readable: two commands, and what they write on the way.
+"""How long until a model of your own text becomes readable: commands, and what they write on the way.
 
     python recipes/own_text.py --data my_texts/                             # measures the rows
     python recipes/own_text.py --write docs/how-long.md                     # puts them into the page
@@ -31,7 +31,8 @@ from redraft import cli
 COMMANDS = {
     "plain": "mdlm_tiny",
     "larger": "mdlm_tiny --tokenizer bpe:1024 --length 128 --batch 16 --steps 4000 --sampler.steps 128 "
-    "--model.network.width 192 --model.network.layers 4 --model.network.heads 6 --model.network.rotary 10000",
+    "--model.network.width 192 --model.network.layers 4 --model.network.heads 6",
+    "places": "mdlm_tiny --model.network.rotary None",
 }
 
 

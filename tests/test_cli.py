@@ -203,6 +203,7 @@ def test_data_of_ones_own(texts: dict[str, Path], name: str, kind: type) -> None
     found = training("mdlm_tiny", "--data", str(texts[name]), "--length", "9")
     assert type(found.data) is kind
     assert found.framing == Packed(9)
+    assert found.model.network.rotary == 10_000.0  # rows that begin anywhere
     assert isinstance(found.tokenizer, Hub)  # the words of the stories would not fit
     rows = tokenise(found.data, "valid", found.tokenizer, found.framing)
     assert rows.tally.documents == 2  # numbers 18 and 38

@@ -36,6 +36,8 @@ _ROOMS = (
     *("run", "samplers", "schedules", "text", "types"),
 )  # whose classes a config may name: not those of the command line, of reports, of laws
 
+_IMPORTED: set[str] = set()  # files of the user's own
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be written or must not be read."""
@@ -115,12 +117,13 @@ def load_module(path: str | Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not name.isidentifier() or name in sys.modules or _taken(name, file):
         raise ConfigError(f"{path} cannot be the module {name!r}: taken, or no Python name; rename the file")
+    _IMPORTED.add(str(file))
     sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their module there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        where = f"{path}, line {line}" if (line := line_of(error, file)) else str(path)
+        where = f"{path}, line {line}" if (line := _line(error, file)) else str(path)
         raise ConfigError(f"{where}: {type(error).__name__}: {error}") from error
     return module
 
@@ -270,8 +273,15 @@ def _taken(name: str, file: Path) -> bool:
     return spec is not None and spec.origin != str(file)
 
 
-def line_of(error: BaseException, file: Path) -> int | None:
-    """The last line of a file that an error came through; None if it did not."""
+def blamed(error: BaseException) -> str | None:
+    """ "file.py, line 7" if an error came through a file that `load_module` imported: the last such line."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file.resolve())]
+    places = [f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in _IMPORTED]
+    return places[-1] if places else None
+
+
+def _line(error: BaseException, file: Path) -> int | None:
+    """The line of the file at which importing it failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return lines[-1] if lines else getattr(error, "lineno", None)  # a syntax error has no frame in the file

@@ -100,7 +100,7 @@ def examine() -> Facts:
         platform.platform(),
         torch.__version__,
         _cpu(),
-        _memory(),
+        memory(),
         instructions,
         gflops(torch.float32),
         shutil.disk_usage(Path.cwd()).free,
@@ -192,7 +192,8 @@ def _flags() -> set[str]:
     return set(found[1].split()) if found else set()
 
 
-def _memory() -> Memory | None:
+def memory() -> Memory | None:
+    """What the system has and what its container leaves; None: unknown."""
     said = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
     if len(said) < 2:
         return None

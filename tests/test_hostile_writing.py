@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import evaluate, run
+from redraft import evaluate, machine, run
 from redraft.cli import arguments, limits, main, models, output, streams
 from redraft.cli.models import batch_size, choose_sampler, opened
 from redraft.cli.progress import Progress
@@ -212,11 +212,11 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
         return whole(model, sampler, canvas, **more)
 
     monkeypatch.setattr(evaluate, "generate", spy)
-    monkeypatch.setattr(models, "free_memory", lambda: 4 * need + 1)
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
     assert few == alone
-    monkeypatch.setattr(models, "free_memory", lambda: None)
+    monkeypatch.setattr(machine, "memory", lambda: None)
     assert batch_size(it, it.sampler, 3) == 64
 
 
@@ -226,17 +226,6 @@ def test_texts_come_out_as_they_are_finished(runs: dict[str, Path], tmp_path: Pa
     assert len(done.stdout.splitlines()) == 4
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
-
-
-def test_memory_of_system_and_container(tmp_path: Path) -> None:
-    free = limits.free_memory()
-    assert free is None or 2**20 < free < 2**50
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("400\n")
-    assert limits._of_container(tmp_path) == 600
-    (tmp_path / "memory.max").write_text("max\n")
-    assert limits._of_container(tmp_path) is None
-    assert limits._of_container(tmp_path / "none") is None
 
 
 def test_the_memory_being_not_enough_is_one_line(
@@ -294,7 +283,11 @@ def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) 
         ("a\x00b", "does not know 'a\\x00b'"),
         ("😀", "does not know '😀'"),
         ("x" * 1_000_000, "does not know 'xxx"),
-        ("zog " * 100_000, "does not know 'zog'"),
+        ("zog " * 100_000, "does not know 'zog';"),
+        (
+            " ".join(f"zog{n}" for n in range(30_000)),
+            "does not know 'zog0', 'zog1', 'zog2', 'zog3', 'zog4' and 29995 more",
+        ),
         ("One " * 250_000, "250003 tokens are too many"),
     ],
     ids=lambda value: value[:9].encode("ascii", "replace").decode(),
@@ -333,7 +326,7 @@ def test_weights_that_are_no_numbers(refused: Callable[..., str], runs: dict[str
         next(model.parameters()).fill_(math.nan)
     run.export(tmp_path / "broken", model)
     for verb in ("generate", "eval"):
-        assert "weights that are nan or infinite" in refused(verb, tmp_path / "broken")
+        assert "values that are nan or infinite" in refused(verb, tmp_path / "broken")
 
 
 # Files of one's own -------------------------------------------------------------------------------------------------
@@ -367,6 +360,19 @@ def test_a_process_that_raises_in_a_law(say: Say, tmp_path: Path) -> None:
     )
     _, err = say("check", file, code=2)
     assert err.splitlines() == [f"redraft: {file}, line 7: KeyError: 'boom'"]
+
+
+def test_an_exit_in_a_law_is_no_success(say: Say, tmp_path: Path) -> None:
+    file = tmp_path / "my_exit.py"
+    file.write_text(
+        "import sys\nfrom dataclasses import dataclass\nimport redraft\n\n@dataclass(frozen=True)\n"
+        "class Mine(redraft.Masked):\n    def noise(self, x, t, *, pad=None, rng):\n        sys.exit(0)\n\n"
+        "def run():\n    sys.exit(0)\n"
+    )
+    _, err = say("check", file, code=2)
+    assert err.splitlines() == [f"redraft: {file}, line 8: SystemExit: 0"]
+    _, err = say("show", f"{file}:run", code=2)
+    assert "my_exit.py:run raised SystemExit: 0" in err
 
 
 # Streams ------------------------------------------------------------------------------------------------------------

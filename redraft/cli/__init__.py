@@ -20,6 +20,7 @@ from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
 from redraft.cli.write import Generate, Infill
+from redraft.config import blamed
 
 VERBS = {
     "demo": Demo,
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has enough, say `head`
         let_go(sys.stdout, sys.stderr)
         raise SystemExit(0) from None
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+    except (Exception, SystemExit) as error:
         code, said = _judged(error)
         rank = os.environ.get("RANK", "0")
         where = "redraft" if rank == "0" else f"redraft, worker {rank}"
@@ -62,7 +63,7 @@ def _line(said: str) -> str:
     return line if len(line) <= 1000 else f"{line[:700]} … {line[-200:]}"
 
 
-def _judged(error: Exception) -> tuple[int, str]:
+def _judged(error: Exception | SystemExit) -> tuple[int, str]:
     """The exit code of an error, and what to say of it; one that is neither the user's nor the training's is a bug."""
     if isinstance(error, ValueError):
         return 2, str(error)
@@ -71,9 +72,12 @@ def _judged(error: Exception) -> tuple[int, str]:
         return 2, f"{place}: {reason}; check the path, its permissions and the space on the disk"
     if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
         return 2, "the memory is not enough for this; ask for less at a time: fewer or shorter texts, a smaller model"
-    from redraft.checkpoint import CheckpointError
-    from redraft.train import TrainingError
+    if (place := blamed(error)) is not None:
+        return 2, f"{place}: {type(error).__name__}: {error}"
+    if isinstance(error, RuntimeError):
+        from redraft.checkpoint import CheckpointError
+        from redraft.train import TrainingError
 
-    if not isinstance(error, CheckpointError | TrainingError):
-        raise error
-    return 1 if isinstance(error, TrainingError) else 2, str(error)
+        if isinstance(error, CheckpointError | TrainingError):
+            return 1 if isinstance(error, TrainingError) else 2, str(error)
+    raise error

@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from redraft.cli.arguments import Flag, optional
 from redraft.cli.limits import require_between, require_python, require_seed
 from redraft.cli.output import emit, note
+from redraft.cli.progress import Progress
 
 if TYPE_CHECKING:
     from redraft.cli.models import Opened
@@ -72,8 +73,11 @@ class Eval:
         from redraft.evaluate import BIT, HeldOut, excess, likelihood
         from redraft.stories import STORIES
 
-        held = HeldOut.of(data, self.split, run.tokenizer, run.framing, self.rows)
-        found = likelihood(it.model, held.batches, draws=self.draws, seed=self.seed)
+        with Progress("rows measured", self.rows) as progress:
+            held = HeldOut.of(data, self.split, run.tokenizer, run.framing, self.rows)
+            progress.total = sum(len(batch.tokens) for batch in held.batches)
+            batches = progress.over(held.batches, lambda batch: len(batch.tokens))
+            found = likelihood(it.model, batches, draws=self.draws, seed=self.seed)
         count = len(found.row_nats)
         of = {"split": self.split, "rows": count}
         yield "bits_per_token", found.bits_per_token, {"stderr": found.stderr, **of}
@@ -86,6 +90,7 @@ class Eval:
 
     def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
+        from redraft.cli.models import Counted
         from redraft.data import StoriesData, evaluation, tokenise
         from redraft.evaluate import generate, grammatical, to_write
         from redraft.pairs import Task, faithful
@@ -93,7 +98,9 @@ class Eval:
         if not self.samples:
             return
         (first,) = evaluation(tokenise(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
-        written = generate(it.model, run.sampler, to_write(it.model, run.framing, self.samples, first), seed=self.seed)
+        canvas = to_write(it.model, run.framing, self.samples, first)
+        with Progress(f"writing {self.samples:,} texts") as progress:
+            written = generate(it.model, Counted(run.sampler, progress), canvas, seed=self.seed)
         of = {"rows": len(written.texts), "sampler": str(run.sampler)}
         if isinstance(run.data, StoriesData) and not run.framing.asked:
             yield "grammatical", grammatical(written.texts).share, of

@@ -1,9 +1,8 @@
-"""What flags may say: checked before torch is loaded, so that a slip costs no waiting. And how much memory is left."""
+"""What flags may say: checked before torch is loaded, so that a slip costs no waiting."""
 
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
@@ -41,29 +40,6 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
-
-
-def free_memory() -> int | None:
-    """Bytes that this process may still take: what the system has, or what its container leaves; None: unknown."""
-    known = [amount for amount in (_of_system(), _of_container()) if amount is not None]
-    return min(known, default=None)
-
-
-def _of_system() -> int | None:
-    try:
-        rows = dict(row.split(":", 1) for row in Path("/proc/meminfo").read_text().splitlines())
-        return int(rows["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        names = os.sysconf_names  # not Linux: all there is
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in names else None
-
-
-def _of_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    try:
-        most, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return None
-    return None if most == "max" else max(0, int(most) - int(used))
 
 
 def _short(value: float) -> str:

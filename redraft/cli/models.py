@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from redraft import checkpoint, config
+from redraft import checkpoint, config, machine
 from redraft.checkpoint import CheckpointError
-from redraft.cli.limits import MOST_STEPS, free_memory
+from redraft.cli.limits import MOST_STEPS
 from redraft.cli.output import note
 from redraft.cli.progress import Progress
 from redraft.distributed import best_device
@@ -69,8 +69,6 @@ def opened(path: Path, trust: Path | None = None) -> Opened:
     modules = trusted(trust)
     where = holder(path)
     model = load(where, best_device(), modules)
-    if not all(bool(p.isfinite().all()) for p in model.parameters()):
-        raise CheckpointError(f"{where} holds weights that are nan or infinite; use an earlier checkpoint of the run")
     return Opened(path, model, described(where, modules), step_of(where))
 
 
@@ -188,8 +186,12 @@ def _bytes_per_token(model: DiffusionLM) -> int:
 
 
 def _free(model: DiffusionLM) -> int | None:
+    """Bytes that may still be taken; None: unknown."""
     device = next(model.parameters()).device
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    memory = machine.memory()
+    return None if memory is None else memory.free
 
 
 @dataclass(frozen=True)

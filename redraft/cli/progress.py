@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, RLock, Thread
 from types import TracebackType
@@ -53,6 +53,12 @@ class Progress:
             self.steps += 1
             yield item
 
+    def over(self, items: Iterable[T], count: Callable[[T], int]) -> Iterator[T]:
+        """The same items, each of which counts for so many when it is done."""
+        for item in items:
+            yield item
+            self.advance(count(item))
+
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Time to print a result, without a half-written line before it."""
@@ -62,10 +68,11 @@ class Progress:
 
     def __str__(self) -> str:
         seconds = time.monotonic() - self._began
+        steps = f", step {self.steps:,}" if self.steps else ""
         if self.total is None:
-            return f"{self.what}, {_duration(seconds)} so far"
+            return f"{self.what}{steps}, {_duration(seconds)} so far"
         said = f"{self.done:,} of {self.total:,} {self.what}"
-        steps = f", step {self.steps:,} of the next" if self.steps else ""
+        steps += " of the next" if steps else ""
         left = f", about {_duration(seconds / self.done * (self.total - self.done))} left" if self.done else ""
         return said + steps + left
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
@@ -33,28 +33,21 @@ class Check:
         require_python(self.file)
 
     def __call__(self) -> None:
+        from redraft import check as laws
+
         failed = 0
-        for row in self._rows():
+        for row in laws.check_all(laws.built_in() if self.file is None else laws.processes_of(self._module())):
             failed += not row.ok
             emit(asdict(row), self.json, _law(row))
         if failed:
             raise SystemExit(1)
 
-    def _rows(self) -> Iterator[Row]:
-        from redraft import check as laws
-        from redraft.config import line_of, load_module
+    def _module(self) -> ModuleType:
+        from redraft.config import load_module
 
-        if self.file is None:
-            yield from laws.check_all(laws.built_in())
-            return
+        assert self.file is not None
         with Progress(f"importing {self.file}"):
-            module = load_module(self.file)
-        try:
-            yield from laws.check_all(laws.processes_of(module))
-        except Exception as error:
-            if (line := line_of(error, self.file)) is None or isinstance(error, ValueError):
-                raise
-            raise ValueError(f"{self.file}, line {line}: {type(error).__name__}: {error}") from error
+            return load_module(self.file)
 
 
 def _law(row: Row) -> str:

@@ -98,7 +98,7 @@ def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -
 def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> Run:
     try:
         run = function(**given)
-    except Exception as error:  # a user's function may raise anything
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
         raise ConfigError(f"{name} raised {type(error).__name__}: {error}") from error
     if not isinstance(run, Run):
         raise ConfigError(f"{name} gave {str(run)[:40]!r}; it must return a redraft.Run")

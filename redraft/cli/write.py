@@ -349,11 +349,12 @@ def _used(it: Opened, text: str) -> int:
     tokenizer = it.model.tokenizer
     if tokenizer is None:
         raise ValueError(f"{it.path} has no tokenizer, so it can neither read nor write text; put tokenizer.json there")
-    strange = [word for word in text.split() if UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))]
+    strange = [word for word in dict.fromkeys(text.split()) if UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))]
     if strange:
-        words = [word.strip(punctuation) or word for word in strange]
+        words = [word.strip(punctuation) or word for word in strange[:5]]
+        more = f" and {len(strange) - 5} more words" if len(strange) > 5 else ""
         known = tokenizer.words if isinstance(tokenizer, Words) else ()
         close = [match for word in words for match in get_close_matches(word, known, n=2)]
         advice = f"say {', '.join(close)}" if close else "`redraft generate` without a prompt shows words that it knows"
-        raise ValueError(f"this model does not know {', '.join(map(repr, words))}; use its words, {advice}")
+        raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
     return len(tokenizer.encode(text)) + (it.model.config.vocab.bos is not None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -16,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from bench.race import race, report, seconds
+from bench.products import flops, recorded, repeated
+from bench.race import Row, compared, report, rounds, seconds
 from redraft import (
     Ancestral,
     Batch,
@@ -31,17 +31,14 @@ from redraft import (
     last,
     rng,
 )
-from redraft.precision import choose
 
 LENGTH = 256
-TRAIN_GOAL = {8192: 0.50, 27: 0.55}  # × the plain fp32 loop, batch 8
-OVERHEAD_GOAL = {"fp32": 1.05, "bf16": 1.10}  # total / trunk and output layer
+PRODUCTS_GOAL = 1.35  # training step / its own matrix products, back to back
+PLAIN_GOAL = 0.80  # training step / the plain loop in the better precision
+OVERHEAD_GOAL = 1.05  # sampling / its network calls
 SAMPLE_GOAL = {"fp32": 0.65, "bf16": 0.40}  # × the reference loop at 64 steps, vocabulary 8192
 LOGIT_GOAL = 1e-5  # largest difference of a row's logits in a batch and alone, fp32
-LONG_GOAL = {("fp32", 1): 3.0, ("bf16", 1): 5.0, ("fp32", 8): 8.0, ("bf16", 8): 8.0}  # times faster at 1000 steps
-
-
-PRECISIONS = ("fp32", "bf16") if choose().name == "bf16" else ("fp32",)
+LONG_GOAL = {1: 3.0, 8: 8.0}  # times faster than the reference loop at 1000 steps, by batch
 
 
 def build(vocab: int, width: int = 384, layers: int = 6) -> DiffusionLM:
@@ -53,14 +50,14 @@ def build(vocab: int, width: int = 384, layers: int = 6) -> DiffusionLM:
     return model
 
 
-def autocast(precision: str) -> torch.autocast | nullcontext[None]:
-    return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext()
+def autocast(precision: str) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
 
 
 # --- training ---
 
 
-def our_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
+def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimiser, EMA: what `fit` does at every step."""
     step, average = Step(model, Objective()), get_ema_multi_avg_fn(0.999)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
@@ -68,7 +65,7 @@ def our_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
     number = count()
 
     def run() -> None:
-        with autocast(PRECISIONS[-1]):
+        with autocast(precision):
             loss = step(Batch.of(tokens), rng(next(number), len(tokens)))
         loss.mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -80,15 +77,16 @@ def our_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
     return run
 
 
-def plain_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
-    """The loop one would write first: fp32, the fused attention kernel, cross-entropy over all positions."""
+def plain_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[], None]:
+    """The loop one would write first: the network as it is, cross-entropy over all positions."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     mask = model.config.vocab.masked
 
     def run() -> None:
         t = torch.rand(len(tokens), 1)
         hidden = torch.rand(tokens.shape) < t
-        logits = model.network.logits(model.network(tokens.masked_fill(hidden, mask)))
+        with autocast(precision):
+            logits = model.network.logits(model.network(tokens.masked_fill(hidden, mask))).float()
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none").view(tokens.shape)
         (loss * hidden / t).mean().backward()
         optimiser.step()
@@ -97,15 +95,28 @@ def plain_step(model: DiffusionLM, tokens: Tensor) -> Callable[[], None]:
     return run
 
 
-def training(pairs: int = 12) -> Iterator[bool]:
-    for vocab in (8192, 27):
-        for batch in (8, 1):
-            tokens = torch.randint(0, vocab, (batch, LENGTH))
-            result = race(our_step(build(vocab), tokens), plain_step(build(vocab), tokens), pairs if batch == 8 else 8)
-            goal = TRAIN_GOAL[vocab] if batch == 8 else None
-            speed = batch * LENGTH / result["ours_seconds"]
-            more = {"precision": PRECISIONS[-1], "tokens_per_second": speed}
-            yield report(f"train step, vocabulary {vocab}, batch {batch}", goal, **result, **more)
+def training(precision: str, pairs: int = 9) -> Iterator[Row]:
+    """Our step against its own products and against the plain loop, all three in turn; goals hold for the first size.
+
+    Each step masks other positions, so the products of one step are those of all only on average; noise is stratified,
+    and their number differs by some per cent at most.
+    """
+    for vocab, batch in ((8192, 8), (8192, 1), (27, 8), (27, 1)):
+        tokens = torch.randint(0, vocab, (batch, LENGTH))
+        ours, plain = (make(build(vocab), tokens, precision) for make in (our_step, plain_step))
+        products = recorded(ours)
+        times = rounds([ours, repeated(products), plain], pairs if batch == 8 else 5)
+        first = vocab == 8192 and batch == 8
+        found, name = compared(times), f"vocabulary {vocab}, batch {batch}, {precision}"
+        gflop = flops(products) / 1e9
+        more = {
+            "gflop": gflop,
+            "gflops": gflop / found["ours_seconds"],
+            "products_gflops": gflop / found["theirs_seconds"],
+            "tokens_per_second": batch * LENGTH / found["ours_seconds"],
+        }
+        yield report(f"training step / its matrix products, {name}", PRODUCTS_GOAL if first else None, **found, **more)
+        yield report(f"training step / plain loop, {name}", PLAIN_GOAL if first else None, **compared(times, 2))
 
 
 # --- sampling ---
@@ -173,63 +184,51 @@ def reference(model: DiffusionLM, batch: int, steps: int, precision: str) -> Ite
         yield z
 
 
-def sampling() -> Iterator[bool]:
-    for vocab in (8192, 27):
-        model = build(vocab)
-        for precision in PRECISIONS:
-            for batch, pairs in ((1, 3), (8, 1)):
-                name = f"vocabulary {vocab}, batch {batch}, {precision}"
-                yield overhead(model, batch, precision, name)
-                result = race(
-                    lambda: deque(ours(model, batch, 64, precision), 0),  # noqa: B023
-                    lambda: deque(reference(model, batch, 64, precision), 0),  # noqa: B023
-                    pairs,
-                    warm=0,
-                )
-                goal = SAMPLE_GOAL[precision] if vocab == 8192 else None
-                yield report(f"sampling 64 steps / reference loop, {name}", goal, **result)
+def sampling(precision: str) -> Iterator[Row]:
+    """64 steps: everything / trunk and output layer, and against the reference loop, taken in turn."""
+    for vocab, batch, pairs in ((8192, 1, 3), (8192, 8, 1), (27, 1, 3), (27, 8, 1)):
+        model, name = build(vocab), f"vocabulary {vocab}, batch {batch}, {precision}"
+        times = [sampled(model, batch, precision, against=vocab == 8192) for _ in range(pairs)]
+        yield report(f"sampling 64 steps / its network calls, {name}", OVERHEAD_GOAL, **compared(times))
+        if vocab == 8192:
+            yield report(f"sampling 64 steps / reference loop, {name}", SAMPLE_GOAL[precision], **compared(times, 2))
 
 
-def overhead(model: DiffusionLM, batch: int, precision: str, name: str) -> bool:
-    """Everything / trunk and output layer, median of three (one at batch 8)."""
-    ratios = []
-    for _ in range(3 if batch == 1 else 1):
-        clock = Clock()
-        with clock.on(model):
-            begin = time.perf_counter()
-            deque(ours(model, batch, 64, precision), 0)
-            ratios.append((time.perf_counter() - begin) / clock.seconds)
-    goal = OVERHEAD_GOAL[precision]
-    return report(f"sampling 64 steps / its network calls, {name}", goal, ratio=statistics.median(ratios))
+def sampled(model: DiffusionLM, batch: int, precision: str, against: bool) -> tuple[float, ...]:
+    """Seconds of all, of the network calls, and of the reference loop."""
+    clock = Clock()
+    with clock.on(model):
+        whole = seconds(lambda: deque(ours(model, batch, 64, precision), 0))
+    other = [seconds(lambda: deque(reference(model, batch, 64, precision), 0))] if against else []
+    return whole, clock.seconds, *other
 
 
-def long_sampling() -> Iterator[bool]:
-    """1000 steps, taken in turn. At batch 8 the first hundred are timed: all cost the same, in law."""
+def long_sampling(precision: str) -> Iterator[Row]:
+    """The first of 1000 steps, taken in turn: all cost the same, in law."""
     small, model = build(27, width=32, layers=1), build(8192)
-    for batch, first in ((1, 1000), (8, 100)):
+    for batch, first in ((1, 500), (8, 60)):
         clock = Clock()
         with clock.on(small):  # the number of calls does not depend on the network
             deque(ours(small, batch, 1000, "fp32"), 0)
         yield report(f"network calls per row at 1000 steps, batch {batch}", LENGTH, ratio=clock.rows / batch)
-        for precision in PRECISIONS:
-            sides = [loop(model, batch, 1000, precision) for loop in (ours, reference)]
-            times = [[seconds(partial(next, side)) for side in sides] for _ in range(first)]
-            mine, theirs = (sum(side) for side in zip(*times, strict=True))
-            yield report(
-                f"reference loop / sampling 1000 steps, vocabulary 8192, batch {batch}, {precision}",
-                LONG_GOAL[precision, batch],
-                ratio=theirs / mine,
-                at_most=False,
-                ours_seconds=mine,
-                theirs_seconds=theirs,
-                steps_timed=first,
-            )
+        sides = [loop(model, batch, 1000, precision) for loop in (ours, reference)]
+        times = [[seconds(partial(next, side)) for side in sides] for _ in range(first)]
+        mine, theirs = (sum(side) for side in zip(*times, strict=True))
+        yield report(
+            f"reference loop / sampling 1000 steps, vocabulary 8192, batch {batch}, {precision}",
+            LONG_GOAL[batch],
+            ratio=theirs / mine,
+            at_most=False,
+            ours_seconds=mine,
+            theirs_seconds=theirs,
+            steps_timed=first,
+        )
 
 
-def exactness(seeds: int = 100) -> Iterator[bool]:
+def exactness(better: str, seeds: int = 100) -> Iterator[Row]:
     """A row in a batch against the row alone, and one thread against all: fp32 must be equal, bf16 is reported."""
     model, threads = build(27), torch.get_num_threads()
-    for precision in PRECISIONS:
+    for precision in sorted({"fp32", better}, reverse=True):
         goal, far = (1.0, LOGIT_GOAL) if precision == "fp32" else (None, None)
         together = ours_short(model, rng(0, seeds), precision)
         alone = torch.cat([ours_short(model, rng(0, torch.tensor([i])), precision) for i in range(seeds)])

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from bench.race import report
+from bench.race import Row, report
 from redraft import DiffusionLM, Step, ops, train
 from redraft.data import Loader, tokenise
 from redraft.optim import optimisers
@@ -51,7 +51,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     return once
 
 
-def overhead(pairs: int = 20, steps: int = 3) -> Iterator[bool]:
+def overhead(pairs: int = 20, steps: int = 3) -> Iterator[Row]:
     """Stretches of `steps` steps in turn: `fit` stops for the bare ones between two of its own.
 
     Each stretch of `fit` writes a line of the log, more often than the preset does.

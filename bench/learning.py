@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bench.race import report
+from bench.race import Row, report, tell
 from redraft import evaluate
 from redraft.data import evaluation, tokenise
 from redraft.objectives import Objective
@@ -25,7 +25,7 @@ from redraft.types import Batch
 STEPS, ROWS = 200, 64
 
 
-def learning(names: Sequence[str], steps: int = STEPS) -> Iterator[bool]:
+def learning(names: Sequence[str], steps: int = STEPS) -> Iterator[Row]:
     for preset in names:
         bits, frequency = learnt(replace(TINY[preset](), steps=steps, eval_every=steps, eval_rows=ROWS, samples=0))
         name = f"{preset} / words by frequency"
@@ -53,4 +53,4 @@ def of_tokens() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if all(list(learning(sys.argv[1:] or of_tokens()))) else 1)
+    sys.exit(tell(learning(sys.argv[1:] or of_tokens())))

@@ -11,10 +11,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.race import report
+from bench.race import Row, report, tell
 from redraft.config import load_module
 
 child = load_module(Path(__file__).parents[1] / "tests" / "train_child.py")
@@ -22,7 +23,7 @@ KILLED = -signal.SIGKILL
 RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}
 
 
-def during_save(lives: Any, deaths: int = 200) -> Iterator[bool]:
+def during_save(lives: Any, deaths: int = 200) -> Iterator[Row]:
     """Run after run, each life killed before one of the first file operations of its saves."""
     chance, run = random.Random(0), RICH | {"save_every": 1}
     died = lost = runs = equal = 0
@@ -36,7 +37,7 @@ def during_save(lives: Any, deaths: int = 200) -> Iterator[bool]:
     yield report("bitwise resume after kill -9 during save", 1.0, ratio=equal / runs, at_most=False, **more)
 
 
-def at_a_step(lives: Any, deaths: int = 20) -> Iterator[bool]:
+def at_a_step(lives: Any, deaths: int = 20) -> Iterator[Row]:
     """Every run killed once, some time after some step."""
     chance, equal = random.Random(1), 0
     for number in range(deaths):
@@ -46,7 +47,7 @@ def at_a_step(lives: Any, deaths: int = 20) -> Iterator[bool]:
     yield report("bitwise resume after kill -9 at a step", 1.0, ratio=equal / deaths, at_most=False, deaths=deaths)
 
 
-def of_a_worker(folder: Path, deaths: int = 10) -> Iterator[bool]:
+def of_a_worker(folder: Path, deaths: int = 10) -> Iterator[Row]:
     """One of two workers killed at some step; torchrun starts both anew. Bits are those of two unbroken workers."""
     chance, equal = random.Random(2), 0
     whole = folder / "workers"
@@ -62,9 +63,9 @@ def of_a_worker(folder: Path, deaths: int = 10) -> Iterator[bool]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         lives = child.Lives(Path(folder))
-        found = [*during_save(lives), *at_a_step(lives), *of_a_worker(Path(folder))]
+        code = tell(chain(during_save(lives), at_a_step(lives), of_a_worker(Path(folder))))
         lives.close()
-    sys.exit(0 if all(found) else 1)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -5,28 +5,54 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+Job = Callable[[], Any]
+Row = dict[str, Any]  # one JSON line
 
-def seconds(job: Callable[[], Any]) -> float:
+
+def seconds(job: Job) -> float:
     begin = time.perf_counter()
     job()
     return time.perf_counter() - begin
 
 
-def race(ours: Callable[[], Any], theirs: Callable[[], Any], pairs: int, warm: int = 1) -> dict[str, float]:
-    """Median ratio of `pairs` interleaved runs, and both medians in seconds."""
+def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, ...]]:
+    """The seconds of each job, taken in turn, `count` times."""
     for _ in range(warm):
-        ours(), theirs()
-    times = [(seconds(ours), seconds(theirs)) for _ in range(pairs)]
-    a, b = (statistics.median(side) for side in zip(*times, strict=True))
-    return {"ratio": statistics.median(x / y for x, y in times), "ours_seconds": a, "theirs_seconds": b}
+        for job in jobs:
+            job()
+    return [tuple(seconds(job) for job in jobs) for _ in range(count)]
 
 
-def report(bench: str, goal: float | None, *, ratio: float, at_most: bool = True, **more: Any) -> bool:
-    """One JSON line; a bench without a goal is for orientation only."""
+def compared(times: Sequence[tuple[float, ...]], other: int = 1) -> dict[str, float]:
+    """The median ratio of the first job to another one, and both medians in seconds."""
+    ours, theirs = (statistics.median(round[side] for round in times) for side in (0, other))
+    ratio = statistics.median(round[0] / round[other] for round in times)
+    return {"ratio": ratio, "ours_seconds": ours, "theirs_seconds": theirs}
+
+
+def race(ours: Job, theirs: Job, pairs: int, warm: int = 1) -> dict[str, float]:
+    """Median ratio of `pairs` interleaved runs, and both medians in seconds."""
+    return compared(rounds([ours, theirs], pairs, warm))
+
+
+def report(bench: str, goal: float | None, *, ratio: float, at_most: bool = True, **more: Any) -> Row:
+    """A row of the benchmark; a bench without a goal is for orientation only."""
     ok = None if goal is None else (ratio <= goal if at_most else ratio >= goal)
-    numbers = {n: round(v, 6) if isinstance(v, float) else v for n, v in more.items()}
-    print(json.dumps({"bench": bench, "ratio": float(f"{ratio:.4g}"), "goal": goal, "ok": ok, **numbers}), flush=True)
-    return ok is not False
+    head = {"bench": bench, "ratio": float(f"{ratio:.4g}"), "goal": goal, "at_most": at_most, "ok": ok}
+    return head | {n: round(v, 6) if isinstance(v, float) else v for n, v in more.items()}
+
+
+def tell(rows: Iterable[Row], file: Path | None = None) -> int:
+    """Prints each row as it comes; a file gets all of them at the end. The exit code: 1 if a goal was missed."""
+    told = []
+    for row in rows:
+        told.append(row)
+        print(json.dumps(row), flush=True)
+    if file is not None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in told))
+    return int(any(row.get("ok") is False for row in told))

@@ -81,7 +81,7 @@ class StoriesData:
     seed: int = 0
 
     def document(self, split: Split, index: int) -> str:
-        return STORIES.story(split_seed(self.seed, split), index).text
+        return STORIES.text(split_seed(self.seed, split), index)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from redraft import ops
 from redraft.processes import gaussian
 from redraft.processes.base import Process
 from redraft.processes.gaussian import Gaussian
@@ -26,7 +27,10 @@ class Head(ABC):
 
     @abstractmethod
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
-        """(N, V) raw, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalised."""
+        """(N, V) raw, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalised.
+
+        In training raw may be overwritten.
+        """
 
     def source(self, position: Tensor) -> Tensor:
         """Where the hidden state stands that predicts a position."""
@@ -54,7 +58,7 @@ class Subs(Head):
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         mask, raw = process.vocab.masked, raw.float()
         if self.zero_mask:
-            raw = raw.index_fill(-1, torch.tensor([mask], device=raw.device), -torch.inf)
+            raw = ops.exclude(raw, mask)
         seen = z != mask
         if self.carry_over and bool(seen.any()):
             itself = torch.full_like(raw, -torch.inf).scatter(-1, z[:, None], 0.0)

@@ -606,7 +606,8 @@ class Lazy(Prediction):
     def _weights(self, where: Tensor) -> Tensor:
         """(N, V) unnormalised fp32 log-weights."""
         config = self._model.config
-        raw = self._model.network.logits(self._states(where))[:, : config.vocab.size]
+        raw = self._model.network.logits(self._states(where))
+        raw = raw if raw.shape[-1] == config.vocab.size else raw[:, : config.vocab.size]  # some networks have more
         weights = config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
         return self._unended(weights, where)
 

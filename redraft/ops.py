@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15, the golden ratio in 64 bits
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -160,7 +162,53 @@ def spread(values: Tensor, where: Tensor) -> Tensor:
 
 def nll(log_weights: Tensor, target: Tensor) -> Tensor:
     """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalised log-weights."""
+    if log_weights.is_cpu and log_weights.requires_grad:
+        return CrossEntropy.apply(log_weights.float(), target)
     return F.cross_entropy(log_weights.float(), target, reduction="none")
+
+
+class CrossEntropy(torch.autograd.Function):
+    """−log softmax at the target, for CPUs, where new memory is slow: the gradient p − 1[target] overwrites log p."""
+
+    @staticmethod
+    def forward(ctx: Any, log_weights: Tensor, target: Tensor) -> Tensor:
+        ctx.log_p = log_weights.log_softmax(-1)
+        ctx.save_for_backward(target[:, None])
+        return -ctx.log_p.gather(-1, target[:, None]).squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        log_p, ctx.log_p = ctx.log_p, None
+        if log_p is None:
+            raise RuntimeError("the gradient of a cross-entropy was taken before; it can be taken once")
+        (target,), grad = ctx.saved_tensors, grad[:, None]
+        return log_p.exp_().mul_(grad).scatter_add_(-1, target, -grad), None
+
+
+def exclude(log_weights: Tensor, state: int) -> Tensor:
+    """(…, V) log-weights with one state made impossible; in training in place: logits are large and slow to copy."""
+    if log_weights.requires_grad and not log_weights.is_leaf:
+        return Excluded.apply(log_weights, state)
+    return log_weights.index_fill(-1, torch.tensor([state], device=log_weights.device), -torch.inf)
+
+
+class Excluded(torch.autograd.Function):
+    """The in-place form of `exclude`."""
+
+    @staticmethod
+    def forward(ctx: Any, log_weights: Tensor, state: int) -> Tensor:
+        ctx.state = state
+        log_weights.select(-1, state).fill_(-torch.inf)
+        ctx.mark_dirty(log_weights)
+        return log_weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        if bool(grad.select(-1, ctx.state).any()):  # a softmax gives none to what is impossible
+            grad = grad.index_fill(-1, torch.tensor([ctx.state], device=grad.device), 0.0)
+        return grad, None
 
 
 def intensity_nll(log_weights: Tensor, target: Tensor) -> Tensor:

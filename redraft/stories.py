@@ -11,10 +11,10 @@ number i of seed s is a pure function of (s, i).
 
 A grammar is built from six kinds of node: `Text` says words, `Seq` and `Choice` combine, `Let` remembers an entry in a
 slot, `Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
-walk, `Node.tell`, follows the derivations that a guide allows: a random one to sample (`Chance`), those behind a text
-to parse (`Follow`), all to enumerate (`Every`). A second walk, `Node.weigh`, adds up entropy, mean length and support
-exactly. A third, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice
-(`Corpus.lookahead`), so a text has one derivation at most, and the probability of the text is that derivation's.
+walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
+parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
+fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Corpus.lookahead`), so
+a text has one derivation at most, and the probability of the text is that derivation's.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
 deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 6e-14 for
@@ -97,10 +97,29 @@ class Telling(NamedTuple):
     log_prob: float = 0.0
 
     def recall(self, topic: Topic) -> Words:
-        slot, form = topic
-        if slot not in self.memory:
-            raise ValueError(f"{{{slot}.{form}}} comes before anything is remembered as {slot!r}; draw it earlier")
-        return self.memory[slot][form]
+        return _recall(self.memory, topic)
+
+
+def _recall(memory: Mapping[str, Entry], topic: Topic) -> Words:
+    slot, form = topic
+    if slot not in memory:
+        raise ValueError(f"{{{slot}.{form}}} comes before anything is remembered as {slot!r}; draw it earlier")
+    return memory[slot][form]
+
+
+@dataclass
+class Draft:
+    """A story while it is drawn: a `Telling` that grows in place, since training draws thousands a second."""
+
+    draws: Iterator[int]
+    words: list[str] = field(default_factory=list)
+    memory: dict[str, Entry] = field(default_factory=dict)
+    log_prob: float = 0.0
+
+    def pick(self, choice: Choice) -> Option:
+        ceilings = choice.ceilings
+        ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
+        return choice.options[bisect_right(ceilings, ticket)]
 
 
 class Guide(ABC):
@@ -118,21 +137,6 @@ class Every(Guide):
 
     def options(self, choice: Choice) -> Sequence[Option]:
         return choice.options
-
-    def accepts(self, told: Telling, words: Words) -> bool:
-        return True
-
-
-@dataclass
-class Chance(Guide):
-    """Follows one derivation, drawn from its probability."""
-
-    draws: Iterator[int]
-
-    def options(self, choice: Choice) -> Sequence[Option]:
-        ceilings = choice.ceilings
-        ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
-        return (choice.options[bisect_right(ceilings, ticket)],)
 
     def accepts(self, told: Telling, words: Words) -> bool:
         return True
@@ -216,6 +220,10 @@ class Node(ABC):
         return ()
 
     @abstractmethod
+    def draw(self, draft: Draft) -> None:
+        """One way to go on, drawn from its probability."""
+
+    @abstractmethod
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         """Every way to go on from `told` that the guide allows."""
 
@@ -244,6 +252,9 @@ class Text(Node):
 
     words: Words
 
+    def draw(self, draft: Draft) -> None:
+        draft.words += self.words
+
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         if not guide.accepts(told, self.words):
             return []
@@ -265,6 +276,10 @@ class Seq(Node):
 
     def parts(self) -> tuple[Node, ...]:
         return self.nodes
+
+    def draw(self, draft: Draft) -> None:
+        for node in self.nodes:
+            node.draw(draft)
 
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         tellings = [told]
@@ -311,6 +326,11 @@ class Choice(Node):
     def parts(self) -> tuple[Node, ...]:
         return tuple(option.node for option in self.options)
 
+    def draw(self, draft: Draft) -> None:
+        option = draft.pick(self)
+        option.node.draw(draft)
+        draft.log_prob += math.log(self.probability(option))
+
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         return [
             Telling(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
@@ -342,6 +362,9 @@ class Let(Node):
     slot: str
     entry: Entry
 
+    def draw(self, draft: Draft) -> None:
+        draft.memory[self.slot] = self.entry
+
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         return [Telling(told.words, {**told.memory, self.slot: self.entry}, told.log_prob)]
 
@@ -357,6 +380,9 @@ class Say(Node):
     """Says a form of the entry remembered in a slot."""
 
     topic: Topic
+
+    def draw(self, draft: Draft) -> None:
+        draft.words += _recall(draft.memory, self.topic)
 
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         words = told.recall(self.topic)
@@ -381,6 +407,9 @@ class Given(Node):
 
     def parts(self) -> tuple[Node, ...]:
         return tuple(self.cases.values())
+
+    def draw(self, draft: Draft) -> None:
+        self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
         return self.cases[told.recall(self.topic)].tell(told, guide)
@@ -432,8 +461,17 @@ class Corpus:
 
     def story(self, seed: int, index: int) -> Story:
         """Story number `index` of a seed, a pure function of both."""
-        (told,) = self.tale.tell(Telling(), Chance(_draws(seed, index)))
-        return self._story(told)
+        draft = self._draft(seed, index)
+        return self._story(Telling(tuple(draft.words), draft.memory, draft.log_prob))
+
+    def text(self, seed: int, index: int) -> str:
+        """The text of a story alone, which takes two thirds of the time."""
+        return spell(self._draft(seed, index).words)
+
+    def _draft(self, seed: int, index: int) -> Draft:
+        draft = Draft(_draws(seed, index))
+        self.tale.draw(draft)
+        return draft
 
     def stories(self, seed: int, start: int = 0) -> Iterator[Story]:
         """The endless stories of a seed, from number `start` on."""

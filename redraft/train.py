@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -157,7 +157,7 @@ def _whole_state(saved: checkpoint.Checkpoint, parameters: Mapping[str, Tensor])
 def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
     """One step of the optimisers and of the average; gives the norm of the gradient before it was clipped."""
     nats, tokens = backward(run, state, step, batches, team)
-    norm = float(whole(nn.utils.clip_grad_norm_(state.model.parameters(), run.optimiser.clip)))
+    norm = clip(state.model.parameters(), run.optimiser.clip)
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
             f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
@@ -178,7 +178,7 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
 def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
     """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
     state.model.train()
-    torch.manual_seed(int(ops.rng(run.seed).fold(state.step).fold(team.rank).key))  # dropout
+    _seed_dropout(int(ops.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
     tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
     nats = torch.zeros((), device=team.device)
     for batch in batches:
@@ -189,6 +189,24 @@ def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team
             loss.mean.backward()
         nats = nats + loss.nats.sum()
     return float(team.sum(nats)), int(tokens)
+
+
+def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
+    """Scales the gradients down to this norm if theirs is larger; gives the norm they had."""
+    learning = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
+    found = float(whole(norm))
+    if not found <= most:
+        nn.utils.clip_grads_with_norm_(learning, most, norm)
+    return found
+
+
+def _seed_dropout(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` would note the seed for GPUs that are not there, with a stack trace: a fortieth of a step."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, team: Workers) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -226,6 +227,46 @@ def test_among_thousands_of_equal_scores_the_first_win() -> None:
 def test_top_counts_a_marked_position_without_any_score() -> None:
     marked = ops.top(torch.tensor([[0.0, -torch.inf]]), torch.tensor([[False, True]]), torch.tensor([1]))
     assert marked.tolist() == [[False, True]]
+
+
+def test_the_cross_entropy_of_cpus_is_that_of_torch() -> None:
+    raw, target = torch.randn(5, 7), torch.randint(0, 6, (5,))
+    weight = torch.rand(5)
+
+    def gradient(loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        leaf = raw.clone().requires_grad_()
+        nats = loss(leaf * 1.0)
+        (nats * weight).sum().backward()
+        assert leaf.grad is not None
+        return nats, leaf.grad
+
+    ours = gradient(lambda a: ops.nll(ops.exclude(a, 6), target))
+    plain = gradient(
+        lambda a: F.cross_entropy(a.index_fill(-1, torch.tensor([6]), -torch.inf), target, reduction="none")
+    )
+    assert torch.equal(ours[0], plain[0])
+    assert torch.allclose(ours[1], plain[1], atol=1e-7)
+    assert (ours[1][:, 6] == 0).all()
+
+
+def test_its_gradient_is_taken_once() -> None:
+    """It overwrites what it was made of; a second one would be wrong."""
+    loss = ops.nll(torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1])).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="can be taken once"):
+        loss.backward()
+
+
+def test_excluding_a_state_spares_what_is_not_part_of_a_graph() -> None:
+    """Only fresh logits of a network in training are overwritten."""
+    for raw in (torch.randn(2, 3), torch.randn(2, 3, requires_grad=True)):
+        before = raw.detach().clone()
+        assert (ops.exclude(raw, 1)[:, 1] == -torch.inf).all()
+        assert torch.equal(raw, before)
+    leaf = torch.randn(2, 3, requires_grad=True)
+    ops.exclude(leaf * 2, 1).clamp(min=-9).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [[2, 0, 2], [2, 0, 2]]
 
 
 def test_nll_and_entropy_of_impossible_states() -> None:

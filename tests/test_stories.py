@@ -109,6 +109,13 @@ def test_small_sums_equal_those_over_the_list() -> None:
     assert SMALL.entropy_per_char() == pytest.approx(SMALL.entropy() / SMALL.expected_chars())
 
 
+def test_a_text_is_that_of_its_story_and_so_is_its_probability() -> None:
+    for index in range(50):
+        story = STORIES.story(3, index)
+        assert STORIES.text(3, index) == story.text
+        assert STORIES.parse(story.text) == story
+
+
 def test_a_slot_may_be_drawn_anew() -> None:
     names = [entry(name="Anna"), entry(name="Ben")]
     case = module.Case(("hero", "name"), {"Anna": "She and {hero.name} slept.", "Ben": "{sang}"})

@@ -415,3 +415,19 @@ def test_tensorboard_gets_every_number(tmp_path: Path, monkeypatch: pytest.Monke
     numbers = [entry for entry in expected if isinstance(entry[1], float)]
     assert [entry for entry in found if entry[0] != "tokens_per_second"] == numbers
     assert closed == [True]
+
+
+@pytest.mark.parametrize("most", [1.0, 100.0])
+def test_clipping_is_that_of_torch(most: float) -> None:
+    """Gradients below the limit are left as they are, to the bit."""
+
+    def weights() -> list[torch.nn.Parameter]:
+        made = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
+        for i, p in enumerate(made):
+            p.grad = torch.arange(p.numel(), dtype=torch.float32).view_as(p) + i
+        return [*made, torch.nn.Parameter(torch.zeros(1))]  # one that learns nothing
+
+    ours, theirs = weights(), weights()
+    assert train.clip(ours, most) == float(torch.nn.utils.clip_grad_norm_(theirs, most))
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours[:2], theirs[:2], strict=True))
+    assert ours[2].grad is None

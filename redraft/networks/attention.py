@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 
@@ -207,8 +208,29 @@ class Rotary:
 
     def __call__(self, a: Tensor) -> Tensor:
         """(B, H, L, d) rotated, in its own dtype."""
-        wide = a.float()
-        return torch.addcmul(wide * self.cos, wide.roll(a.shape[-1] // 2, -1), self.sin).to(a.dtype)
+        return Turn.apply(a.float(), self.cos, self.sin).to(a.dtype)
+
+
+class Turn(torch.autograd.Function):
+    """a·cos + (a with its halves exchanged)·sin; the gradient turns back by the same angle."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(a, cos, sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turned(grad, cos, -sin), None, None
+
+
+def _turned(a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    out = a * cos
+    for half, other, by in zip(out.chunk(2, -1), reversed(a.chunk(2, -1)), sin.chunk(2, -1), strict=True):
+        half.addcmul_(other, by)
+    return out
 
 
 KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)

@@ -126,6 +126,27 @@ class RMS(torch.autograd.Function):
         return torch.addcmul(grad * weight, normed, along).mul_(scale), product.sum_to_size(weight.shape), None
 
 
+class SwiGLU(torch.autograd.Function):
+    """silu(gate) · up for CPUs, (…, 2H) → (…, H): both gradients are written into one tensor, not joined afterwards."""
+
+    @staticmethod
+    def forward(ctx: Any, both: Tensor) -> Tensor:
+        gate, up = both.chunk(2, -1)
+        swish = F.silu(gate)
+        ctx.save_for_backward(both, swish)
+        return swish * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        both, swish = ctx.saved_tensors
+        (gate, up), out = both.chunk(2, -1), torch.empty_like(both)
+        to_gate, to_up = out.chunk(2, -1)
+        torch.mul(grad, swish, out=to_up)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=to_gate)
+        return out
+
+
 class Norm(nn.Module):
     """RMSNorm or LayerNorm in fp32, then scaled and shifted by the time."""
 
@@ -209,6 +230,8 @@ class MLP(nn.Module):
         h = self.up(h)
         if not self.gated:
             return self.down(F.gelu(h, approximate="tanh"))
+        if h.is_cpu and h.requires_grad:
+            return self.down(SwiGLU.apply(h))
         gate, up = h.chunk(2, -1)
         gate = F.silu(gate)
         return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow

@@ -268,3 +268,17 @@ def test_paddings_join() -> None:
         [[False, False, True], [False, False, False]],
         [[True, False, False], [False, False, False]],
     ]
+
+
+@pytest.mark.parametrize("shape", [(7, 8), (2, 1, 7, 8)])
+def test_rotary_positions_turn_pairs_and_gradients_turn_back(shape: tuple[int, ...]) -> None:
+    """Number i and number i + d/2 are a point of the plane, turned by an angle."""
+    angle = torch.randn(*shape[:-1], 4, dtype=torch.float64)
+    cos, sin = angle.cos(), angle.sin()
+    turn = attention.Rotary(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
+    a = torch.randn(2, 3, 7, 8, dtype=torch.float64, requires_grad=True)
+    x, y = a.chunk(2, -1)
+    expected = torch.cat([x * cos - y * sin, y * cos + x * sin], -1)
+    assert torch.allclose(attention.Turn.apply(a, turn.cos, turn.sin), expected)
+    assert torch.allclose(turn(a.float()), expected.float(), atol=1e-5)
+    assert torch.autograd.gradcheck(attention.Turn.apply, (a, turn.cos, turn.sin))

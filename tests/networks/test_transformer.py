@@ -434,6 +434,13 @@ def test_the_rms_norm_of_cpus_is_that_of_torch(tiny: TransformerConfig, shape: t
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_the_gated_layer_of_cpus_is_its_formula() -> None:
+    both = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
+    gate, up = both.chunk(2, -1)
+    assert torch.allclose(transformer.SwiGLU.apply(both), F.silu(gate) * up)
+    assert torch.autograd.gradcheck(transformer.SwiGLU.apply, both)
+
+
 # --- time ---
 
 

@@ -1,0 +1,60 @@
+"""`python -m bench.table`: the table of docs/bench.md, made of the rows in bench/results/quick.jsonl."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.quick import RESULTS
+from bench.race import Row
+
+PAGE = Path(__file__).parents[1] / "docs" / "bench.md"
+BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: where it was measured, the limit, and a line per ratio."""
+    found = [line for row in rows for line in _line(row)]
+    return "\n".join([*_machine(rows), "| what | ratio | goal | met |", "|---|---|---|---|", *found])
+
+
+def _machine(rows: Sequence[Row]) -> list[str]:
+    place = next(row for row in rows if "machine" in row)
+    where = "{command}: {machine}, cores {cores}, threads {threads}, load before {load}, torch {torch}".format(**place)
+    limits = [f"{row['limit']} {row['gflops']:.0f}" for row in rows if "limit" in row]
+    return [f"`{where}. Precision: {place['precision']}. Best matrix speed, GFLOP/s: {', '.join(limits)}.`", ""]
+
+
+def _line(row: Row) -> list[str]:
+    if "bench" not in row:
+        return []
+    goal = "none" if row["goal"] is None else f"{'≤' if row['at_most'] else '≥'} {row['goal']:g}"
+    return [f"| {row['bench']} | {row['ratio']:.3g} | {goal} | {_MET[row['ok']]} |"]
+
+
+_MET = {True: "yes", False: "**no**", None: "–"}
+
+
+def filled(page: str, rows: Sequence[Row]) -> str:
+    """The page with the table between its two markers."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"docs/bench.md needs the lines {BEGIN} and {END}, between which the table stands")
+    return f"{before}{BEGIN}\n{table(rows)}\n{END}{after}"
+
+
+def read(file: Path) -> list[Row]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def main() -> None:
+    if not RESULTS.exists():
+        sys.exit(f"{RESULTS} does not exist: run `make bench` first")
+    PAGE.write_text(filled(PAGE.read_text(), read(RESULTS)))
+
+
+if __name__ == "__main__":
+    main()

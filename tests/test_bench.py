@@ -1,0 +1,88 @@
+"""The benchmarks themselves: what they count, what they say, and that the page shows the committed rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bench import core, limit, table
+from bench.products import flops, recorded, repeated
+from bench.race import compared, report, tell
+
+WIDTH, LENGTH, ROWS, VOCAB = 64, 16, 3, 11
+
+
+def test_the_products_of_a_linear_layer_are_three() -> None:
+    x, w = torch.randn(5, 7, requires_grad=True), torch.randn(3, 7, requires_grad=True)
+    products = recorded(lambda: F.linear(x, w).sum().backward())
+    assert sorted(p.flops for p in products) == [2 * 5 * 7 * 3] * 3
+    assert flops(limit.linear(5, 7, 3, torch.float32)) == flops(products)
+    repeated(products)()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_products_of_attention_are_six(fused: bool) -> None:
+    """The fused kernel counts as much as the formula that it computes."""
+    q, k, v = (torch.randn(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
+
+    def attend() -> None:
+        fused_out = F.scaled_dot_product_attention(q, k, v) if fused else (q @ k.mT).softmax(-1) @ v
+        fused_out.sum().backward()
+
+    products = recorded(attend)
+    assert [p.flops for p in products] == [2 * 6 * 4 * 5 * 8] * 6
+    repeated(products)()
+
+
+def test_a_training_step_counts_what_it_computes() -> None:
+    """The output layer and the last block's queries and MLP only where something is masked."""
+    model = core.build(VOCAB, width=WIDTH, layers=1)
+    tokens = torch.randint(0, VOCAB, (ROWS, LENGTH))
+    products = recorded(core.our_step(model, tokens, "fp32"))
+    masked = next(p.left.shape[0] for p in products if p.right.shape[-1] == VOCAB + 1)
+    widest = next(p.left.shape[1] for p in products if len(p.left.shape) == 3)  # queries of the row that has most
+    hidden = model.config.network.hidden_width
+    each = WIDTH * (WIDTH + WIDTH + 3 * hidden + VOCAB + 1)  # queries, out, MLP, output layer
+    linear = masked * each + ROWS * LENGTH * WIDTH * 2 * WIDTH  # and the keys and values of all
+    assert 0 < masked < ROWS * LENGTH
+    assert flops(products) == 3 * 2 * linear + 6 * 2 * ROWS * widest * LENGTH * WIDTH
+
+
+def test_the_limit_names_every_layer_and_direction() -> None:
+    (row,) = limit.limits({"fp32": torch.float32}, rows=4)
+    assert row["limit"] == "fp32"
+    assert len(row["products"]) == 3 * len(limit.LAYERS)
+    assert row["gflops"] == max(row["products"].values()) > 0
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    found = compared([(2.0, 1.0, 4.0), (3.0, 3.0, 4.0), (9.0, 3.0, 3.0)])
+    assert found == {"ratio": 2.0, "ours_seconds": 3.0, "theirs_seconds": 3.0}
+    assert compared([(2.0, 1.0, 4.0)], 2)["ratio"] == 0.5
+
+
+def test_a_missed_goal_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    met, missed = report("a", 1.0, ratio=0.5), report("b", 2.0, ratio=1.5, at_most=False)
+    assert tell([met, report("c", None, ratio=3.0)]) == 0
+    assert tell([met, missed], tmp_path / "results" / "rows.jsonl") == 1
+    assert table.read(tmp_path / "results" / "rows.jsonl") == [met, missed]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["ok"] is False
+
+
+def test_the_table_shows_each_row_and_where_it_was_measured() -> None:
+    place = limit.machine("make bench") | {"precision": "fp32 (tried)"}
+    rows = [place, {"limit": "fp32", "gflops": 123.4}, report("a", 1.05, ratio=1.0), report("b", None, ratio=2.0)]
+    rows.append(report("c", 3.0, ratio=2.5, at_most=False))
+    page = table.filled(f"before\n{table.BEGIN}\nold\n{table.END}\nafter", rows)
+    assert page.startswith("before\n")
+    assert page.endswith("\nafter")
+    assert "old" not in page
+    for part in (limit.processor(), "make bench", "fp32 123", "| a | 1 | ≤ 1.05 | yes |", "| b | 2 | none | – |"):
+        assert part in page
+    assert "| c | 2.5 | ≥ 3 | **no** |" in page
+    with pytest.raises(ValueError, match="between which"):
+        table.filled("a page without markers", rows)

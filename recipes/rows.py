@@ -90,17 +90,17 @@ def with_budget(run: Run, out: Path, minutes: float) -> Run:
     return _timed(run, kept["steps"])
 
 
-def seconds_per_step(run: Run) -> float:
+def seconds_per_step(run: Run, timed: int = TIMED) -> float:
     """The difference of a longer and a shorter training, so that all that is done once does not count.
 
     Nor does what a process does once: another short one goes before.
     """
     spent = []
-    for steps in (WARM, WARM, WARM + TIMED):
+    for steps in (WARM, WARM, WARM + timed):
         with TemporaryDirectory() as folder, cpu() as clock:
             fit(_timed(run, steps), folder, quiet=True)
         spent.append(clock.seconds)
-    return (spent[2] - spent[1]) / TIMED
+    return (spent[2] - spent[1]) / timed
 
 
 def _timed(run: Run, steps: int) -> Run:

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rows import Rows, seconds_per_step
+from rows import TIMED, Rows, seconds_per_step
 from tables import filled_in, markdown
 
 from redraft.model import DiffusionLM
@@ -88,31 +88,33 @@ def published(name: str) -> dict[str, Any]:
 # Measuring ----------------------------------------------------------------------------------------------------------
 
 
-def measured(name: str) -> dict[str, Any]:
+def measured(name: str, steps: int) -> dict[str, Any]:
     """A row of a tiny preset, from a process that does nothing else; a base is trained before, for one step."""
-    here = Path(__file__).resolve()
+    run = preset(name)
     with TemporaryDirectory() as folder:
-        base = preset(name).base
-        for command in [[name], *([[Path(base).name, "--base"]] if base else [])][::-1]:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "REDRAFT_PRECISION": "fp32"}
-            found = subprocess.run(
-                [sys.executable, here, "--child", *command],
-                cwd=folder,
-                env=environment,
-                stdout=subprocess.PIPE,
-                check=True,
-            )
-    return {**counted(preset(name)), **json.loads(found.stdout), "machine": machine()}
+        if run.base is not None:
+            separately(folder, Path(run.base).name, "--base")
+        found = separately(folder, name, "--steps", str(steps))
+    return {**counted(run), **found, "machine": machine()}
 
 
-def child(name: str, *, as_base: bool) -> dict[str, Any]:
+def separately(folder: str, *words: str) -> dict[str, Any]:
+    """What `child` gives in a process of its own, on one core."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "REDRAFT_PRECISION": "fp32"}
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def child(name: str, steps: int, *, as_base: bool) -> dict[str, Any]:
     """In a process of its own: trains a base where its preset is looked for, or measures."""
     torch.set_num_threads(1)
     run = replace(preset(name), precision="fp32")
     if as_base:
         fit(replace(run, steps=1, eval_rows=2, samples=0), Path("runs") / name, quiet=True)
         return {}
-    seconds = seconds_per_step(run)
+    seconds = seconds_per_step(run, steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"batch": run.batch, "length": run.framing.length, "seconds_per_step": seconds, "peak_bytes": peak}
 
@@ -120,12 +122,9 @@ def child(name: str, *, as_base: bool) -> dict[str, Any]:
 def machine() -> str:
     """The processor, as the system names it."""
     file = Path("/proc/cpuinfo")
-    names = (
-        [line.partition(":")[2].strip() for line in file.open() if line.startswith("model name")]
-        if file.exists()
-        else []
-    )
-    return names[0] if names else platform.processor() or platform.machine()
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 # The page -----------------------------------------------------------------------------------------------------------
@@ -164,19 +163,20 @@ def millions(count: int) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", help="presets to measure")
+    parser.add_argument("--steps", type=int, default=TIMED, help="steps that are timed")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--write", type=Path, help="the page for the tables; nothing is measured")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--base", action="store_true", help=argparse.SUPPRESS)
     told = parser.parse_args(argv)
     if told.child:
-        print(json.dumps(child(told.child, as_base=told.base)))
+        print(json.dumps(child(told.child, told.steps, as_base=told.base)))
     elif told.write:
         told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
     else:
         rows = Rows(told.results / "sizes.jsonl")
         for name in told.only or PRESETS:
-            rows.add(name, partial(measured if name in TINY else published, name))
+            rows.add(name, partial(measured, name, told.steps) if name in TINY else partial(published, name))
 
 
 if __name__ == "__main__":

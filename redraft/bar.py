@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from threading import Event, Thread
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -48,3 +51,23 @@ class Bar:
         clocks = f"{timedelta(seconds=int(passed))} passed, {timedelta(seconds=int(left))} left"
         said = filter(None, (f"{self.title}: step {self.done:,} of {self.total:,}", self.note, clocks))
         print(", ".join(said), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
+    """Says from time to time that something goes on, where nothing can be counted."""
+    began, ended = time.monotonic(), Event()
+
+    def speak() -> None:
+        while not ended.wait(seconds):
+            print(f"{what}, {timedelta(seconds=int(time.monotonic() - began))} so far", file=sys.stderr, flush=True)
+
+    thread = Thread(target=speak, daemon=True)
+    if shown:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if shown:
+            thread.join()

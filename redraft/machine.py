@@ -192,8 +192,16 @@ def _flags() -> set[str]:
     return set(found[1].split()) if found else set()
 
 
+def free_memory(device: torch.device | str = "cpu") -> int | None:
+    """Bytes that this process may still take on a device; None: unknown."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = memory()
+    return None if found is None else found.free
+
+
 def memory() -> Memory | None:
-    """What the system has and what its container leaves; None: unknown."""
+    """What the system has, and what the container leaves of it; None: unknown."""
     said = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
     if len(said) < 2:
         return None

@@ -88,6 +88,28 @@ class Run:
         require_range(self, 0, 2**63 - 1, "seed")
 
 
+def parameters(model: DiffusionLMConfig) -> int:
+    """How many numbers a model has, counted without making them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in DiffusionLM(model).parameters())
+
+
+def least_memory(run: Run, world: int = 1) -> dict[str, int]:
+    """Bytes that a worker needs at the very least, by what asks for them.
+
+    Each weight has an average, a gradient and a moment beside it; each layer keeps the states of all tokens for the
+    backward pass, unless they are computed again.
+    """
+    network, length = run.model.network, run.framing.length
+    rows, kept = -(-run.batch // (world * run.micro)), 1 if run.recompute else network.layers
+    return {
+        "model": 16 * parameters(run.model) // (world if run.shard else 1),
+        "batch": rows * length * (16 + 4 * network.width * kept),
+        "eval_rows": run.eval_rows * length * 9,
+        "samples": run.samples * length * (16 + 4 * network.width),
+    }
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A model that no run of ours made: all that an export of it says."""

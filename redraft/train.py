@@ -32,15 +32,16 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from redraft import checkpoint, config, evaluate, lock, metrics, ops
-from redraft.bar import Bar
+from redraft.bar import Bar, waiting
 from redraft.checkpoint import CheckpointError
 from redraft.data import Loader, evaluation, prefetch, tokenise
 from redraft.distributed import Workers, accumulating, asked_to_stop, gathered, local, same_bits, spread, whole, workers
+from redraft.machine import free_memory
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode, Step
 from redraft.optim import adjust, optimisers, rate
 from redraft.precision import Choice, Precision, PrecisionError, Shapes, choose, shapes_like
-from redraft.run import Run, assemble, begin_with, newest
+from redraft.run import Run, assemble, begin_with, least_memory, newest
 from redraft.stories import STORIES
 from redraft.types import Batch
 
@@ -61,6 +62,7 @@ def fit(
     out = Path(out)
     require_packages(run)
     with workers() as team, asked_to_stop() as asked, same_bits(), only_writer(out, team):
+        require_memory(run, team)
         claim(run, out, team)
         choice = settle(run, out, team, quiet)
         torch.manual_seed(run.seed)
@@ -68,7 +70,9 @@ def fit(
         if run.base is not None:
             latent = model.codec is not None and model.codec.frozen  # another denoiser may work on the same latents
             begin_with(model, run.base, "codec." if latent else "")
-        train = tokenise(run.data, "train", run.tokenizer, run.framing)
+        with waiting("reading the text", shown=team.first and not quiet):
+            train = tokenise(run.data, "train", run.tokenizer, run.framing)
+            valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
         found = checkpoint.latest(out)
         if run.base is None and found is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
@@ -80,7 +84,6 @@ def fit(
         if run.compile:
             for block in model.network.blocks:
                 block.compile()
-        valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
         with closing(Log(run, out, state, team, quiet, tell)) as log:
@@ -238,6 +241,19 @@ def require_packages(run: Run) -> None:
             import_module("torch.utils.tensorboard")
     except ImportError:
         raise ValueError("tensorboard=True needs tensorboard: pip install 'redraft[tensorboard]'") from None
+
+
+def require_memory(run: Run, team: Workers) -> None:
+    """Refuses sizes that no memory here can hold, before anything is built."""
+    need, free = least_memory(run, team.world), free_memory(team.device)
+    if free is None or sum(need.values()) <= free:
+        return
+    most = max(need, key=lambda part: need[part])
+    advice = {"model": "a smaller network", "batch": "a smaller batch, more parts of it (micro) or a shorter length"}
+    raise ValueError(
+        f"training needs {sum(need.values()) / 1e9:,.1f} GB of memory at least, and {free / 1e9:,.1f} GB are free; "
+        f"most of it is for {most}: choose {advice.get(most, f'a smaller {most}')}"
+    )
 
 
 @contextmanager

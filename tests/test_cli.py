@@ -22,12 +22,12 @@ from redraft.cli.models import choose_sampler, opened
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.cli.recipes import make_tokenizer, recipe, source, with_length, with_tokenizer
-from redraft.cli.show import parameters
 from redraft.cli.train import Train
 from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, StoriesData, TextFiles, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.networks.attention import Causal
 from redraft.presets import PRESETS, PURPOSES, TINY
+from redraft.run import parameters
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.unmask import Entropy, Unmask

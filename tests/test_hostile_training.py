@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from inspect import signature
@@ -23,7 +24,7 @@ import pytest
 
 import redraft.train
 from redraft import config
-from redraft.bar import Bar
+from redraft.bar import Bar, waiting
 from redraft.checkpoint import CheckpointError, _digest, latest, read, save
 from redraft.cli import main
 from redraft.cli.recipes import source
@@ -34,7 +35,7 @@ from redraft.lock import FILE, Busy, only_writer
 from redraft.networks.attention import Causal
 from redraft.networks.transformer import TransformerConfig
 from redraft.presets import PRESETS
-from redraft.run import Optimiser, Run
+from redraft.run import Optimiser, Run, least_memory
 from redraft.text import Bytes, Tokenizer, train_bpe
 from redraft.types import Vocab
 
@@ -537,3 +538,56 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
     (tmp_path / "a.txt").write_text("Once upon a time.\n\n" * 50)
     argv: list[object] = ["train", "mdlm_tiny", "--data", tmp_path / "a.txt", "--out", tmp_path / "run"]
     assert "cannot be used" in refused([*argv, "--tokenizer", tmp_path], capsys)
+
+
+# Sizes that no memory holds -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--length", "100000000"], "length=100000000; it must be"),
+        (["--length", "10000000", "--batch", "100000"], "GB of memory at least.*for batch"),
+        (["--batch", "100000000"], "for batch: choose a smaller batch"),
+        (["--batch", "10000000000000000000000000"], "for batch: choose a smaller batch"),
+        (["--eval-rows", "1000000000000"], "choose a smaller eval_rows"),
+        (["--samples", "1000000000000"], "choose a smaller samples"),
+        (["--model.network.width", "1048576"], "for model: choose a smaller network"),
+        (["--model.network.layers", "1000000000"], "layers=1000000000; it must be"),
+        (["--model.network.heads", "0"], "heads=0; it must be"),
+        (["--steps", "0"], "steps=0; it must be"),
+        (["--micro", "1000"], "leaves a stretch empty"),
+        (["--seed", "18446744073709551616"], "seed=18446744073709551616; it must be"),
+        (["--length", "nan"], "--length nan: it must be INT or None"),
+        (["--optimiser.ema", "nan"], "ema=nan; it must be"),
+        (["--optimiser.clip", "0"], "clip=0.0; it must be above 0"),
+        (["--optimiser.warmup", "-5"], "warmup=-5; it must be"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_sizes_are_checked_before_anything_is_built(
+    flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(redraft.train, "free_memory", lambda _: 10**12)
+    line = refused(["train", "mdlm_tiny", *flags, "--out", tmp_path / "run"], capsys)
+    assert re.search(said, line)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_preset_says_what_it_needs() -> None:
+    for name in ("mdlm_tiny", "mdlm_owt", "llada_8b"):
+        if name in PRESETS:
+            need = least_memory(preset(name))
+            assert all(part > 0 for part in need.values())
+    run = preset("mdlm_tiny")
+    assert least_memory(replace(run, micro=4))["batch"] * 4 == least_memory(run)["batch"]
+    assert least_memory(replace(run, shard=True), 4)["model"] * 4 == least_memory(run)["model"]
+
+
+def test_waiting_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting("reading the text", seconds=0.01):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.startswith("reading the text, 0:00:00 so far\n")
+    with waiting("reading the text", shown=False, seconds=0.01):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""

@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from redraft import checkpoint, config, machine
+from redraft import checkpoint, config
 from redraft.checkpoint import CheckpointError
 from redraft.cli.limits import MOST_STEPS
 from redraft.cli.output import note
 from redraft.cli.progress import Progress
 from redraft.distributed import best_device
+from redraft.machine import free_memory
 from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.presets import PRESETS
@@ -186,12 +187,7 @@ def _bytes_per_token(model: DiffusionLM) -> int:
 
 
 def _free(model: DiffusionLM) -> int | None:
-    """Bytes that may still be taken; None: unknown."""
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    memory = machine.memory()
-    return None if memory is None else memory.free
+    return free_memory(next(model.parameters()).device)
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class Show:
         from redraft import config
         from redraft.cli.recipes import recipe
         from redraft.presets import PRESETS
+        from redraft.run import parameters
 
         run, complete = _preset(name) if name in PRESETS else (recipe(name)[0], True)
         if not complete:
@@ -79,6 +80,7 @@ class Show:
         """One that no run of ours made."""
         from redraft import config
         from redraft.cli.models import opened
+        from redraft.run import parameters
 
         it = opened(path, self.trust)
         count, model = parameters(it.model.config), it.model.config
@@ -87,6 +89,7 @@ class Show:
 
     def _directory(self, path: Path) -> None:
         from redraft import config, metrics
+        from redraft.run import parameters
 
         run, step = _found(path, self.trust)
         if run is None:
@@ -105,18 +108,10 @@ class Show:
         emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
 
 
-def parameters(model: DiffusionLMConfig) -> int:
-    """How many numbers a model has, counted without making them."""
-    import torch
-
-    from redraft.model import DiffusionLM
-
-    with torch.device("meta"):
-        return sum(p.numel() for p in DiffusionLM(model).parameters())
-
-
 def _count(model: DiffusionLMConfig) -> int | None:
     """Parameters of a preset; None if the tokenizer.json that lies here does not fit it."""
+    from redraft.run import parameters
+
     try:
         return parameters(model)
     except ValueError:

@@ -81,7 +81,7 @@ class Train:
 
     def _report(self, run: Run, out: Path) -> None:
         from redraft import config, metrics
-        from redraft.cli.show import parameters
+        from redraft.run import parameters
 
         found = metrics.last(metrics.read(out))
         valid = {name: found[name] for name in _RESULT if name in found}
@@ -103,7 +103,7 @@ def _step(out: Path) -> int:
 
 
 def _intention(run: Run, out: Path, began: int) -> str:
-    from redraft.cli.show import parameters
+    from redraft.run import parameters
 
     words = f"{type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
     rows = f"{run.batch} rows of {run.framing.length} tokens per step"

@@ -83,7 +83,7 @@ def choose(
     if name == "auto":
         return _judged(found, how)
     if found.trouble and found.tried:
-        raise PrecisionError(f"{by}, but a bf16 product {found.trouble} on this CPU{_LATE}. To go on, {instead}")
+        raise PrecisionError(f"{by}, but a bf16 product {found.trouble} on this CPU. To go on, {instead}{_hint()}")
     ratio = f"not tried: it {found.trouble}" if found.trouble else f"{_ratio(found)}{how}"
     return Choice("bf16", f"{by}; {ratio}")
 
@@ -132,10 +132,13 @@ def _on_gpu(device: torch.device, name: str, by: str, instead: str) -> Choice:
 
 _lock = threading.Lock()
 _known: dict[Shapes, tuple[Outcome, str]] = {}
-_LATE = (
-    f" ({ISA}={BELOW_AMX} may help; it is tried by itself, but must be set before Python starts if matrices were "
-    "multiplied before)"
-)
+
+
+def _hint() -> str:
+    """Lowering the instruction set came too late here, was left to the user, or does not help."""
+    return (
+        "" if os.environ.get(ISA) == BELOW_AMX else f"; {ISA}={BELOW_AMX} may help, if it is set before Python starts"
+    )
 
 
 def _judged(found: Outcome, how: str) -> Choice:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from itertools import islice, takewhile
 from pathlib import Path
@@ -305,10 +305,14 @@ def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Choice:
     choice = _agreed(run, team, before)
     if team.first and before != choice.name:
         _replace(file, {**held, "precision": {"name": choice.name, "reason": choice.reason}})
-    if team.first and not quiet:
-        changed = f"; until now {before}, so no longer bit for bit" if before not in (None, choice.name) else ""
-        _say(f"precision: {choice}{changed}")
+    changed = f"; until now {before}, so no longer bit for bit" if before not in (None, choice.name) else ""
+    if team.first and not quiet and (choice.name, changed) not in _told:
+        _told.add((choice.name, changed))
+        print(f"precision: {choice}{changed}", file=sys.stderr, flush=True)
     return choice
+
+
+_told: set[tuple[str, str]] = set()  # once per process is enough: a demo trains two models
 
 
 def _agreed(run: Run, team: Workers, before: Precision | None) -> Choice:
@@ -337,12 +341,6 @@ def shapes_of(run: Run, world: int = 1) -> Shapes:
     """Products like those of a training step."""
     network, rows = run.model.network, run.batch * run.framing.length
     return shapes_like(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
-
-
-@cache
-def _say(text: str) -> None:
-    """Once per process: a demo trains two models alike."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _replace(file: Path, document: dict[str, Any]) -> None:

@@ -36,17 +36,23 @@ def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
     if not can_fork():
         return Outcome(trouble=NO_FORK, tried=False)
     reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside other threads: the child needs none
-        child = os.fork()
-    if child == 0:
-        _live(work, writer, seconds)
-    os.close(writer)
     try:
+        child = _fork()
+        if child == 0:
+            _live(work, writer, seconds)
         trouble = _wait(child, seconds)
         return _judged(_read(reader), trouble)
+    except OSError as error:  # too many processes, or too little memory
+        return Outcome(trouble=f"cannot be tried ({error.strerror})", tried=False)
     finally:
         os.close(reader)
+        os.close(writer)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside other threads: the child needs none
+        return os.fork()
 
 
 def can_fork() -> bool:

@@ -94,6 +94,14 @@ def test_no_fork_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no fork" in found.trouble
 
 
+def test_no_room_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert attempt(lambda: 7) == Outcome(trouble="cannot be tried (Resource temporarily unavailable)", tried=False)
+
+
 def test_two_threads_at_a_time() -> None:
     found: list[Outcome] = []
     work = lambda: float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum())  # noqa: E731

@@ -435,9 +435,9 @@ class DiffusionLM(nn.Module):
         pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
         fixed = ~hole & (z != _ROOM)
         z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
-        follows = (fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0
-        inside = hole & follows
-        context = Context(pad=pad if bool(pad.any()) else None, inside=inside if bool(follows.any()) else None)
+        inside = hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
+        grows = isinstance(self.process, Insertion)  # a gap has no place in the row yet
+        context = Context(pad=pad if bool(pad.any()) else None, inside=inside if grows or bool(inside.any()) else None)
         if sources is not None and self.encoder is not None:
             context = self._asked(context, sources)
         canvas = Canvas(z, fixed, context)
@@ -616,10 +616,9 @@ class Lazy(Prediction):
         inside, ends = self._context.inside, self._model.config.vocab.ends
         if inside is None or not ends:
             return weights
-        barred = inside[where][:, None] & torch.isin(
-            torch.arange(weights.shape[-1], device=weights.device), torch.tensor(ends, device=weights.device)
-        )
-        return weights.masked_fill(barred, -torch.inf)
+        barred = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
+        barred[list(ends)] = True
+        return weights.masked_fill(inside[where][:, None] & barred, -torch.inf)
 
     def _states(self, where: Tensor) -> Tensor:
         """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""

@@ -85,12 +85,19 @@ def home(demo: Path, tmp_path: Path, published: Callable[[Path], None]) -> Path:
     return tmp_path
 
 
+def assert_told(words: list[str], out: str) -> None:
+    assert out.strip(), f"{words} says nothing"
+    if words[1] == "infill":
+        given = [part.strip() for part in re.split(r"\[\[.*?\]\]", words[3])]
+        assert re.fullmatch(".*".join(map(re.escape, given)), out.strip(), re.DOTALL), "what is given stays"
+
+
 def test_commands_run(home: Path) -> None:
     """The README's: each a process of its own, as a user starts it."""
     for words in map(shlex.split, commands(README)):
         if words[0] == "redraft" and words[1] != "check":
             found = run([*words, *SMALL[words[1]]], home)
-            assert found.stdout.strip(), f"{words} says nothing"
+            assert_told(words, found.stdout)
             assert "Traceback" not in found.stderr
 
 
@@ -101,7 +108,7 @@ def test_commands_of_guides_run(
     monkeypatch.chdir(home)
     for words in filter(_runs_here, map(shlex.split, commands(page))):
         cli.main([*words[1:], *SMALL[words[1]]])
-        assert capsys.readouterr().out.strip(), f"{words} says nothing"
+        assert_told(words, capsys.readouterr().out)
 
 
 def _runs_here(words: list[str]) -> bool:

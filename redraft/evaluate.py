@@ -259,7 +259,8 @@ def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]
         raise ValueError(f"got {len(truth)} log-probabilities for {rows} rows; each row needs a finite one and a text")
     over = found.row_nats + truth
     ratio = over.sum() / chars.sum()
-    error = ((over - ratio * chars).var() * rows).sqrt() / chars.sum()
+    spread = (over - ratio * chars).var() if rows > 1 else torch.tensor(torch.nan)  # one row tells of no spread
+    error = (spread * rows).sqrt() / chars.sum()
     return float(ratio) / BIT, float(error) / BIT
 
 

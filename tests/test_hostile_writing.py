@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -64,9 +65,9 @@ def refused(say: Say) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Learned positions, none, one token at a time, insertion, uniform noise."""
+    """Learned positions, none, one token at a time, insertion, uniform noise, vectors."""
     folder = tmp_path_factory.mktemp("hostile")
-    kinds = {name: [f"{name}_tiny"] for name in ("mdlm", "ar", "flex", "udlm")}
+    kinds = {name: [f"{name}_tiny"] for name in ("mdlm", "ar", "flex", "udlm", "diffuseq", "diffusion_lm")}
     kinds["rotary"] = ["mdlm_tiny", "--model.network.positions", "None", "--model.network.rotary", "10000"]
     for name, words in kinds.items():
         main(["train", *words, *SMALL, "--out", str(folder / name)])
@@ -104,7 +105,10 @@ WRITING = [
 ]
 FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flags, says in WRITING] + [
     ("generate x --guidance nan", "--guidance nan: it must be a finite number"),
-    ("generate x --guidance 1e300", "it must be from -1,000 to 1,000"),
+    ("generate x --guidance 1e300", "it must be from 0 to 1,000"),
+    ("generate x --guidance -1", "--guidance -1.0: it must be from 0 to 1,000"),
+    ("generate x --temperature=", "--temperature: '' is no number"),
+    ("generate x --new many", "--new: 'many' is no whole number"),
     ("generate x --new 0", "--new 0: one token at least"),
     ("infill x --room -1", "--room -1: it must be from 1"),
     ("infill x --room 0", "--room 0: it must be from 1"),
@@ -329,6 +333,34 @@ def test_weights_that_are_no_numbers(refused: Callable[..., str], runs: dict[str
         assert "values that are nan or infinite" in refused(verb, tmp_path / "broken")
 
 
+def test_infill_by_vectors(say: Say, runs: dict[str, Path]) -> None:
+    """Rows of vectors are as long as in training too, and show what was asked."""
+    out, _ = say("infill", runs["diffusion_lm"], "One [[2]] day.", "--rows", "2", "--steps", "2")
+    for line in out.splitlines():
+        assert line.startswith("One ")
+        assert line.endswith(" day.")
+
+
+def test_models_that_fill_no_holes_and_those_that_are_none(
+    refused: Callable[..., str], runs: dict[str, Path], tmp_path: Path
+) -> None:
+    assert "answers sources, it fills no holes" in refused("infill", runs["diffuseq"], "One [[2]] day.")
+    main(["train", "tencdm_codec_tiny", *SMALL, "--out", str(tmp_path / "codec")])
+    for verb in ("generate", "eval", "levels"):
+        assert "is a codec alone; train the diffusion of its latents" in refused(verb, tmp_path / "codec")
+
+
+def test_one_row_and_curves_with_holes(say: Say, runs: dict[str, Path], tmp_path: Path) -> None:
+    out, err = say("eval", runs["mdlm"], "--rows", "1", "--samples", "0", "--draws", "1", "--json")
+    assert {record["name"]: record for record in objects(out)}["excess_bits_per_char"]["stderr"] is None
+    assert len(err.splitlines()) == 1
+    shutil.copytree(runs["mdlm"], tmp_path / "odd")
+    losses = [{"step": n, "train_loss_bits_per_token": loss} for n, loss in enumerate((8.0, math.nan, 7.0, math.inf))]
+    lines = (json.dumps(line | {"tokens_per_second": 1}) + "\n" for line in losses)
+    (tmp_path / "odd" / "metrics.jsonl").write_text("".join(lines))
+    assert "training loss" in say("show", tmp_path / "odd")[0]
+
+
 # Files of one's own -------------------------------------------------------------------------------------------------
 
 OWN = {
@@ -494,4 +526,6 @@ def test_help_names_exit_codes_and_version(say: Say) -> None:
     for code in ("0 ", "1 ", "2 ", "130", "143"):
         assert any(line.startswith(f"  {code}") for line in out.splitlines())
     assert "--version" in out
+    assert say("help")[0] == out
+    assert say("help", "generate")[0] == say("generate", "--help")[0]
     assert arguments._ABOUT.isascii()

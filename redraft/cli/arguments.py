@@ -40,6 +40,8 @@ _PLAINER = {
     r"^Error parsing (?!-)\S+: ": "",  # what a dataclass says names its field
     r"^Error parsing ": "",
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
+    r"no type matching \{None\}\|INT could be instantiated from \[(.*?)\]\..*": r"\1 is no whole number",
+    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\]\..*": r"\1 is no number",
     r"Exceeds the limit.*": "this number has too many digits",
     r"could not convert string to float: (.*)": r"\1 is no number",
     r"^invalid choice (\S+) for argument '(\S+)'. Expected one of \((.*)\).*": r"\2 \1: choose from \3",
@@ -65,7 +67,7 @@ class Verb(Protocol):
 
 def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
     """The verb of a command line, or help about all of them."""
-    name, *rest = argv = argv or ["--help"]
+    name, *rest = argv = [*argv[1:2], "--help"] if argv[:1] in ([], ["help"]) else argv
     if name == "--version":
         print(f"redraft {version('redraft')}")
         raise SystemExit(0)

@@ -17,6 +17,7 @@ from redraft.cli.progress import Progress
 from redraft.distributed import best_device
 from redraft.machine import free_memory
 from redraft.model import DiffusionLM
+from redraft.objectives import Autoencode
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes.base import Process
@@ -70,7 +71,12 @@ def opened(path: Path, trust: Path | None = None) -> Opened:
     modules = trusted(trust)
     where = holder(path)
     model = load(where, best_device(), modules)
-    return Opened(path, model, described(where, modules), step_of(where))
+    run = described(where, modules)
+    if run is not None and isinstance(run.objective, Autoencode):
+        raise CheckpointError(
+            f"{path} is a codec alone; train the diffusion of its latents: redraft train … --base {path}"
+        )
+    return Opened(path, model, run, step_of(where))
 
 
 def trusted(file: Path | None) -> tuple[str, ...]:
@@ -209,7 +215,7 @@ class Beginning:
     size: int
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        rest = torch.arange(canvas.z.shape[1], device=canvas.z.device).expand_as(canvas.z) >= self.size
+        rest = torch.arange(canvas.z.shape[1], device=canvas.z.device).expand_as(canvas.fixed) >= self.size
         for written in self.sampler(denoise, process, canvas, rng=rng):
             yield replace(written, context=replace(written.context, pad=rest))
 

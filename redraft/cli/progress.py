@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +27,8 @@ class Progress:
     def __init__(self, what: str, total: int | None = None, every: float | None = None) -> None:
         self.what, self.total = what, total
         self.done, self.steps = 0, 0
-        self._live = sys.stderr.isatty()
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._drawn = False
         self._every = every if every is not None else 0.5 if self._live else 10.0
         self._began = time.monotonic()
         self._ended, self._lock = Event(), RLock()
@@ -81,12 +83,14 @@ class Progress:
             with self._lock:
                 if self._live:
                     print(f"\r\x1b[K{self}", end="", file=sys.stderr, flush=True)
+                    self._drawn = True
                 else:
                     note(str(self))
 
     def _clear(self) -> None:
-        if self._live and first():
+        if self._drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self._drawn = False
 
 
 def _duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import getdoc, signature
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,7 +191,7 @@ def _curves(records: Metrics) -> Iterator[str]:
         ("valid_bits_per_char", "held out, bits per character", None, plain),
         ("valid_excess_bits_per_char", "held out, bits per character above the truth (dotted)", 0.0, True),
     ):
-        curve = [(line["step"], line[key]) for line in records if key in line]
+        curve = [(line["step"], line[key]) for line in records if key in line and isfinite(line[key])]
         if wanted and len(curve) > 1:
             yield f"\n  {title}"
             yield from plot(curve, level)

@@ -150,7 +150,7 @@ class Generate:
         if self.new is not None and self.new < 1:
             raise ValueError(f"--new {self.new}: one token at least is to be written")
         require_finite("--guidance", self.guidance)
-        require_between("--guidance", self.guidance, -1000, 1000)
+        require_between("--guidance", self.guidance, 0, 1000)
         for flag, given in (("--source", self.source), ("--label", self.label)):
             text(given or "", flag)
 
@@ -267,6 +267,8 @@ class Infill:
         from redraft.cli.models import opened  # torch is loaded when the words are right
 
         it = opened(self.model, self.writing.trust)
+        if it.model.encoder is not None or (it.run is not None and it.run.framing.asked and not _classes(it)):
+            raise ValueError("this model answers sources, it fills no holes; redraft generate DIR --source TEXT")
         plans = [self.writing.plan(it, self._order(it, template)) for template in templates]
         for plan in plans:
             self.writing.write(it, plan)

@@ -95,8 +95,10 @@ def plain_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[
     return run
 
 
-def training(precision: str, pairs: int = 9) -> Iterator[Row]:
+def training(precision: str, limit: float, pairs: int = 9) -> Iterator[Row]:
     """Our step against its own products and against the plain loop, all three in turn; goals hold for the first size.
+
+    `limit`, in GFLOP/s, is the speed of the fastest of all products: no step of many shapes can have it.
 
     Each step masks other positions, so the products of one step are those of all only on average; noise is stratified,
     and their number differs by some per cent at most.
@@ -113,6 +115,7 @@ def training(precision: str, pairs: int = 9) -> Iterator[Row]:
             "gflop": gflop,
             "gflops": gflop / found["ours_seconds"],
             "products_gflops": gflop / found["theirs_seconds"],
+            "ratio_at_best_speed": found["ours_seconds"] * limit / gflop,
             "tokens_per_second": batch * LENGTH / found["ours_seconds"],
         }
         yield report(f"training step / its matrix products, {name}", PRODUCTS_GOAL if first else None, **found, **more)

@@ -36,8 +36,9 @@ def rows() -> Iterator[Row]:
     choice = choose()
     better = choice.name
     yield limit.machine("make bench") | {"precision": str(choice)}
-    yield from limit.limits(precisions())
-    yield from core.training(better)
+    limits = {row["limit"]: row for row in limit.limits(precisions())}
+    yield from limits.values()
+    yield from core.training(better, limits[better]["gflops"])
     yield from core.sampling(better)
     yield from core.long_sampling(better)
     yield from core.exactness(better)

@@ -51,8 +51,12 @@ def tell(rows: Iterable[Row], file: Path | None = None) -> int:
     told = []
     for row in rows:
         told.append(row)
-        print(json.dumps(row), flush=True)
+        print(_json(row), flush=True)
     if file is not None:
         file.parent.mkdir(exist_ok=True)
-        file.write_text("".join(json.dumps(row) + "\n" for row in told))
+        file.write_text("".join(_json(row) + "\n" for row in told), encoding="utf-8")
     return int(any(row.get("ok") is False for row in told))
+
+
+def _json(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False)

@@ -47,13 +47,13 @@ def filled(page: str, rows: Sequence[Row]) -> str:
 
 
 def read(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def main() -> None:
     if not RESULTS.exists():
         sys.exit(f"{RESULTS} does not exist: run `make bench` first")
-    PAGE.write_text(filled(PAGE.read_text(), read(RESULTS)))
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), read(RESULTS)), encoding="utf-8")
 
 
 if __name__ == "__main__":

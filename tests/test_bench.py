@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from bench import core, limit, table
 from bench.products import flops, recorded, repeated
+from bench.quick import RESULTS
 from bench.race import compared, report, tell
 
 WIDTH, LENGTH, ROWS, VOCAB = 64, 16, 3, 11
@@ -86,3 +87,9 @@ def test_the_table_shows_each_row_and_where_it_was_measured() -> None:
     assert "| c | 2.5 | ≥ 3 | **no** |" in page
     with pytest.raises(ValueError, match="between which"):
         table.filled("a page without markers", rows)
+
+
+def test_the_page_shows_the_committed_rows() -> None:
+    """Nothing until there are some, so that no figure stands there without its row."""
+    shown = table.PAGE.read_text().partition(table.BEGIN)[2].partition(table.END)[0].strip()
+    assert shown == (table.table(table.read(RESULTS)) if RESULTS.exists() else "")

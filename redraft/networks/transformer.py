@@ -123,7 +123,8 @@ class RMS(torch.autograd.Function):
         normed, scale, weight = ctx.saved_tensors
         product = grad * normed
         along = (product @ weight).div_(-weight.numel()).unsqueeze(-1)
-        return torch.addcmul(grad * weight, normed, along).mul_(scale), product.sum_to_size(weight.shape), None
+        to_weight = product.reshape(-1, weight.numel()).sum(0)
+        return torch.mul(grad, weight, out=product).addcmul_(normed, along).mul_(scale), to_weight, None
 
 
 class SwiGLU(torch.autograd.Function):

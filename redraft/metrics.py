@@ -49,9 +49,16 @@ def parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError):
         record = None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
+    if not isinstance(record, dict) or type(record.get("step")) is not int or not all(map(_fits, record.items())):
         raise CheckpointError(f"{file}:{number} is no record of a training; mend or remove this line")
     return record
+
+
+def _fits(item: tuple[str, Any]) -> bool:
+    """Whether a figure is a number."""
+    name, value = item
+    figure = name.startswith(("train_", "valid_", "entropy_", "tokens_per_"))
+    return type(value) in (int, float) if figure else True
 
 
 def last(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,6 +70,8 @@ def held_out(found: Mapping[str, Any]) -> str:
     """What held-out text says about a model, or about a codec alone."""
     if "valid_reconstruction" in found:
         return f"{found['valid_reconstruction']:.1%} of held-out tokens survive the codec"
+    if "valid_bits_per_char" not in found:
+        return f"{FILE} has no figure of held-out text; `redraft eval` measures it"
     return f"{found['valid_bits_per_char']:.4f} bits per character of held-out text{_above(found)}"
 
 
@@ -75,7 +84,7 @@ def brief(found: Mapping[str, Any]) -> str:
 
 
 def _above(found: Mapping[str, Any]) -> str:
-    if "valid_excess_bits_per_char" in found:
+    if "valid_excess_bits_per_char" in found and "valid_excess_stderr" in found:
         return f", {excess(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
     if "entropy_bits_per_char" in found:  # an older run: the entropy of all stories is not the truth of these few
         return "; `redraft eval` measures how far that is above the truth"

@@ -149,12 +149,16 @@ def _whole_state(saved: checkpoint.Checkpoint, parameters: Mapping[str, Tensor])
         if {name: p.shape for name, p in saved.tensors.get(part, {}).items()} != shapes:
             raise CheckpointError(f"{part}.safetensors of step {saved.step} does not hold the weights of this run")
     moments = saved.tensors.get("optimiser", {})
-    if not moments or any(key.rsplit("|", 1)[0] not in parameters for key in moments):
+    fit_in = {name: (shape, torch.Size()) for name, shape in shapes.items()}  # a tensor like the weight, or a count
+    if not moments or any(m.shape not in fit_in.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
         raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
+    for tensors in (saved.tensors["raw"], moments):
+        if (wrong := checkpoint.not_finite(tensors)) is not None:
+            raise CheckpointError(f"{wrong} of step {saved.step} has values that are nan or infinite; remove this step")
     match saved.documents.get("state"):
-        case {"step": int(step), "nats": int() | float() as nats, "tokens": int(tokens)}:
+        case {"step": int(step), "nats": int() | float() as nats, "tokens": int(tokens)} if step == saved.step:
             return {"step": step, "nats": nats, "tokens": tokens}
-    raise CheckpointError(f"state.json of step {saved.step} lacks step, nats or tokens; remove this checkpoint")
+    raise CheckpointError(f"state.json of step {saved.step} lacks nats, tokens or its step; remove this checkpoint")
 
 
 def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:

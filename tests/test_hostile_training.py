@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import redraft.train
 from redraft import config
@@ -364,7 +365,7 @@ def test_weights_that_are_no_numbers_are_not_saved(
 def test_a_state_that_lacks_its_numbers(state: dict[str, Any], run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rewrite(run, state=state)
     argv: list[object] = ["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"]
-    assert re.search(r"state.json .*(lacks step|no step)", refused(argv, capsys))
+    assert re.search(r"state.json .*(lacks nats|no step)", refused(argv, capsys))
 
 
 @pytest.mark.parametrize("line", ["[1]", "{}", '{"step": "x"}', "nothing", "[" * 10_000, "\udcff"])
@@ -591,3 +592,76 @@ def test_waiting_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting("reading the text", shown=False, seconds=0.01):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", "4 steps|step 4 of 4"),
+        ('{"step": 1, "train_loss_bits_per_token": 2.0}\n', "loss of 2.0000 bits per token, nan tokens/s"),
+        (
+            '{"step": 1, "valid_bits_per_char": 2.0, "valid_excess_bits_per_char": 1.0}\n' * 2,
+            "2.0000 bits per character",
+        ),
+        ('{"step": 1, "train_loss_bits_per_token": NaN, "tokens_per_second": 1}\n' * 3, "loss of nan"),
+    ],
+)
+def test_a_log_that_lacks_figures(log: str, said: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "metrics.jsonl").write_text(log)
+    main(["show", str(run)])
+    assert re.search(said, capsys.readouterr().out)
+    (run / "metrics.jsonl").write_text("")
+    train(run, "--quiet")  # finished: nothing is left to do but to say so
+    assert "metrics.jsonl has no figure of held-out text; `redraft eval` measures it" in capsys.readouterr().out
+
+
+def test_a_figure_that_is_no_number(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "metrics.jsonl").write_text('{"step": 1, "train_loss_bits_per_token": "x"}\n')
+    assert "metrics.jsonl:1 is no record of a training" in refused(["show", run], capsys)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 10**15])
+def test_samplers_of_absurdly_many_steps(steps: int, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = latest(run)
+    assert path is not None
+    document = read(path).documents["config"]
+    document["sampler"]["steps"] = steps
+    rewrite(run, config=document)
+    assert f"steps={steps}; a sampler" in refused(["eval", run], capsys)
+
+
+def test_a_claim_that_describes_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(next(run.glob("step-*")))
+    (run / "run.json").write_text('{"hash": "x", "run": {"class": "redraft.run.Optimiser"}}')
+    assert "describes a Optimiser; it must describe a Run" in refused(["show", run], capsys)
+
+
+def spoil(part: str, saved: Any) -> dict[str, Any]:
+    """Other contents for a checkpoint from which no training can go on."""
+    raw, moments = saved.tensors["raw"], saved.tensors["optimiser"]
+    weight, moment = next(iter(raw)), next(iter(moments))
+    return {
+        "weights of another shape": {"raw": {weight: torch.zeros(3)}},
+        "weights that are no numbers": {"raw": {weight: raw[weight] * math.nan}},
+        "moments that are no numbers": {"optimiser": {moment: moments[moment] * math.nan}},
+        "moments of another shape": {"optimiser": {moment: torch.zeros(3)}},
+        "moments of nothing": {"optimiser": {"nothing": torch.zeros(3)}},
+        "another step": {"state": {"step": 3, "nats": 0.0, "tokens": 0}},
+        "an absurd step": {"state": {"step": 10**30, "nats": 0.0, "tokens": 0}},
+    }[part]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("weights of another shape", "weights that are no numbers", "moments that are no numbers"),
+        *("moments of another shape", "moments of nothing", "another step", "an absurd step"),
+    ],
+)
+def test_a_checkpoint_from_which_no_training_goes_on(part: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = latest(run)
+    assert path is not None
+    rewrite(run, **spoil(part, read(path)))
+    log = (run / "metrics.jsonl").read_bytes()
+    assert "of step 4" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
+    assert (run / "metrics.jsonl").read_bytes() == log

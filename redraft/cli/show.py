@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import getdoc, signature
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,12 +149,16 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     from redraft import config
     from redraft.checkpoint import CheckpointError
     from redraft.cli.models import described, document, holder, step_of, trusted
+    from redraft.run import Run
 
     where, modules = holder(path), trusted(trust)
     if (where / "config.json").exists():
         return described(where, modules), step_of(where)
     if (path / "run.json").exists():  # claimed, but nothing is saved yet
-        return config.from_json(document(path / "run.json").get("run"), modules), 0
+        run = config.from_json(document(path / "run.json").get("run"), modules)
+        if not isinstance(run, Run):
+            raise CheckpointError(f"{path / 'run.json'} describes a {type(run).__name__}; it must describe a Run")
+        return run, 0
     missing = "it has neither run.json and step-… directories nor config.json" if path.is_dir() else "no directory"
     raise CheckpointError(f"{path} is no run and no model: {missing}; `redraft train` makes one")
 
@@ -177,7 +181,7 @@ def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
     yield f"  data       {_pretty(run.data)}; {run.framing}"
     yield f"  sampler    {run.sampler}"
     if "train_loss_bits_per_token" in last:
-        speed = f"{last['tokens_per_second']:,.0f} tokens/s"
+        speed = f"{last.get('tokens_per_second', nan):,.0f} tokens/s"
         yield f"  training   loss of {last['train_loss_bits_per_token']:.4f} bits per token, {speed}"
     if "valid_bits_per_char" in last or "valid_reconstruction" in last:
         yield f"  held out   {metrics.held_out(last)}"

@@ -116,6 +116,8 @@ class _One:
 def require_steps(steps: int) -> None:
     if steps < 1:
         raise ValueError(f"steps={steps}; a sampler needs at least one step")
+    if steps > 10**6:  # a grid a thousand times finer than any paper's, and hours for one text
+        raise ValueError(f"steps={steps}; a sampler takes at most a million steps")
 
 
 def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:

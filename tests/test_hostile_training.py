@@ -136,7 +136,7 @@ def test_two_trainings_never_share_a_directory(tmp_path: Path, capsys: pytest.Ca
     """The second one ends with one line that names the first, and leaves everything as it is; readers do not wait."""
     with only_writer(tmp_path / "run"):
         train(tmp_path / "run", "--quiet", code=2)
-        said = capsys.readouterr().err.splitlines()[-1]
+        (said,) = capsys.readouterr().err.splitlines()
         assert f"is being written by process {os.getpid()} on {socket.gethostname()}; wait until it ends" in said
         assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
     train(tmp_path / "run", "--quiet")
@@ -665,3 +665,14 @@ def test_a_checkpoint_from_which_no_training_goes_on(part: str, run: Path, capsy
     log = (run / "metrics.jsonl").read_bytes()
     assert "of step 4" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
     assert (run / "metrics.jsonl").read_bytes() == log
+
+
+def test_words_that_nobody_knows_are_told(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of one word makes all text alike: its figures are flattering, and the user hears of it."""
+    (tmp_path / "a.txt").write_text("\n\n".join(f"Xylophones {number} quarrel with zebras." for number in range(300)))
+    train(tmp_path / "run", "--data", tmp_path / "a.txt", "--tokenizer", "words:1", "--quiet")
+    assert "of the words are not among the 1 of the tokenizer" in capsys.readouterr().err
+    train(tmp_path / "more", "--data", tmp_path / "a.txt", "--tokenizer", "words:1000", "--quiet")
+    assert "are not among" not in capsys.readouterr().err
+    main(["eval", str(trained), "--data", str(tmp_path / "a.txt"), "--rows", "2", "--samples", "0"])
+    assert "of the words are not among" in capsys.readouterr().err

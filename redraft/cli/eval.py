@@ -56,7 +56,7 @@ class Eval:
 
     def __call__(self) -> None:
         from redraft.cli.models import opened
-        from redraft.cli.recipes import source
+        from redraft.cli.recipes import source, training_texts, warn_of_unknown
         from redraft.evaluate import record
 
         it = opened(self.model, self.trust)
@@ -64,6 +64,8 @@ class Eval:
             raise ValueError(f"{self.model} tells of no run, so there is no framing of rows; evaluate it in Python")
         data = source(self.data, undivided=True) if self.data else it.run.data
         note(f"{self.model}: run {it.name}, step {it.step}")
+        if self.data:
+            warn_of_unknown(it.run.tokenizer, training_texts(data))
         for name, value, more in chain(self._likelihood(it, it.run, data), self._generation(it, it.run, data)):
             figure = record(name, value, run=it.name, seed=self.seed, **more)
             emit(figure, self.json, _line(figure))

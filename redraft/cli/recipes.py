@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import Parameter, signature
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -216,12 +216,14 @@ def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
     kind, _, size = choice.partition(":")
     specials: tuple[Special, ...] = ("bos", *_SPECIALS) if isinstance(text, PairCorpus) else _SPECIALS
     if choice == "chars":
-        return Characters.collect(_training(text), specials)
+        return Characters.collect(training_texts(text), specials)
     if choice == "bytes":
         return Bytes(specials)
     if kind in _SIZES and (size.isdecimal() or kind == choice):
         learn = train_bpe if kind == "bpe" else Words.collect
-        return learn(_training(text), int(size or _SIZES[kind]), specials)
+        learnt = learn(training_texts(text), int(size or _SIZES[kind]), specials)
+        warn_of_unknown(learnt, training_texts(text))
+        return learnt
     if not Path(choice).exists():
         raise ConfigError(f"--tokenizer {choice} is none of chars, bytes, words:N, bpe:N, and no tokenizer.json either")
     try:
@@ -230,7 +232,20 @@ def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
         raise ConfigError(f"--tokenizer {choice} cannot be used: {error}") from error
 
 
-def _training(text: Corpus | Endless) -> Iterable[str]:
+def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+    """Says if a list of words knows too few of those in a text: the others look alike, which flatters all figures."""
+    if not isinstance(tokenizer, Words):
+        return
+    ids = [token for text in islice(texts, 1000) for token in tokenizer.encode(text)]
+    share = ids.count(tokenizer.unknown) / max(1, len(ids))
+    if share > 0.05:
+        note(
+            f"{share:.0%} of the words are not among the {len(tokenizer.words):,} of the tokenizer; it cannot tell "
+            "them apart, so bits per character look better than they are: use more words, bpe:N or bytes"
+        )
+
+
+def training_texts(text: Corpus | Endless) -> Iterable[str]:
     """What a tokenizer learns from: the training split, of an endless one the beginning; of the stories every word."""
     if isinstance(text, PairCorpus):
         return chain.from_iterable(text.pairs("train", Tally()))

@@ -49,12 +49,16 @@ class Train:
     settings: Suppress[Fixed[tuple[str, ...]]] = ()
 
     def __call__(self) -> None:
+        from redraft.lock import only_writer
         from redraft.train import fit
 
         run = self._run()
         out = self.out or Path("runs") / self._name
         _require_same(run, out)
         out.mkdir(parents=True, exist_ok=True)
+        if first():
+            with only_writer(out):  # else nothing is said of a training that does not come to be
+                pass
         began = _step(out)
         note(_intention(run, out, began))
         with _tidy(out):

@@ -31,6 +31,7 @@ from redraft import (
     last,
     rng,
 )
+from redraft.train import clip
 
 LENGTH = 256
 PRODUCTS_GOAL = 1.35  # training step / its own matrix products, back to back
@@ -68,7 +69,7 @@ def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[],
         with autocast(precision):
             loss = step(Batch.of(tokens), rng(next(number), len(tokens)))
         loss.mean.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         with torch.no_grad():

@@ -48,7 +48,6 @@ _PLAINER = {
     r"^Unrecognized options: ([^\s,]+).*": r"\1 is too much here, or misspelt",
     r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
     r"^Missing from .*?: (\S+).*": r"\1 is missing",
-    r"^(\S+): no type matching {None}\|(\S+) could be .* from \['(.*?)'\].*": r"\1 \3: it must be \2 or None",
 }
 
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # no "(default: False)" behind every one of them

@@ -177,7 +177,9 @@ def test_minutes_scale_the_steps(out: Path) -> None:
             demo.demo(out, minutes=8, quiet=True)
 
 
-def test_the_story_is_told(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_story_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the beginning: a training that is finished has no progress to tell."""
+    out = tmp_path / "demo"
     with shrunk():
         demo.demo(out)
     captured = capsys.readouterr()

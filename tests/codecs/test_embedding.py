@@ -168,7 +168,7 @@ def test_a_head_that_names_tokens_knows_what_z_says_of_its_own(unit: bool) -> No
 
 
 def test_naming_tokens_needs_tokens_with_vectors() -> None:
-    codec = Contextual(MaskedLM(8, Size(width=D)), 8, Size(layers=1))
+    codec = Contextual(MaskedLM(8, Size(width=D, heads=2)), 8, Size(layers=1))
     with pytest.raises(ValueError, match="as Embedding has, not Contextual"):
         DiffusionLMConfig.of_vectors(PROCESS, config().network, PredictTokens(), codec=codec)
 

@@ -398,7 +398,7 @@ def test_a_class_by_command(trained: dict[str, Path], capsys: pytest.CaptureFixt
         ("sometimes", ["--label", "sadd"], "this model knows no class 'sadd'; did you mean sad?"),
         ("sometimes", ["--label", "0"], "knows no class '0'; there are bored, cheerful, lonely, sad, tired, worried"),
         ("sometimes", ["--guidance", "2"], "--guidance needs a condition: a --label, or a --source"),
-        ("sometimes", ["--label", "sad", "--guidance", "-1"], "scale=-1.0; use 0 (unconditional)"),
+        ("sometimes", ["--label", "sad", "--guidance", "-1"], "--guidance -1.0: it must be from 0 to 1,000"),
         ("sometimes", ["--source", "sad"], "it reads no --source"),
         ("always", [], "give one with --label: bored, cheerful"),
         ("always", ["--label", "sad", "--guidance", "2"], "this model has always been told it"),

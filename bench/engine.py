@@ -14,12 +14,13 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.race import Row, report
-from redraft import DiffusionLM, Step, ops, train
+from redraft import DiffusionLM, Step, ops
 from redraft.data import Loader, tokenise
-from redraft.optim import optimisers
-from redraft.precision import choose
+from redraft.machine import choose
 from redraft.presets import mdlm_tiny
-from redraft.run import Run
+from redraft.runs import Run
+from redraft.train import begin, optimisers, state
+from redraft.train import loop as train
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 
@@ -28,7 +29,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
-    precision = choose(run.precision, shapes=train.shapes_of(run))
+    precision = choose(run.precision, shapes=begin.shapes_of(run))
     step, both = Step(model, run.objective), optimisers(model, run.optimiser, precision.dtype)
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))
@@ -62,7 +63,7 @@ def overhead(pairs: int = 20, steps: int = 3) -> Iterator[Row]:
     times: list[tuple[float, float]] = []
     began = time.perf_counter()
 
-    def interrupted(run: Run, state: train.State, *rest: object) -> float:
+    def interrupted(run: Run, state: state.State, *rest: object) -> float:
         nonlocal began
         if state.step and state.step % steps == 0:
             middle = time.perf_counter()

@@ -18,7 +18,7 @@ from redraft import evaluate
 from redraft.data import evaluation, tokenise
 from redraft.objectives import Objective
 from redraft.presets import TINY
-from redraft.run import Run
+from redraft.runs import Run
 from redraft.train import fit
 from redraft.types import Batch
 

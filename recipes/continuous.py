@@ -21,17 +21,16 @@ from typing import Any
 import torch
 from rows import Rows, Trained, cpu, trained
 
-from redraft import config, diagnose, evaluate, presets
-from redraft.checkpoint import latest
-from redraft.codecs.encoder import MaskedEncoder
-from redraft.codecs.smooth import Smoothing
-from redraft.data import Documents, Split, evaluation, tokenise
+from redraft import evaluate, presets, write
+from redraft.codecs import MaskedEncoder, Smoothing
+from redraft.corpora import StorySummaries, Task, faithful
+from redraft.data import Documents, Pairs, Split, evaluation, tokenise
+from redraft.evaluate import diagnose
 from redraft.heads import PredictEps, PredictX, VectorHead
 from redraft.model import DiffusionLMConfig
 from redraft.objectives import Match, Objective, Snr, Term
-from redraft.pairs import Pairs, StorySummaries, Task, faithful
-from redraft.processes.gaussian import Gaussian, Preserving
-from redraft.run import Run, load
+from redraft.processes import Gaussian, Preserving
+from redraft.runs import Run, config, latest, load
 from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt
 from redraft.types import Batch
 
@@ -193,14 +192,14 @@ def answers(made: Trained, count: int) -> tuple[list[str], float]:
     texts: list[str] = []
     with cpu() as clock:
         for batch in unseen(made, "test", count):
-            texts += evaluate.generate(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
+            texts += write.generate(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
     return texts, clock.seconds / len(texts)
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
     model = load(trained)
-    texts = evaluate.generate(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
+    texts = write.generate(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)
     [halfway] = diagnose.interpolation(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())

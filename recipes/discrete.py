@@ -25,23 +25,17 @@ from picture import draw
 from rows import Rows, Trained, cpu, trained
 from tables import filled, tables
 
-from redraft import config, evaluate, presets
+from redraft import evaluate, presets, write
 from redraft.cli.recipes import recipe, source, with_tokenizer
-from redraft.data import Endless, Split, StoriesData, Tally, evaluation, tokenise
+from redraft.corpora import STORIES, StoriesData
+from redraft.data import Endless, Split, Tally, evaluation, tokenise
 from redraft.heads import Subs
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Clip, Objective
-from redraft.processes.interpolating import Hybrid, Interpolating
-from redraft.processes.star import Cap, Star, Switch
-from redraft.run import Run
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.correct import Correct
-from redraft.samplers.revise import Blind, Remasked, Revise
-from redraft.samplers.unmask import AnyOrder, Unmask
+from redraft.processes import Cap, Hybrid, Interpolating, Star, Switch
+from redraft.runs import Run, config
+from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
 from redraft.schedules import CosineSquared
-from redraft.stories import STORIES
 from redraft.text import Characters
 
 HELD_OUT = 256  # stories of the test stream
@@ -121,7 +115,7 @@ def against_truth(made: Trained) -> dict[str, Any]:
 def written(model: DiffusionLM, length: int, sampler: Sampler, samples: int) -> dict[str, Any]:
     """Which share of what a model writes are stories, and what one costs (seconds of a core, in batches of 64)."""
     with cpu() as clock:
-        made = evaluate.generate(model, sampler, model.canvas(new=length, rows=samples))
+        made = write.generate(model, sampler, model.canvas(new=length, rows=samples))
     share = evaluate.grammatical(made.texts).share
     error = math.sqrt(share * (1 - share) / samples)
     return {
@@ -205,7 +199,7 @@ def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     found = evaluate.likelihood(made.model, unseen)
     bits, chars = found.row_nats / evaluate.BIT, found.row_chars
     error = float((bits - found.bits_per_char * chars).var().sqrt() * math.sqrt(len(bits)) / chars.sum())
-    text = evaluate.generate(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
+    text = write.generate(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
     figures = {"bits_per_char": found.bits_per_char, "stderr": error, "rows": len(bits), "sample": text}
     noise = found.relative_error * found.bits_per_char
     return {"run": config.digest(made.run), **made.cost(), **figures, "monte_carlo": noise}

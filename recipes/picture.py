@@ -12,7 +12,7 @@ from typing import Any
 from rows import Rows
 from tables import METHODS, SYSTEMS
 
-from redraft.report import round_numbers, ticks
+from redraft.show.charts import round_numbers, ticks
 
 TOKENS, VECTORS = "tokens", "vectors"
 WIDTH, LINE, TOP, BOTTOM = 842, 24, 64, 46  # pixels

@@ -23,10 +23,9 @@ from rows import Rows, Trained
 from redraft import evaluate, presets
 from redraft.cli.recipes import source
 from redraft.codecs import minilm
-from redraft.data import Tally, TextFiles
-from redraft.e2e import e2e, said
-from redraft.pairs import Content, Pair
-from redraft.run import Run
+from redraft.corpora import Content, e2e, said
+from redraft.data import Pair, Tally, TextFiles
+from redraft.runs import Run
 from redraft.text import Hub, Words
 
 ASKED = 256  # sentences that a model writes

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from redraft.model import DiffusionLM
-from redraft.run import Run
+from redraft.runs import Run
 from redraft.train import fit
 
 WARM, TIMED = 4, 20  # steps before and while the clock runs

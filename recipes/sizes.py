@@ -29,11 +29,10 @@ from tables import filled_in, markdown
 
 from redraft.model import DiffusionLM
 from redraft.objectives import Step
-from redraft.optim import optimisers
 from redraft.presets import PRESETS, PUBLISHED, TINY
-from redraft.run import Run
+from redraft.runs import Run
 from redraft.text import Special, Words
-from redraft.train import fit
+from redraft.train import fit, optimisers
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after

@@ -7,7 +7,7 @@ Samplers carry the guided x̂ to the next step as its hint (self-conditioning); 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,30 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft import ops
-from redraft.ops import Rng
-from redraft.processes.base import Process
-from redraft.processes.gaussian import Gaussian
-from redraft.types import Around, Cache, Canvas, Context, Denoiser, Mean, Prediction
+from redraft.processes import Gaussian
+from redraft.types import Around, Cache, Context, Denoiser, Mean, Prediction
 
 
 class Guidance(Protocol):
     """Denoiser → denoiser."""
 
     def __call__(self, denoise: Denoiser) -> Denoiser: ...
-
-
-@dataclass(frozen=True)
-class Guided:
-    """A sampler that asks a guided denoiser."""
-
-    sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
-    guidance: Guidance
-
-    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        return self.sampler(self.guidance(denoise), process, canvas, rng=rng)
-
-
-# --- without a classifier ---
 
 
 @dataclass(frozen=True)
@@ -143,9 +127,6 @@ class Extrapolated(Prediction):
         return loss.new_zeros(where.shape).masked_scatter(where, loss)
 
 
-# --- with a classifier ---
-
-
 @dataclass(frozen=True)
 class Classifier:
     """x̂ + γ·(s²/a)·∇_z log p(y | z, t): with the exact classifier of noisy z and γ = 1 this is E[x | z, y].
@@ -219,9 +200,6 @@ def _vectors(pred: Prediction) -> Mean:
 def _detached(pred: Mean) -> Mean:
     names = ("mean", "log_weights", "spread", "table")
     return replace(pred, **{name: a.detach() for name in names if (a := getattr(pred, name)) is not None})
-
-
-# --- keeping to known vectors ---
 
 
 @dataclass(frozen=True)

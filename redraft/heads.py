@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft import ops
-from redraft.processes import gaussian
-from redraft.processes.base import Process
-from redraft.processes.gaussian import Gaussian
-from redraft.processes.interpolating import Interpolating, MaskNoise
+from redraft.processes import Gaussian, Interpolating, MaskNoise, Process, gaussian
 from redraft.types import Mean
 
 

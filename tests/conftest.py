@@ -16,14 +16,12 @@ from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from redraft.heads import Head, Subs
+from redraft.machine import Choice, PrecisionError, choose
 from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
-from redraft.networks.attention import Full, Pattern
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import Full, Pattern, TransformerConfig
 from redraft.ops import Rng, rng
-from redraft.precision import Choice, PrecisionError, choose
-from redraft.processes.base import Process
-from redraft.processes.masked import Masked
-from redraft.samplers.base import Sampler, last
+from redraft.processes import Masked, Process
+from redraft.samplers import Sampler, last
 from redraft.text import Tokenizer
 from redraft.types import Canvas, Context, Vocab
 

@@ -22,8 +22,7 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from redraft import checkpoint
-from redraft.config import JSON
+from redraft.runs import JSON, checkpoint
 
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 

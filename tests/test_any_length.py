@@ -10,15 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import evaluate, presets
+from redraft import presets, write
 from redraft.cli import main
 from redraft.data import Documents
 from redraft.model import DiffusionLM
 from redraft.ops import rng
-from redraft.run import Run, load
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
+from redraft.runs import Run, load
+from redraft.samplers import Ancestral, Blocks, Sampler, last
 from redraft.train import fit
 
 LEARNT, LONG = 16, 72  # tokens of a row: in training, and to be written
@@ -43,14 +41,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return where
 
 
-def write(model: DiffusionLM, blocks: Blocks, new: int) -> Tensor:
+def filled(model: DiffusionLM, blocks: Blocks, new: int) -> Tensor:
     return last(blocks(model, model.process, model.canvas("One spring day,", new=new, rows=2), rng=rng(1, 2))).z
 
 
 @both
 def test_long_rows_are_written_and_the_cache_is_exact(trained: dict[str, Path], name: str) -> None:
     model, inner = load(trained[name]), SAMPLERS[name]
-    cached, read_again = (write(model, Blocks(inner, cache=cache), LONG) for cache in (True, False))
+    cached, read_again = (filled(model, Blocks(inner, cache=cache), LONG) for cache in (True, False))
     assert torch.equal(cached, read_again)
     assert cached.shape == (2, 4 + LONG)
     assert model.config.vocab.mask not in cached
@@ -60,21 +58,21 @@ def test_long_rows_are_written_and_the_cache_is_exact(trained: dict[str, Path], 
 def test_a_longer_text_begins_as_the_shorter_one(trained: dict[str, Path], name: str) -> None:
     """What is to come changes nothing; 4 + 36 tokens are whole blocks."""
     model, blocks = load(trained[name]), Blocks(SAMPLERS[name])
-    assert torch.equal(write(model, blocks, LONG)[:, :40], write(model, blocks, 36))
+    assert torch.equal(filled(model, blocks, LONG)[:, :40], filled(model, blocks, 36))
 
 
 @both
 def test_a_stop_token_ends_long_rows(trained: dict[str, Path], name: str) -> None:
     """The rows are the same up to it, and nobody writes the rest."""
     model, inner = load(trained[name]), SAMPLERS[name]
-    free = write(model, Blocks(inner), LONG)
+    free = filled(model, Blocks(inner), LONG)
     stop = int(free[0, 24])
-    stopped = write(model, Blocks(inner, stop=stop), LONG)
+    stopped = filled(model, Blocks(inner, stop=stop), LONG)
     for with_stop, without in zip(stopped.tolist(), free.tolist(), strict=True):
         end = without.index(stop, 4) if stop in without[4:] else len(without)
         assert with_stop == without[:end] + [stop] * (len(without) - end)
     alone = model.canvas("One spring day,", new=LONG)
-    calls = [evaluate.generate(model, Blocks(inner, stop=s), alone, seed=1).nfe for s in (None, stop)]
+    calls = [write.generate(model, Blocks(inner, stop=s), alone, seed=1).nfe for s in (None, stop)]
     assert calls[1] < calls[0] / 2
 
 
@@ -86,7 +84,7 @@ def test_the_command_line_writes_long_rows(
     said = capsys.readouterr()
     model = load(trained[name])
     canvas = model.canvas("One spring day,", new=LONG)
-    assert json.loads(said.out)["text"] == evaluate.generate(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
+    assert json.loads(said.out)["text"] == write.generate(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
     assert f"{4 + LONG} tokens are more than the {LEARNT} of the rows that this model has learnt from" in said.err
 
 
@@ -95,4 +93,4 @@ def test_learned_positions_end_somewhere(name: str) -> None:
     run = presets.TINY[name]()
     model = DiffusionLM(run.model, run.tokenizer)
     with pytest.raises(ValueError, match=r"this network knows 69 positions; write fewer tokens"):
-        write(model, Blocks(SAMPLERS[name]), LONG)
+        filled(model, Blocks(SAMPLERS[name]), LONG)

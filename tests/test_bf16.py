@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.config import load_module
-from redraft.networks.transformer import Transformer, TransformerConfig
-from redraft.optim import orthogonal
-from redraft.precision import Choice
-from redraft.train import fit
+from redraft.cli.usercode import load_module
+from redraft.machine import Choice
+from redraft.networks import Transformer, TransformerConfig
+from redraft.train import fit, orthogonal
 
 pytestmark = pytest.mark.usefixtures("bf16")
 here = Path(__file__).parent

@@ -14,15 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import check, schedules
-from redraft.laws import integral
+from redraft import schedules
+from redraft.laws import integral, proof
+from redraft.laws import tokens as check
 from redraft.ops import Rng, draw
-from redraft.processes.base import TokenProcess
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.markov import Markov
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.unmask import AnyOrder, Unmask
+from redraft.processes import Interpolating, Markov, Masked, TokenProcess
+from redraft.samplers import Ancestral, AnyOrder, Unmask
 from redraft.schedules import Cosine, Exponential, Linear, Schedule
 from redraft.types import Canvas, Known, Noised, Prediction
 
@@ -59,7 +56,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def rows() -> list[check.Row]:
-    return list(check.check(Masked(check.VOCAB)))
+    return list(proof.check(Masked(check.VOCAB)))
 
 
 def test_every_law_holds_for_mask_noise(rows: list[check.Row]) -> None:
@@ -67,7 +64,7 @@ def test_every_law_holds_for_mask_noise(rows: list[check.Row]) -> None:
     assert len({r.law for r in rows}) >= 18
 
 
-@pytest.mark.parametrize("process", [p for p in check.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
+@pytest.mark.parametrize("process", [p for p in proof.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
 def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Markov) -> None:
     """Sampling too, for one of them; all of them by `redraft check`."""
     toy = check.Toy.of()

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import check, check_gaussian
-from redraft.check_gaussian import Mixture, MixtureOracle, modes, sampled
-from redraft.laws import Row
+from redraft.laws import Mixture, MixtureOracle, Row, modes, proof, sampled
+from redraft.laws import gaussian as check_gaussian
 from redraft.ops import Rng, rng
-from redraft.processes.gaussian import Exploding, Gaussian, Large, Preserving, Small, Straight
-from redraft.samplers.ancestral import Ancestral
+from redraft.processes import Exploding, Gaussian, Large, Preserving, Small, Straight
+from redraft.samplers import Ancestral
 from redraft.schedules import Clamped, Sqrt
 from redraft.types import Canvas, Context, Noised, Prediction
 
@@ -28,13 +27,13 @@ def failed(laws: Laws, process: Gaussian) -> list[str]:
 
 @pytest.mark.parametrize("process", check_gaussian.built_in(), ids=lambda p: type(p.path).__name__)
 def test_every_law_holds(process: Gaussian) -> None:
-    rows = list(check.check(process))
+    rows = list(proof.check(process))
     assert [row for row in rows if not row.ok] == []
     assert len({row.law for row in rows}) == 24
 
 
 def test_the_command_checks_all_paths() -> None:
-    paths = [type(p.path) for p in check.built_in() if isinstance(p, Gaussian)]
+    paths = [type(p.path) for p in proof.built_in() if isinstance(p, Gaussian)]
     assert {Preserving, Exploding, Straight} <= set(paths)
 
 

@@ -19,9 +19,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from redraft import checkpoint
-from redraft.checkpoint import CheckpointError
-from redraft.config import load_module
+from redraft.cli.usercode import load_module
+from redraft.runs import CheckpointError, checkpoint
 
 CHILD = Path(__file__).with_name("crash_save.py")
 contents = load_module(CHILD).contents

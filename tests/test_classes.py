@@ -12,27 +12,36 @@ from torch import Tensor
 
 from redraft import ops, presets
 from redraft.cli import main
-from redraft.codecs.compressed import Compressed
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.size import Size
-from redraft.data import DataError, Documents, Jsonl, Loader, Split, StoriesData, Tally, evaluation, tokenise
-from redraft.evaluate import generate, likelihood
-from redraft.guidance import ClassifierFree, Guided
+from redraft.codecs import Compressed, MaskedLM, Size
+from redraft.corpora import STORIES, Content, StoriesData, StoryClasses, Task, faithful
+from redraft.data import (
+    Classified,
+    DataError,
+    Documents,
+    Jsonl,
+    JsonlClasses,
+    Labelled,
+    Loader,
+    Pair,
+    Sourced,
+    Split,
+    Tally,
+    evaluation,
+    tokenise,
+)
+from redraft.evaluate import likelihood
+from redraft.guidance import ClassifierFree
 from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Mistakes, Objective, Recover
-from redraft.pairs import Classified, Content, JsonlClasses, Labelled, Pair, Sourced, StoryClasses, Task, faithful
-from redraft.processes.gaussian import Gaussian
-from redraft.processes.insertion import Insertion
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.masked import Masked
-from redraft.run import Optimiser, Run, export
-from redraft.samplers.ancestral import Ancestral
-from redraft.stories import STORIES
+from redraft.processes import Gaussian, Insertion, Interpolating, Masked
+from redraft.runs import Optimiser, Run, export
+from redraft.samplers import Ancestral, Guided
 from redraft.text import Tokenizer, Words
 from redraft.train import fit
 from redraft.types import Batch, Context
+from redraft.write import generate
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "pad", "mask"))
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import config, evaluate, run
+from redraft import evaluate, write
 from redraft.cli import VERBS, main
 from redraft.cli.arguments import nearest, parse_settings, parse_verb
 from redraft.cli.models import choose_sampler, opened
@@ -23,16 +23,14 @@ from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.cli.recipes import make_tokenizer, recipe, source, with_length, with_tokenizer
 from redraft.cli.train import Train
-from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, StoriesData, TextFiles, evaluation, tokenise
+from redraft.corpora import STORIES, StoriesData
+from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, TextFiles, evaluation, tokenise
 from redraft.model import DiffusionLM
-from redraft.networks.attention import Causal
+from redraft.networks import Causal
 from redraft.presets import PRESETS, PURPOSES, TINY
-from redraft.run import parameters
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import Entropy, Unmask
+from redraft.runs import config, parameters, run
+from redraft.samplers import Ancestral, Blocks, Entropy, FirstHitting, Unmask
 from redraft.schedules import Retimed
-from redraft.stories import STORIES
 from redraft.text import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
 from redraft.types import Vocab
 
@@ -372,7 +370,7 @@ def test_generate_is_what_python_would_write(say: Say, mdlm: Path) -> None:
     """Texts on stdout, one JSON object each, the cost on stderr."""
     out, err = say("generate", mdlm, "One", "--rows", "2", "--seed", "5", "--new", "9", "--json")
     it = opened(mdlm)
-    written = evaluate.generate(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
+    written = write.generate(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
     assert [record["text"] for record in objects(out)] == written.texts
     assert {(r["prompt"], r["seed"], r["run"], r["nfe"]) for r in objects(out)} == {("One", 5, it.name, written.nfe)}
     assert "network calls per text" in err
@@ -641,7 +639,7 @@ def test_a_plot_has_the_dots_of_its_curve() -> None:
 
 
 def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redraft import check
+    from redraft.laws import tokens as check
 
     rows = [check.Row("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
     monkeypatch.setattr(check, "check_all", lambda processes: iter(rows))
@@ -654,7 +652,7 @@ def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_demo_gets_its_flags(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redraft import demo
+    from redraft.show import demo
 
     got: list[Any] = []
     monkeypatch.setattr(demo, "demo", lambda out, **more: got.append((out, more)))
@@ -802,7 +800,7 @@ def test_a_bug_keeps_its_traceback(say: Say, monkeypatch: pytest.MonkeyPatch) ->
     def bug(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("redraft.demo.demo", bug)
+    monkeypatch.setattr("redraft.show.demo.demo", bug)
     with pytest.raises(RuntimeError, match="a bug"):
         say("demo")
 

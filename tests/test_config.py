@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.config import JSON, ConfigError, digest, from_json, load_function, load_module, to_json
+from redraft.cli.usercode import load_function, load_module
+from redraft.runs import JSON, ConfigError, digest, from_json, to_json
 from redraft.types import Vocab
 
 HERE = __name__
@@ -268,7 +269,7 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     "empty name": ({"class": ""}, "must be a dotted name"),
     "name is a number": ({"class": 5}, "must be a dotted name"),
     "name is an expression": ({"class": "redraft.open('{flag}','w')"}, "must be a dotted name"),
-    "relative name": ({"class": "..redraft.config.X"}, "must be a dotted name"),
+    "relative name": ({"class": "..redraft.runs.config.X"}, "must be a dotted name"),
     "name like the package": ({"class": "redraftx.evil.X"}, "outside the package"),
     "module like a trusted one": ({"class": f"{HERE}x.Square"}, "outside the package"),
     "walk out of the package": ({"class": "redraft.os.system", "command": "touch {flag}"}, "no piece of a run"),
@@ -409,19 +410,19 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_user_files_that_fail(tmp_path: Path, name: str, text: str, function: str, message: str) -> None:
     path = write(tmp_path, name, text)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ValueError, match=message):
         load_function(f"{path}:{function}")
     assert getattr(sys.modules.get(path.stem), "__file__", None) != str(path) or "has no function" in message
 
 
 @pytest.mark.parametrize("spec", ["", "file.py", ":run", "file.py:"])
 def test_specs_that_name_no_function(spec: str) -> None:
-    with pytest.raises(ConfigError, match=r"write file\.py:function"):
+    with pytest.raises(ValueError, match=r"write file\.py:function"):
         load_function(spec)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.py is not a Python file; give the path of an existing"):
+    with pytest.raises(ValueError, match=r"absent\.py is not a Python file; give the path of an existing"):
         load_function(f"{tmp_path / 'absent.py'}:run")
 
 
@@ -430,11 +431,11 @@ def test_two_files_of_one_name(tmp_path: Path) -> None:
         os.mkdir(tmp_path / folder)
         write(tmp_path / folder, "user_twin.py", "def run(): pass\n")
     load_module(tmp_path / "one" / "user_twin.py")
-    with pytest.raises(ConfigError, match="rename the file"):
+    with pytest.raises(ValueError, match="rename the file"):
         load_module(tmp_path / "two" / "user_twin.py")
 
 
 def test_a_module_without_a_file_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "user_made", ModuleType("user_made"))
-    with pytest.raises(ConfigError, match="rename the file"):
+    with pytest.raises(ValueError, match="rename the file"):
         load_module(write(tmp_path, "user_made.py", ""))

@@ -20,7 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft import config
+from redraft.corpora import STORIES, StoriesData
 from redraft.data import (
     Corpus,
     DataError,
@@ -35,7 +35,6 @@ from redraft.data import (
     Rows,
     Sotu,
     Split,
-    StoriesData,
     Tally,
     Text8,
     TextFiles,
@@ -44,7 +43,7 @@ from redraft.data import (
     prefetch,
     tokenise,
 )
-from redraft.stories import STORIES
+from redraft.runs import config
 from redraft.text import TEXT8, Bytes, Characters, Words, train_bpe
 from redraft.types import Batch
 

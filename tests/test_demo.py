@@ -18,14 +18,17 @@ from xml.etree import ElementTree
 import pytest
 from test_report import Balance
 
-from redraft import demo, presets, report
+from redraft import presets
 from redraft.cli import VERBS
 from redraft.cli.arguments import parse_verb
-from redraft.demo import Gap, Trained, cut, filled, judged, next_commands
+from redraft.corpora import STORIES
 from redraft.evaluate import BIT
-from redraft.run import Run
-from redraft.samplers.ancestral import Ancestral
-from redraft.stories import STORIES, split_words
+from redraft.runs import Run
+from redraft.samplers import Ancestral
+from redraft.show import demo
+from redraft.show import page as report
+from redraft.show.demo import Gap, Trained, cut, filled, judged, next_commands
+from redraft.text import split_words
 from redraft.train import TrainingError
 
 KEYS = [

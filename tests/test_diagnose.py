@@ -8,17 +8,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from redraft import diagnose
-from redraft.codecs.contextual import Contextual
-from redraft.codecs.embedding import Embedding
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.size import Size
-from redraft.diagnose import NoiseLevel
+from redraft.codecs import Contextual, Embedding, MaskedLM, Size
+from redraft.evaluate import NoiseLevel, diagnose
 from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
-from redraft.processes.gaussian import Gaussian, Preserving
-from redraft.processes.masked import Masked
+from redraft.networks import TransformerConfig
+from redraft.processes import Gaussian, Masked, Preserving
 from redraft.schedules import Clamped, CosineSquared
 from redraft.text import Words
 from redraft.types import Batch

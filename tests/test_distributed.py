@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import checkpoint
-from redraft.checkpoint import CheckpointError
-from redraft.config import load_module
-from redraft.distributed import Workers, asked_to_stop, best_device, local, same_bits, spread, whole, workers
-from redraft.run import load, newest
+from redraft.cli.usercode import load_module
+from redraft.runs import CheckpointError, checkpoint, load, newest
+from redraft.train import Workers, asked_to_stop, best_device, local, same_bits, spread, whole, workers
 
 child, training = (load_module(Path(__file__).with_name(f"{name}.py")) for name in ("train_child", "test_train"))
 DDP: dict[str, Any] = {"steps": 12}

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from redraft.config import load_module
+from redraft.cli.usercode import load_module
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft.data import Tally
-from redraft.e2e import e2e, said, slots
-from redraft.pairs import Pair
+from redraft.corpora import e2e, said, slots
+from redraft.data import Pair, Tally
 
 EAGLE = "name[The Eagle], eatType[coffee shop], food[French], priceRange[cheap], area[riverside], familyFriendly[no]"
 

@@ -15,23 +15,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft import check, evaluate
-from redraft.data import Documents, StoriesData, Tally, evaluation, tokenise
-from redraft.evaluate import Likelihood, ModelJudge, TransformersJudge, generate, likelihood
+from redraft import evaluate, write
+from redraft.corpora import STORIES, StoriesData
+from redraft.data import Documents, Tally, evaluation, tokenise
+from redraft.evaluate import Likelihood, ModelJudge, TransformersJudge, likelihood
+from redraft.laws import tokens as check
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.objectives import Bound, Objective
 from redraft.ops import rng
-from redraft.processes.base import TokenProcess
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import Unmask
+from redraft.processes import Masked, TokenProcess
+from redraft.samplers import Ancestral, Blocks, Unmask
 from redraft.schedules import Cosine, Linear, Schedule
-from redraft.stories import STORIES, split_words
-from redraft.text import Bytes, Characters
+from redraft.text import Bytes, Characters, split_words
 from redraft.types import Batch, Canvas, Context, Prediction, Vocab
+from redraft.write import generate
 
 Build = Callable[..., DiffusionLM]
 MASK = 6
@@ -235,7 +233,7 @@ def test_strata_of_times_draw_noise_of_their_own(build: Build) -> None:
 def test_causal_likelihood_is_exact_at_one_call_and_sums_to_one(build: Build, pattern: Pattern) -> None:
     model = build(pattern, process=Masked(Vocab(7, mask=MASK), Linear(1e-3)))
     x = torch.tensor(list(product(range(MASK), repeat=3)))
-    with evaluate.calls(model) as counted:
+    with write.calls(model) as counted:
         found = likelihood(model, [Batch.of(x)], draws=8)
     assert counted.rows == len(x) == 216
     assert float((-found.row_nats).exp().sum()) == pytest.approx(1, abs=1e-5)
@@ -362,7 +360,7 @@ def test_network_calls_are_counted_per_row(build: Build) -> None:
 
 def test_the_counting_ends_with_its_block(build: Build) -> None:
     model = build()
-    with evaluate.calls(model) as counted:
+    with write.calls(model) as counted:
         likelihood(model, [ragged()], draws=2)
     assert counted.rows == 2 * 2 * 12
     likelihood(model, [ragged()], draws=2)
@@ -378,9 +376,9 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True
     start = Canvas(torch.full_like(z, 6), fixed, Context(pad=pad))
-    assert evaluate.written(start, Canvas(z, fixed), vocab).tolist() == [1, 3, 2, 0]
-    assert evaluate.written(start, Canvas(z, fixed), Vocab(7, mask=6)).tolist() == [1, 6, 5, 6]
-    assert evaluate.written(replace(start, context=Context()), Canvas(z, fixed), vocab).tolist() == [3, 3, 2, 0]
+    assert write.written(start, Canvas(z, fixed), vocab).tolist() == [1, 3, 2, 0]
+    assert write.written(start, Canvas(z, fixed), Vocab(7, mask=6)).tolist() == [1, 6, 5, 6]
+    assert write.written(replace(start, context=Context()), Canvas(z, fixed), vocab).tolist() == [3, 3, 2, 0]
 
 
 # --- judgements ---

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 import redraft
-from redraft import check, data
-from redraft.config import load_module
+from redraft import data
+from redraft.cli.usercode import load_module
 from redraft.evaluate import BIT
+from redraft.laws import tokens as check
 from redraft.objectives import Objective, Step
 from redraft.ops import rng
-from redraft.processes.base import TokenProcess
-from redraft.run import Run, load
+from redraft.processes import TokenProcess
+from redraft.runs import Run, load
 from redraft.schedules import Cosine, CosineSquared, Exponential, Polynomial, Schedule
 from redraft.text import TEXT8, Characters
 from redraft.train import fit

@@ -15,21 +15,13 @@ from safetensors.torch import load_file, save_file
 from tokenizers import models
 from torch import Tensor
 
-from redraft.checkpoint import CheckpointError
-from redraft.foreign import Ratios
 from redraft.heads import Head, Score, Shift, Softmax, Subs
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLM, Level
-from redraft.networks.attention import BlockCausal
+from redraft.networks import BlockCausal
 from redraft.ops import rng
-from redraft.processes.base import Process
-from redraft.processes.insertion import Insertion
-from redraft.processes.interpolating import Hybrid, Interpolating, UniformNoise
-from redraft.processes.masked import Masked
-from redraft.processes.score import ratios, uniform_limit
-from redraft.run import export, load
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import last
-from redraft.samplers.blocks import Blocks
+from redraft.processes import Hybrid, Insertion, Interpolating, Masked, Process, UniformNoise, ratios, uniform_limit
+from redraft.runs import CheckpointError, Ratios, export, load
+from redraft.samplers import Ancestral, Blocks, last
 from redraft.schedules import Geometric, Linear
 from redraft.types import Canvas, Context, Noised, Vocab
 

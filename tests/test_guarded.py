@@ -14,8 +14,7 @@ from typing import NoReturn
 import pytest
 import torch
 
-from redraft import guarded
-from redraft.guarded import Outcome, attempt
+from redraft.machine import Outcome, attempt, guarded
 
 pytestmark = pytest.mark.skipif(not guarded.can_fork(), reason="no fork")
 

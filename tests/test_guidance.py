@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import check_solvers, ops
-from redraft.check_gaussian import Mixture, MixtureOracle
-from redraft.check_solvers import PROCESS, ModeClassifier
+from redraft import ops
 from redraft.guidance import Classifier, ClassifierFree, Guidance, Projected, Threshold, ThroughDenoiser, UnitScale
+from redraft.laws import PROCESS, Mixture, MixtureOracle, ModeClassifier
+from redraft.laws import solvers as check_solvers
 from redraft.ops import rng
-from redraft.samplers.base import last
-from redraft.samplers.ode import Ddim
+from redraft.samplers import Ddim, last
 from redraft.types import Canvas, Context, Denoiser, Known, Mean, Prediction
 
 MIXTURE = Mixture.of()

@@ -15,8 +15,7 @@ from redraft.heads import Score, Shift, Softmax, Subs
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Recover
 from redraft.ops import rng
-from redraft.processes.interpolating import Interpolating, MaskNoise
-from redraft.processes.masked import Masked
+from redraft.processes import Interpolating, Masked, MaskNoise
 from redraft.types import Batch, Vocab
 
 V = 5

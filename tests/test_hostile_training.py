@@ -24,20 +24,28 @@ import pytest
 import torch
 
 import redraft.train
-from redraft import config
-from redraft.bar import Bar, waiting
-from redraft.checkpoint import CheckpointError, _digest, latest, read, save
 from redraft.cli import main
 from redraft.cli.recipes import source
 from redraft.cli.train import _leave
-from redraft.config import ConfigError
 from redraft.data import Tally, TextFiles
-from redraft.lock import FILE, Busy, only_writer
-from redraft.networks.attention import Causal
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import Causal, TransformerConfig
 from redraft.presets import PRESETS
-from redraft.run import Optimiser, Run, least_memory
+from redraft.runs import (
+    Busy,
+    CheckpointError,
+    ConfigError,
+    Optimiser,
+    Run,
+    config,
+    latest,
+    least_memory,
+    only_writer,
+    save,
+)
+from redraft.runs.checkpoint import _digest, read
+from redraft.runs.lock import FILE
 from redraft.text import Bytes, Tokenizer, train_bpe
+from redraft.train import Bar, waiting
 from redraft.types import Vocab
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers

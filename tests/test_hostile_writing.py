@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import evaluate, machine, run
+from redraft import evaluate, write
 from redraft.cli import arguments, limits, main, models, output, streams
 from redraft.cli.models import batch_size, choose_sampler, opened
 from redraft.cli.progress import Progress
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import AnyOrder, Confidence, Unmask
+from redraft.machine import facts as machine
+from redraft.runs import run
+from redraft.samplers import AnyOrder, Blocks, Confidence, Unmask
 
 SMALL = [
     *("--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet", "--precision", "fp32"),
@@ -209,7 +210,7 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     it, sizes = opened(runs["mdlm"]), []
     need = 3 * models._bytes_per_token(it.model)
     alone, _ = say(*command)
-    whole = evaluate.generate
+    whole = write.generate
 
     def spy(model: Any, sampler: Any, canvas: Any, **more: Any) -> Any:
         sizes.append(len(canvas.z))
@@ -272,7 +273,7 @@ def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) 
     """That is why they may be left out."""
     it = opened(runs["mdlm"])
     canvas = it.model.canvas(new=5, rows=3)
-    some, many = (evaluate.generate(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
+    some, many = (write.generate(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
     assert some == many
 
 

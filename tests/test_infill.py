@@ -9,25 +9,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.codecs.embedding import Embedding
+from redraft.codecs import Embedding
 from redraft.heads import Head, PredictX, Softmax, Subs
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.ops import rng
-from redraft.processes.base import Process, TokenProcess
-from redraft.processes.gaussian import Gaussian
-from redraft.processes.insertion import Insertion
-from redraft.processes.interpolating import Hybrid, Interpolating
-from redraft.processes.markov import Markov
-from redraft.processes.masked import Masked
-from redraft.processes.star import Cap
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.revise import Blind, Remasked, Revise
-from redraft.samplers.stride import Strides
-from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Unmask
+from redraft.processes import Cap, Gaussian, Hybrid, Insertion, Interpolating, Markov, Masked, Process, TokenProcess
+from redraft.samplers import (
+    Ancestral,
+    AnyOrder,
+    Blind,
+    Blocks,
+    Confidence,
+    Entropy,
+    FirstHitting,
+    Margin,
+    Remasked,
+    Revise,
+    Sampler,
+    Strides,
+    Unmask,
+    last,
+)
 from redraft.text import Bytes, Characters, Special, Tokenizer, Words, train_bpe
 from redraft.types import Canvas
 

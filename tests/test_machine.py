@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from redraft.guarded import can_fork
-from redraft.machine import GB, Cpu, Facts, InstructionSet, Memory, advice, cpu_quota, memory_limit
+from redraft.machine import GB, Cpu, Facts, InstructionSet, Memory, advice, can_fork, cpu_quota, memory_limit
 
 HEALTHY = Facts(
     redraft="0.1.0",

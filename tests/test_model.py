@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.heads import Shift, Softmax, Subs
+from redraft.machine import Choice
 from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
-from redraft.networks.transformer import TransformerConfig
-from redraft.precision import Choice
-from redraft.processes.masked import Masked
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
+from redraft.processes import Masked
 from redraft.schedules import Cosine, Linear
 from redraft.text import TEXT8, Characters
 from redraft.types import Batch, Canvas, Context, Vocab

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft import config, presets
+from redraft import presets
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern, TwoStreams
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig, TwoStreams
 from redraft.objectives import (
     Bound,
     Importance,
@@ -29,7 +28,8 @@ from redraft.objectives import (
     relative_variance,
 )
 from redraft.ops import Rng, rng
-from redraft.processes.masked import Masked
+from redraft.processes import Masked
+from redraft.runs import config
 from redraft.schedules import Cosine, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.types import Batch, Loss, Vocab
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from redraft.model import DiffusionLM
-from redraft.optim import Muon, adjust, optimisers, orthogonal, rate
-from redraft.run import Optimiser
+from redraft.runs import Optimiser
+from redraft.train import Muon, adjust, optimisers, orthogonal, rate
 
 
 def singular_values(m: Tensor) -> Tensor:

@@ -9,36 +9,24 @@ import pytest
 import torch
 from conftest import randomise
 
-from redraft import config, ops, presets
+from redraft import ops, presets
 from redraft.cli import main
 from redraft.cli.recipes import make_tokenizer, recipe, with_tokenizer
-from redraft.codecs.embedding import Embedding
-from redraft.config import ConfigError
-from redraft.data import DataError, Documents, StoriesData, Tally, tokenise
-from redraft.evaluate import bleu, generate, minimum_risk
+from redraft.codecs import Embedding
+from redraft.corpora import STORIES, Content, StoriesData, StoryAttributes, StorySummaries, faithful
+from redraft.data import CsvPairs, DataError, Documents, JsonlPairs, Pair, Pairs, Sourced, Spans, Tally, tokenise
+from redraft.evaluate import bleu, minimum_risk
 from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Match, Objective
-from redraft.pairs import (
-    Content,
-    CsvPairs,
-    JsonlPairs,
-    Pair,
-    Pairs,
-    Sourced,
-    Spans,
-    StoryAttributes,
-    StorySummaries,
-    faithful,
-)
-from redraft.processes.gaussian import Gaussian
-from redraft.run import Run, begin_with
-from redraft.samplers.ancestral import Ancestral
-from redraft.stories import STORIES, split_words
-from redraft.text import Words
+from redraft.processes import Gaussian
+from redraft.runs import ConfigError, Run, begin_with, config
+from redraft.samplers import Ancestral
+from redraft.text import Words, split_words
 from redraft.train import fit
 from redraft.types import Batch, Context
+from redraft.write import generate
 
 WORDS = Words(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
 BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask

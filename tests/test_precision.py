@@ -16,11 +16,21 @@ from typing import NoReturn
 import pytest
 import torch
 
-from redraft import guarded, precision, train
-from redraft.config import load_module
-from redraft.distributed import Workers
-from redraft.precision import BELOW_AMX, ISA, TYPICAL, VARIABLE, Choice, PrecisionError, choose, shapes_like
-from redraft.train import fit
+from redraft.cli.usercode import load_module
+from redraft.machine import (
+    BELOW_AMX,
+    ISA,
+    TYPICAL,
+    VARIABLE,
+    Choice,
+    PrecisionError,
+    choose,
+    guarded,
+    precision,
+    shapes_like,
+)
+from redraft.train import Workers, begin, fit, state
+from redraft.train import loop as train
 
 child = load_module(Path(__file__).with_name("train_child.py"))
 Trial = Callable[[object], float]
@@ -217,7 +227,7 @@ def recorded(out: Path) -> str:
 @needs_fork
 def test_a_run_says_and_records_it(inject: Inject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inject(ratio(1.234))
-    train._told.clear()
+    begin._told.clear()
     run, out = child.small(tmp_path, steps=2, log_every=1, precision="auto"), tmp_path / "out"
     fit(run, out)
     fit(replace(run, seed=1, batch=7), tmp_path / "another")  # of other shapes
@@ -238,7 +248,7 @@ def test_a_resumed_run_keeps_its_precision(
     shorten(monkeypatch, 3, lambda: fit(run, out, quiet=True))
     monkeypatch.setattr(precision, "_known", {})
     inject(ratio(0.4))
-    train._told.clear()
+    begin._told.clear()
     fit(run, out)
     assert "precision: fp32 (the run began in fp32)" in capsys.readouterr().err
     assert child.end(out) == child.end(whole)
@@ -286,7 +296,7 @@ def test_workers_follow_the_first(
     for rank, value in enumerate((first, other)):
         monkeypatch.setattr(precision, "_known", {})
         inject(ratio(value))
-        found.append(train._agreed(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
+        found.append(begin._agreed(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
     assert found == [name, name]
 
 
@@ -295,16 +305,16 @@ def test_no_worker_waits_for_a_first_one_that_cannot(inject: Inject, tmp_path: P
     inject(traps)
     run, said = child.small(tmp_path, precision="bf16"), []
     with pytest.raises(PrecisionError, match="dies of SIGILL"):
-        train._agreed(run, Fellow(0, 2, torch.device("cpu"), said), None)
+        begin._agreed(run, Fellow(0, 2, torch.device("cpu"), said), None)
     with pytest.raises(PrecisionError, match="the first worker cannot"):
-        train._agreed(run, Fellow(1, 2, torch.device("cpu"), said), None)
+        begin._agreed(run, Fellow(1, 2, torch.device("cpu"), said), None)
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], object]) -> None:
     """Interrupts a training after some steps."""
     usual = train.update
 
-    def update(run: object, state: train.State, *rest: object) -> float:
+    def update(run: object, state: state.State, *rest: object) -> float:
         norm = usual(run, state, *rest)  # type: ignore[arg-type]
         if state.step == steps:
             os.kill(os.getpid(), signal.SIGINT)

@@ -16,15 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import config
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.size import Size
-from redraft.data import Endless, TextFiles
+from redraft.codecs import MaskedLM, Size
+from redraft.data import Endless, JsonlPairs, Pairs, Sourced, TextFiles
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode
-from redraft.pairs import JsonlPairs, Pairs, Sourced
 from redraft.presets import PRESETS, PUBLISHED, TINY
-from redraft.run import Run
+from redraft.runs import Run, config
 from redraft.text import Special, Words
 from redraft.train import fit
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from redraft import cli
-from redraft.stories import STORIES, Choice, Guide, Option, Telling, Words, split_words
-from redraft.text import train_bpe
+from redraft.corpora import STORIES, Choice, Guide, Option, Telling, Words
+from redraft.text import split_words, train_bpe
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

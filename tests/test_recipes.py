@@ -16,10 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 from redraft import presets
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.size import Size
-from redraft.run import Run
-from redraft.samplers.ancestral import Ancestral
+from redraft.codecs import MaskedLM, Size
+from redraft.runs import Run
+from redraft.samplers import Ancestral
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATENT = ("tencdm", "ld4tg", "planner", "cosmos")

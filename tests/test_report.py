@@ -14,16 +14,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from redraft import report
-from redraft.report import (
-    Bar,
-    Bars,
+from redraft.show import charts, picture
+from redraft.show import page as report
+from redraft.show.charts import Bar, Bars, Chart, Charts, Curve
+from redraft.show.page import (
     Block,
-    Chart,
-    Charts,
     Command,
     Commands,
-    Curve,
     Figure,
     Figures,
     Infill,
@@ -35,8 +32,8 @@ from redraft.report import (
     Writing,
     stretches,
 )
+from redraft.show.watch import Frame, State, Token
 from redraft.text import HIDDEN
-from redraft.watch import Frame, State, Token
 
 VOID = {"meta", "input"}
 EVIL = "</script><script>alert(\"x\")</script> & 'quoted'"
@@ -167,11 +164,11 @@ def test_a_chart_without_points_or_with_a_loss_of_zero_is_drawn() -> None:
 
 
 def test_ticks_are_round() -> None:
-    assert report.ticks(680) == [0, 200, 400, 600]
-    assert report.ticks(0.9) == [0, 0.2, 0.4, 0.6, 0.8]
-    assert report.ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    assert report.round_numbers(0.15, 7) == [0.2, 0.5, 1, 2, 5]
-    assert report.round_numbers(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
+    assert charts.ticks(680) == [0, 200, 400, 600]
+    assert charts.ticks(0.9) == [0, 0.2, 0.4, 0.6, 0.8]
+    assert charts.ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert charts.round_numbers(0.15, 7) == [0.2, 0.5, 1, 2, 5]
+    assert charts.round_numbers(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
 
 
 @pytest.mark.parametrize("steps", [1, 9, 150, 2000, 20000])
@@ -257,13 +254,13 @@ def drawn(picture: str) -> list[tuple[list[str], int, int]]:
 
 
 def test_a_picture_shows_noise_becoming_text() -> None:
-    assert drawn(report.picture(writing())) == [
+    assert drawn(picture.picture(writing())) == [
         (["step 0", "The"], 3, 0),
         (["step 1", "The", "sang"], 2, 1),
         (["step 2", "The", "sang"], 1, 0),
         (["step 3", "The", "band", "sang"], 0, 1),
     ]
-    first, last = drawn(report.picture(writing(), shown=2))
+    first, last = drawn(picture.picture(writing(), shown=2))
     assert first[0] == ["step 0", "The"]
     assert last == (["step 3", "The", "band", "sang"], 0, 2), "new since the frame that is shown before"
 
@@ -273,7 +270,7 @@ def test_places_in_a_picture_do_not_move() -> None:
     tokens = [(i, "word" if i == 0 else " word") for i in range(60)]
     first = frame(0, *((i, HIDDEN if i == 0 else f" {HIDDEN}", "noise") for i, _ in tokens))
     last = frame(1, *((i, word, "new") for i, word in tokens))
-    groups = ElementTree.fromstring(report.picture([first, last])).findall(f"{SVG}g")
+    groups = ElementTree.fromstring(picture.picture([first, last])).findall(f"{SVG}g")
     bars = [(r.attrib["x"], int(r.attrib["y"]) - 3) for r in groups[0].iter(f"{SVG}rect")]
     words = [(t.attrib["x"], int(t.attrib["y"]) - 15) for t in groups[1].iter(f"{SVG}text")][1:]
     assert bars == words

@@ -11,13 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from redraft import checkpoint, config
-from redraft.checkpoint import CheckpointError
-from redraft.config import ConfigError, load_module
+from redraft.cli.usercode import load_module
 from redraft.model import DiffusionLM
-from redraft.networks.transformer import TransformerConfig
-from redraft.processes.masked import Masked
-from redraft.run import Run, assemble, export, load, newest
+from redraft.networks import TransformerConfig
+from redraft.processes import Masked
+from redraft.runs import CheckpointError, ConfigError, Run, assemble, checkpoint, config, export, load, newest
 from redraft.schedules import Linear
 from redraft.train import fit
 

@@ -9,8 +9,7 @@ from itertools import islice, pairwise
 
 import pytest
 
-from redraft import stories as module
-from redraft.stories import (
+from redraft.corpora import (
     SMALL,
     SPLITS,
     STORIES,
@@ -27,10 +26,11 @@ from redraft.stories import (
     Story,
     Text,
     entry,
-    spell,
+    rules,
     split_seed,
-    split_words,
+    stories,
 )
+from redraft.text import spell, split_words
 
 TURN = 4  # the sentence in which the mood turns
 
@@ -118,9 +118,9 @@ def test_a_text_is_that_of_its_story_and_so_is_its_probability() -> None:
 
 def test_a_slot_may_be_drawn_anew() -> None:
     names = [entry(name="Anna"), entry(name="Ben")]
-    case = module.Case(("hero", "name"), {"Anna": "She and {hero.name} slept.", "Ben": "{sang}"})
-    rules: dict[str, module.Rule] = {"story": "{hero} met {hero}. {end}", "hero": Draw("hero", names), "end": case}
-    twice = corpus(Rules({**rules, "sang": ("He sang.", "Rain."), "summary": "Rain."}))
+    case = rules.Case(("hero", "name"), {"Anna": "She and {hero.name} slept.", "Ben": "{sang}"})
+    parts: dict[str, rules.Rule] = {"story": "{hero} met {hero}. {end}", "hero": Draw("hero", names), "end": case}
+    twice = corpus(Rules({**parts, "sang": ("He sang.", "Rain."), "summary": "Rain."}))
     listed = [(text, math.exp(log_prob)) for text, log_prob in twice.enumerate()]
     assert len(listed) == twice.support() == 2 * (1 + 2)
     assert twice.entropy() == pytest.approx(math.fsum(-p * math.log(p) for _, p in listed))
@@ -351,7 +351,7 @@ def test_the_vocabulary_is_closed_and_every_word_is_used(many: list[Story]) -> N
 
 
 def test_phrases_that_stand_for_each_other_have_equal_lengths() -> None:
-    for table in (module.SEASONS, module.PLACES, module.MOODS, module.TRADES, module.NEEDS):
+    for table in (stories.SEASONS, stories.PLACES, stories.MOODS, stories.TRADES, stories.NEEDS):
         lengths: dict[str, set[int]] = {}
         for row in table:
             for form, words in row.items():
@@ -400,12 +400,12 @@ def test_every_label_occurs_and_no_length_is_rare(many: list[Story]) -> None:
         ({"story": "{story} slept."}, "contains itself"),
         ({"story": "{hero.} slept."}, "is not a reference"),
         ({"story": "{hero.name} slept."}, "nothing is ever remembered"),
-        ({"story": "{end}", "end": module.Case(("a", "name"), {"x": "Rain."})}, "nothing is ever remembered"),
-        ({"story": "{a=y} {end}", "end": module.Case(("a", "name"), {"x": "Rain."})}, r"lacks \['y'\]"),
+        ({"story": "{end}", "end": rules.Case(("a", "name"), {"x": "Rain."})}, "nothing is ever remembered"),
+        ({"story": "{a=y} {end}", "end": rules.Case(("a", "name"), {"x": "Rain."})}, r"lacks \['y'\]"),
         ({"story": "Rain.", "summary": ("Rain.", "Snow.")}, "summary has a choice"),
     ],
 )
-def test_mistakes_are_explained(rules: dict[str, module.Rule], message: str) -> None:
+def test_mistakes_are_explained(parts: dict[str, rules.Rule], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         corpus(Rules({"summary": "Rain.", **rules}))
 

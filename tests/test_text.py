@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from redraft.stories import STORIES
+from redraft.corpora import STORIES
 from redraft.text import HIDDEN, TEXT8, UNKNOWN, Bytes, Characters, Hub, Tokenizer, Words, from_json, train_bpe
 
 PROSE = [

@@ -20,16 +20,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft import train
-from redraft.config import load_module
+from redraft.cli.usercode import load_module
 from redraft.data import Loader, tokenise
-from redraft.distributed import Workers
+from redraft.machine import Choice, choose
 from redraft.model import DiffusionLM
 from redraft.objectives import Recover, Step
-from redraft.optim import optimisers
-from redraft.precision import Choice, choose
-from redraft.run import Run, newest
-from redraft.train import State, TrainingError, fit, update
+from redraft.runs import Run, newest
+from redraft.train import State, TrainingError, Workers, fit, optimisers, update
+from redraft.train import loop as train
 
 child = load_module(Path(__file__).with_name("train_child.py"))
 small, metrics = child.small, child.metrics

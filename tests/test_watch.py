@@ -12,16 +12,13 @@ from rich.console import Console
 from torch import Tensor
 
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal
+from redraft.networks import BlockCausal, Causal
 from redraft.ops import rng
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import Unmask
+from redraft.processes import Masked
+from redraft.samplers import Ancestral, Blocks, Sampler, Unmask, last
+from redraft.show.watch import Frame, Watched, frames, styled, watch
 from redraft.text import Bytes, Characters, Tokenizer, Words
 from redraft.types import Canvas, Context
-from redraft.watch import Frame, Watched, frames, styled, watch
 
 WORDS = Words(("a", "cat", "sat", "."))  # ids 0..3, unknown 4, eos 5, pad 6, mask 7
 Build = Callable[..., DiffusionLM]

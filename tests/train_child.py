@@ -27,16 +27,16 @@ from typing import Any, TextIO
 import torch
 import torch._dynamo  # every optimiser imports it late; here once for all lives
 
-from redraft import checkpoint, train
 from redraft.data import Documents, TextFiles
-from redraft.distributed import Workers, workers
 from redraft.model import DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Objective, Recover
-from redraft.processes.masked import Masked
-from redraft.run import Optimiser, Run
-from redraft.samplers.ancestral import Ancestral
+from redraft.processes import Masked
+from redraft.runs import Optimiser, Run, checkpoint
+from redraft.samplers import Ancestral
 from redraft.text import Characters
+from redraft.train import Workers, state, workers
+from redraft.train import loop as train
 from redraft.types import Batch
 
 Job = dict[str, Any]
@@ -89,7 +89,7 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
     """After every step its samples are written down, and what the job says happens."""
     usual, fresh = train.update, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 
-    def update(run: Run, state: train.State, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
+    def update(run: Run, state: state.State, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
         norm = usual(run, state, step, batches, team)
         samples = [n for batch in batches if batch.sample is not None for n in batch.sample.tolist()]
         with _ledger(Path(job["out"])).open("a") as file:

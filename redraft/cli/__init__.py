@@ -19,8 +19,8 @@ from redraft.cli.prove import Check, Demo
 from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
+from redraft.cli.usercode import blamed
 from redraft.cli.write import Generate, Infill
-from redraft.config import blamed
 
 VERBS = {
     "demo": Demo,
@@ -75,7 +75,7 @@ def _judged(error: Exception | SystemExit) -> tuple[int, str]:
     if (place := blamed(error)) is not None:
         return 2, f"{place}: {type(error).__name__}: {error}"
     if isinstance(error, RuntimeError):
-        from redraft.checkpoint import CheckpointError
+        from redraft.runs import CheckpointError
         from redraft.train import TrainingError
 
         if isinstance(error, CheckpointError | TrainingError):

@@ -18,7 +18,7 @@ from redraft.cli.progress import Progress
 if TYPE_CHECKING:
     from redraft.cli.models import Opened
     from redraft.data import Corpus, Endless
-    from redraft.run import Run
+    from redraft.runs import Run
 
 Figure = dict[str, float | str | None]
 Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth knowing
@@ -72,8 +72,8 @@ class Eval:
 
     def _likelihood(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
+        from redraft.corpora import STORIES
         from redraft.evaluate import BIT, HeldOut, excess, likelihood
-        from redraft.stories import STORIES
 
         with Progress("rows measured", self.rows) as progress:
             held = HeldOut.of(data, self.split, run.tokenizer, run.framing, self.rows)
@@ -93,9 +93,10 @@ class Eval:
     def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
         from redraft.cli.models import Counted
-        from redraft.data import StoriesData, evaluation, tokenise
-        from redraft.evaluate import generate, grammatical, to_write
-        from redraft.pairs import Task, faithful
+        from redraft.corpora import StoriesData, Task, faithful
+        from redraft.data import evaluation, tokenise
+        from redraft.evaluate import grammatical
+        from redraft.write import generate, to_write
 
         if not self.samples:
             return

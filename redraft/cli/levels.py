@@ -16,7 +16,7 @@ from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 
 if TYPE_CHECKING:
-    from redraft.diagnose import NoiseLevel
+    from redraft.evaluate import NoiseLevel
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Levels:
             _require_picture(self.picture)
 
     def __call__(self) -> None:
-        from redraft import config, diagnose
         from redraft.cli.models import opened
         from redraft.data import evaluation, tokenise
+        from redraft.evaluate import diagnose
+        from redraft.runs import config
 
         it = opened(self.model, self.trust)
         if it.run is None or it.model.codec is None:

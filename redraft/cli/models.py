@@ -9,25 +9,30 @@ from typing import Any
 
 import torch
 
-from redraft import checkpoint, config
-from redraft.checkpoint import CheckpointError
+from redraft.cli import usercode
 from redraft.cli.limits import MOST_STEPS
 from redraft.cli.output import note
 from redraft.cli.progress import Progress
-from redraft.distributed import best_device
 from redraft.machine import free_memory
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode
 from redraft.ops import Rng
 from redraft.presets import PRESETS
-from redraft.processes.base import Process
-from redraft.processes.masked import Masked
-from redraft.run import Run, load
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.base import Sampler
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.stride import Strides
-from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Unmask
+from redraft.processes import Masked, Process
+from redraft.runs import CheckpointError, Run, checkpoint, config, load
+from redraft.samplers import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    Confidence,
+    Entropy,
+    FirstHitting,
+    Margin,
+    Sampler,
+    Strides,
+    Unmask,
+)
+from redraft.train import best_device
 from redraft.types import Canvas, Denoiser
 
 _SAMPLERS: dict[str, Sampler] = {
@@ -84,7 +89,7 @@ def trusted(file: Path | None) -> tuple[str, ...]:
     if file is None:
         return ()
     with Progress(f"importing {file}"):
-        return (config.load_module(file).__name__,)
+        return (usercode.load_module(file).__name__,)
 
 
 def holder(path: Path) -> Path:

@@ -13,6 +13,7 @@ from redraft.cli.arguments import Flag, optional
 from redraft.cli.limits import require_python, require_seed
 from redraft.cli.output import emit
 from redraft.cli.progress import Progress
+from redraft.laws import proof
 
 _MONTH = 31 * 24 * 60  # in minutes
 
@@ -33,17 +34,16 @@ class Check:
         require_python(self.file)
 
     def __call__(self) -> None:
-        from redraft import check as laws
 
         failed = 0
-        for row in laws.check_all(laws.built_in() if self.file is None else laws.processes_of(self._module())):
+        for row in proof.check_all(proof.built_in() if self.file is None else proof.processes_of(self._module())):
             failed += not row.ok
             emit(asdict(row), self.json, _law(row))
         if failed:
             raise SystemExit(1)
 
     def _module(self) -> ModuleType:
-        from redraft.config import load_module
+        from redraft.cli.usercode import load_module
 
         assert self.file is not None
         with Progress(f"importing {self.file}"):
@@ -80,6 +80,6 @@ class Demo:
             )
 
     def __call__(self) -> None:
-        from redraft.demo import demo
+        from redraft.show.demo import demo
 
         demo(self.out, seed=self.seed, minutes=self.minutes, json=self.json, quiet=self.quiet)

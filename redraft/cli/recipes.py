@@ -13,19 +13,16 @@ from typing import Any
 
 from redraft.cli.arguments import nearest
 from redraft.cli.output import note
-from redraft.config import ConfigError, load_function
-from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, Parquet, Sotu, StoriesData, Tally, TextFiles
+from redraft.cli.usercode import load_function
+from redraft.corpora import STORIES, StoriesData
+from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, PairCorpus, Parquet, Sotu, Tally, TextFiles
 from redraft.heads import VectorHead
 from redraft.model import DiffusionLMConfig
-from redraft.networks.attention import Causal
-from redraft.networks.transformer import TransformerConfig
-from redraft.pairs import PairCorpus
+from redraft.networks import Causal, TransformerConfig
 from redraft.presets import PRESETS
-from redraft.processes.base import Process
-from redraft.processes.gaussian import Gaussian
-from redraft.run import Run
-from redraft.samplers.blocks import Blocks
-from redraft.stories import STORIES
+from redraft.processes import Gaussian, Process
+from redraft.runs import Run
+from redraft.samplers import Blocks
 from redraft.text import Bytes, Characters, Hub, Special, Tokenizer, Words, train_bpe
 from redraft.types import Vocab
 
@@ -34,7 +31,9 @@ _SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
 _SIZES = {"words": 8192, "bpe": 2048}
 _NO_TEXTS = ("/", "/proc", "/sys", "/dev")
 _MOST_FILES = 1_000_000
-_PAIRS = "name a folder of pairs, or write file.py:function with JsonlPairs, CsvPairs, JsonlClasses (redraft/pairs.py)"
+_PAIRS = (
+    "name a folder of pairs, or write file.py:function with JsonlPairs, CsvPairs, JsonlClasses (redraft/data/pairs.py)"
+)
 
 
 def recipe(
@@ -56,7 +55,7 @@ def recipe(
     _require_files(name, takes, {*given, "path"} if data else {*given})
     run = _built(function, name, given)
     if data and run.framing.asked:
-        raise ConfigError(f"{name} learns answers to sources, which --data {data[0]} does not hold; {_PAIRS}")
+        raise ValueError(f"{name} learns answers to sources, which --data {data[0]} does not hold; {_PAIRS}")
     if data and (text := source(data)) != run.data:
         if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
             tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
@@ -83,7 +82,7 @@ def _function(name: str) -> Callable[..., Any]:
     if ":" in name or name.endswith(".py"):
         return load_function(name)
     advice = f"{nearest(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
-    raise ConfigError(f"there is no preset {name!r}; {advice}")
+    raise ValueError(f"there is no preset {name!r}; {advice}")
 
 
 def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -> None:
@@ -92,16 +91,16 @@ def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -
     for parameter, flag in flags.items():
         if parameter in takes and parameter not in given and not Path(takes[parameter].default).exists():
             default = takes[parameter].default
-            raise ConfigError(f"{name} reads {default}, which is not here; say where it is: --{flag} path/to/{default}")
+            raise ValueError(f"{name} reads {default}, which is not here; say where it is: --{flag} path/to/{default}")
 
 
 def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> Run:
     try:
         run = function(**given)
     except (Exception, SystemExit) as error:  # a user's function may raise anything
-        raise ConfigError(f"{name} raised {type(error).__name__}: {error}") from error
+        raise ValueError(f"{name} raised {type(error).__name__}: {error}") from error
     if not isinstance(run, Run):
-        raise ConfigError(f"{name} gave {str(run)[:40]!r}; it must return a redraft.Run")
+        raise ValueError(f"{name} gave {str(run)[:40]!r}; it must return a redraft.Run")
     return run
 
 
@@ -166,7 +165,7 @@ def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless
     readers = {_READERS.get(path.suffix, TextFiles) for path in paths}
     if len(readers) > 1:
         kinds = ", ".join(sorted({path.suffix or "no ending" for path in paths}))
-        raise ConfigError(f"--data names files of several kinds ({kinds}); give one kind at a time")
+        raise ValueError(f"--data names files of several kinds ({kinds}); give one kind at a time")
     all_of_it = tuple(map(str, paths))
     return readers.pop()(all_of_it, *((all_of_it, all_of_it) if undivided else ()))
 
@@ -174,18 +173,16 @@ def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless
 def _files(name: str) -> list[Path]:
     path = Path(name)
     if not name.strip():
-        raise ConfigError("--data names nothing (an empty word); give stories, sotu, files or a directory of text")
+        raise ValueError("--data names nothing (an empty word); give stories, sotu, files or a directory of text")
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise ConfigError(f"--data {path} is neither stories nor sotu, nor a file or directory that exists")
+        raise ValueError(f"--data {path} is neither stories nor sotu, nor a file or directory that exists")
     if str(path.resolve()) in _NO_TEXTS:
-        raise ConfigError(
-            f"--data {path} is the whole system or a part that holds no text; name the directory of texts"
-        )
+        raise ValueError(f"--data {path} is the whole system or a part that holds no text; name the directory of texts")
     found = sorted(_walk(path))
     if not found:
-        raise ConfigError(f"--data {path} is a directory without files that end in {', '.join(_READERS)}")
+        raise ValueError(f"--data {path} is a directory without files that end in {', '.join(_READERS)}")
     return found
 
 
@@ -196,7 +193,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         seen += len(names)
         if seen > _MOST_FILES:
-            raise ConfigError(f"--data {folder} holds more than {_MOST_FILES:,} files; name a smaller directory")
+            raise ValueError(f"--data {folder} holds more than {_MOST_FILES:,} files; name a smaller directory")
         if monotonic() - spoke > 5:
             spoke = monotonic()
             note(f"looking for text in {folder}: {seen:,} files so far, now in {place}")
@@ -205,7 +202,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _unreadable(error: OSError) -> None:
-    raise ConfigError(f"--data: {error.filename}: {error.strerror}; name directories that can be read")
+    raise ValueError(f"--data: {error.filename}: {error.strerror}; name directories that can be read")
 
 
 # Tokenizers ---------------------------------------------------------------------------------------------------------
@@ -225,11 +222,11 @@ def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
         warn_of_unknown(learnt, training_texts(text))
         return learnt
     if not Path(choice).exists():
-        raise ConfigError(f"--tokenizer {choice} is none of chars, bytes, words:N, bpe:N, and no tokenizer.json either")
+        raise ValueError(f"--tokenizer {choice} is none of chars, bytes, words:N, bpe:N, and no tokenizer.json either")
     try:
         return Hub.load(choice)
     except ValueError as error:  # also what is no UTF-8 or no JSON
-        raise ConfigError(f"--tokenizer {choice} cannot be used: {error}") from error
+        raise ValueError(f"--tokenizer {choice} cannot be used: {error}") from error
 
 
 def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from redraft.cli.plot import plot
 
 if TYPE_CHECKING:
     from redraft.model import DiffusionLMConfig
-    from redraft.run import Run
+    from redraft.runs import Run
 
 Metrics = list[dict[str, Any]]
 
@@ -65,10 +65,9 @@ class Show:
                 heading = ""
 
     def _recipe(self, name: str) -> None:
-        from redraft import config
         from redraft.cli.recipes import recipe
         from redraft.presets import PRESETS
-        from redraft.run import parameters
+        from redraft.runs import config, parameters
 
         run, complete = _preset(name) if name in PRESETS else (recipe(name)[0], True)
         if not complete:
@@ -79,9 +78,8 @@ class Show:
 
     def _model(self, path: Path) -> None:
         """One that no run of ours made."""
-        from redraft import config
         from redraft.cli.models import opened
-        from redraft.run import parameters
+        from redraft.runs import config, parameters
 
         it = opened(path, self.trust)
         count, model = parameters(it.model.config), it.model.config
@@ -89,8 +87,7 @@ class Show:
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
 
     def _directory(self, path: Path) -> None:
-        from redraft import config, metrics
-        from redraft.run import parameters
+        from redraft.runs import config, metrics, parameters
 
         run, step = _found(path, self.trust)
         if run is None:
@@ -111,7 +108,7 @@ class Show:
 
 def _count(model: DiffusionLMConfig) -> int | None:
     """Parameters of a preset; None if the tokenizer.json that lies here does not fit it."""
-    from redraft.run import parameters
+    from redraft.runs import parameters
 
     try:
         return parameters(model)
@@ -146,10 +143,8 @@ def _pretty(value: object) -> str:
 
 def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
-    from redraft import config
-    from redraft.checkpoint import CheckpointError
     from redraft.cli.models import described, document, holder, step_of, trusted
-    from redraft.run import Run
+    from redraft.runs import CheckpointError, Run, config
 
     where, modules = holder(path), trusted(trust)
     if (where / "config.json").exists():
@@ -165,13 +160,13 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
 
 def _metrics(path: Path) -> Metrics:
     """The log of a run; a checkpoint has that of its run."""
-    from redraft import metrics
+    from redraft.runs import metrics
 
     return metrics.read(path.parent if path.name.startswith("step-") else path)
 
 
 def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
-    from redraft import metrics
+    from redraft.runs import metrics
 
     network, last = run.model.network, record["last"]
     shape = f"{network.layers} × {network.width}, {network.pattern}, {record['parameters']:,} parameters"

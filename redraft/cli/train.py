@@ -14,7 +14,7 @@ from redraft.cli.arguments import Flag, optional, parse_settings
 from redraft.cli.output import emit, first, note
 
 if TYPE_CHECKING:
-    from redraft.run import Run
+    from redraft.runs import Run
 
 _RESULT = (
     "step", "valid_bits_per_char", "valid_excess_bits_per_char", "valid_excess_stderr", "entropy_bits_per_char",
@@ -49,7 +49,7 @@ class Train:
     settings: Suppress[Fixed[tuple[str, ...]]] = ()
 
     def __call__(self) -> None:
-        from redraft.lock import only_writer
+        from redraft.runs import only_writer
         from redraft.train import fit
 
         run = self._run()
@@ -84,8 +84,7 @@ class Train:
         return run if tokenizer is None else with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
     def _report(self, run: Run, out: Path) -> None:
-        from redraft import config, metrics
-        from redraft.run import parameters
+        from redraft.runs import config, metrics, parameters
 
         found = metrics.last(metrics.read(out))
         valid = {name: found[name] for name in _RESULT if name in found}
@@ -99,15 +98,15 @@ class Train:
 
 def _step(out: Path) -> int:
     """At which step the newest sound checkpoint stands."""
-    from redraft import checkpoint
     from redraft.cli.models import step_of
+    from redraft.runs import checkpoint
 
     found = checkpoint.latest(out)
     return 0 if found is None else step_of(found) or 0
 
 
 def _intention(run: Run, out: Path, began: int) -> str:
-    from redraft.run import parameters
+    from redraft.runs import parameters
 
     words = f"{type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
     rows = f"{run.batch} rows of {run.framing.length} tokens per step"
@@ -119,8 +118,8 @@ def _intention(run: Run, out: Path, began: int) -> str:
 
 def _require_same(run: Run, out: Path) -> None:
     """Refuses a directory that holds another run, and says what differs."""
-    from redraft import config
     from redraft.cli.models import document
+    from redraft.runs import config
 
     file = out / "run.json"
     if not file.exists():
@@ -146,7 +145,7 @@ def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
 @contextmanager
 def _tidy(out: Path) -> Iterator[None]:
     """A training that could not begin leaves no claim on its directory, so that the mended command can have it."""
-    from redraft.lock import Busy
+    from redraft.runs import Busy
 
     fresh = not (out / "run.json").exists()
     try:
@@ -171,7 +170,8 @@ def _stopped(out: Path) -> str:
 
 def _leave(out: Path) -> None:
     """Removes the directory, if there is nothing but the claim in it and nobody else has begun to write there."""
-    from redraft.lock import FILE, Busy, only_writer
+    from redraft.runs import Busy, only_writer
+    from redraft.runs.lock import FILE
 
     with suppress(OSError, Busy), only_writer(out):
         if {path.name for path in out.iterdir()} <= {"run.json", "run.tmp", FILE}:

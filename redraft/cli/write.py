@@ -23,10 +23,10 @@ from redraft.cli.streams import stdin_lines, text
 
 if TYPE_CHECKING:
     from redraft.cli.models import Opened
-    from redraft.evaluate import Generated
     from redraft.model import UpTo
-    from redraft.samplers.base import Sampler
+    from redraft.samplers import Sampler
     from redraft.types import Canvas
+    from redraft.write import Generated
 
 _HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
 
@@ -64,7 +64,8 @@ class Writing:
     def plan(self, it: Opened, order: Order, guidance: float = 1.0) -> Plan:
         """How an order will be carried out; refuses what is too long, before anything is built."""
         from redraft.cli.models import batch_size, choose_sampler
-        from redraft.guidance import ClassifierFree, Guided
+        from redraft.guidance import ClassifierFree
+        from redraft.samplers import Guided
 
         sampler = choose_sampler(it, self.sampler, self.steps, self.temperature, order.hidden)
         batch = batch_size(it, sampler, order.length, order.room)
@@ -89,8 +90,8 @@ class Writing:
         from rich.console import Console
 
         from redraft.cli.models import Beginning, Counted
-        from redraft.evaluate import generate
-        from redraft.watch import Watched
+        from redraft.show.watch import Watched
+        from redraft.write import generate
 
         order, sampler = plan.order, plan.sampler
         prompts = [order.prompts[row // self.rows] for row in rows]
@@ -291,14 +292,14 @@ class Infill:
 def _hole(it: Opened, size: int) -> int | UpTo:
     """So many tokens to write; insertion writes at most so many."""
     from redraft.model import UpTo
-    from redraft.processes.insertion import Insertion
+    from redraft.processes import Insertion
 
     return UpTo(size) if isinstance(it.model.process, Insertion) else size
 
 
 def _classes(it: Opened) -> tuple[str, ...]:
     """The names of the classes that a model knows, in their order; where no run names them, their numbers."""
-    from redraft.pairs import Classified
+    from redraft.data import Classified
 
     data = None if it.run is None else it.run.data
     known = range(it.model.config.network.classes or 0)

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from redraft.codecs.base import token_nll
 from redraft.codecs.size import Size
-from redraft.networks.attention import Causal
-from redraft.networks.transformer import Transformer
+from redraft.networks import Causal, Transformer
 from redraft.ops import Rng
 from redraft.types import Context, Vocab
 

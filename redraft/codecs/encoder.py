@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from redraft import ops
 from redraft.codecs.corrupt import concealed
 from redraft.codecs.size import Size
-from redraft.networks.transformer import Transformer
+from redraft.networks import Transformer
 from redraft.ops import Rng
 from redraft.types import WIDEST, Context, Vocab, require_range
 

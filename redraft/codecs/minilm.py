@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from redraft.codecs.encoder import Encoder, EncoderConfig
-from redraft.networks.attention import attend
+from redraft.networks import attend
 from redraft.ops import Rng
 from redraft.types import WIDEST, Vocab, require_range
 

@@ -12,7 +12,7 @@ from redraft.codecs.base import Codec, CodecConfig
 from redraft.codecs.corrupt import require_share, substituted
 from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.size import Size
-from redraft.networks.transformer import Transformer
+from redraft.networks import Transformer
 from redraft.ops import Rng
 from redraft.types import FINITE, WIDEST, Context, Vocab, require_range
 

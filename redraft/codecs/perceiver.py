@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.codecs.size import Size
-from redraft.networks.attention import attend
-from redraft.networks.transformer import MLP, Norm, TransformerConfig
+from redraft.networks import MLP, Norm, TransformerConfig, attend
 
 
 class Reading(nn.Module):

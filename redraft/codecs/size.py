@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redraft.networks.attention import Full, Pattern
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import Full, Pattern, TransformerConfig
 
 
 @dataclass(frozen=True)

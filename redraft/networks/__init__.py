@@ -1,0 +1,50 @@
+"""Networks: one transformer for every method, and the weights of other projects in it."""
+
+from redraft.networks.attention import (
+    BlockCausal,
+    Causal,
+    Full,
+    KeyValue,
+    KeyValues,
+    Mask,
+    Pattern,
+    Rotary,
+    Sight,
+    Turn,
+    TwoStreams,
+    attend,
+    join_pads,
+    tiled,
+)
+from redraft.networks.config import TransformerConfig
+from redraft.networks.errors import Errors
+from redraft.networks.layers import (
+    MLP,
+    RMS,
+    Asked,
+    Attention,
+    Block,
+    CrossAttention,
+    Gaps,
+    Norm,
+    Source,
+    SwiGLU,
+    TimeEmbedding,
+    TimeOf,
+    View,
+)
+from redraft.networks.pretrained import (
+    LayoutError,
+    Settings,
+    Weights,
+    dit,
+    flat,
+    gpt2,
+    llada,
+    llama,
+    qwen2,
+    require,
+    setting,
+    some,
+)
+from redraft.networks.transformer import Transformer

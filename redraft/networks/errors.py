@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from redraft.networks.attention import Full, Rotary, Sight
-from redraft.networks.transformer import Block, Norm, TransformerConfig, View
+from redraft.networks.config import TransformerConfig
+from redraft.networks.layers import Block, Norm, View
 
 
 class Errors(nn.Module):

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from redraft.networks.attention import BlockCausal, Full
-from redraft.networks.transformer import Transformer, TransformerConfig
+from redraft.networks.config import TransformerConfig
+from redraft.networks.transformer import Transformer
 
 Weights: TypeAlias = Mapping[str, Tensor]
 Settings: TypeAlias = Mapping[str, Any]

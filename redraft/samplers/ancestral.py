@@ -5,54 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from redraft.ops import Rng
-from redraft.processes.base import Process
-from redraft.processes.masked import Choice, Masked, draw_at
-from redraft.samplers.base import instant, start
-from redraft.types import Canvas, Denoiser, Prediction
-
-
-class Warp(Protocol):
-    """How time passes while a sampler works."""
-
-    def __call__(self, left: float) -> float:
-        """The share of the work that is left, from 1 to 0 → the time, which falls from 1 to 0."""
-        ...
-
-
-@dataclass(frozen=True)
-class Even:
-    """Equal steps."""
-
-    def __call__(self, left: float) -> float:
-        return left
-
-
-@dataclass(frozen=True)
-class Hold:
-    """Time falls evenly to `at`, stands still from `on` to `off`, and falls evenly to zero.
-
-    For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, α = 0.9 of the linear schedule.
-    With at = off/(1 − on + off) the way is the even one with a pause.
-    """
-
-    on: float = 0.55
-    off: float = 0.05
-    at: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not (0 < self.off <= self.on < 1 and 0 < self.at < 1):
-            raise ValueError(f"on={self.on}, off={self.off}, at={self.at}; use 0 < off <= on < 1 and 0 < at < 1")
-
-    def __call__(self, left: float) -> float:
-        if left > self.on:
-            return self.at + (1 - self.at) * (left - self.on) / (1 - self.on)
-        return self.at if left >= self.off else self.at * left / self.off
+from redraft.processes import Masked, Process
+from redraft.samplers.base import Even, Warp, grid, instant, require_steps, start
+from redraft.samplers.picks import _One
+from redraft.types import Canvas, Denoiser
 
 
 @dataclass(frozen=True)
@@ -100,26 +60,3 @@ class FirstHitting:
                 pred = denoise(canvas.z, canvas.time(s), canvas.context)
                 canvas, t = process.reveal(pred, canvas, s, t, _One(), rng=what), s
             yield canvas
-
-
-@dataclass(frozen=True)
-class _One:
-    """One masked position per row, each as likely as the others."""
-
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        which, what = rng.split(2)
-        chosen = (which.uniform(hidden.shape[1]) * hidden).argmax(-1, keepdim=True)
-        where = hidden & torch.zeros_like(hidden).scatter(-1, chosen, True)
-        return Choice(where, draw_at(pred, where, rng=what))
-
-
-def require_steps(steps: int) -> None:
-    if steps < 1:
-        raise ValueError(f"steps={steps}; a sampler needs at least one step")
-    if steps > 10**6:  # a grid a thousand times finer than any paper's, and hours for one text
-        raise ValueError(f"steps={steps}; a sampler takes at most a million steps")
-
-
-def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:
-    """steps + 1 times (B, 1) from 1 down to 0."""
-    return [instant(canvas, warp(1 - i / steps)) for i in range(steps + 1)]

@@ -1,8 +1,9 @@
-"""What a sampler is, and what all of them share."""
+"""Ancestral sampling: the reverse process itself, on a time grid or from hit to hit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -10,8 +11,58 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process
+from redraft.processes import Process
 from redraft.types import Canvas, Denoiser
+
+
+class Warp(Protocol):
+    """How time passes while a sampler works."""
+
+    def __call__(self, left: float) -> float:
+        """The share of the work that is left, from 1 to 0 → the time, which falls from 1 to 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Even:
+    """Equal steps."""
+
+    def __call__(self, left: float) -> float:
+        return left
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Time falls evenly to `at`, stands still from `on` to `off`, and falls evenly to zero.
+
+    For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, α = 0.9 of the linear schedule.
+    With at = off/(1 − on + off) the way is the even one with a pause.
+    """
+
+    on: float = 0.55
+    off: float = 0.05
+    at: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.off <= self.on < 1 and 0 < self.at < 1):
+            raise ValueError(f"on={self.on}, off={self.off}, at={self.at}; use 0 < off <= on < 1 and 0 < at < 1")
+
+    def __call__(self, left: float) -> float:
+        if left > self.on:
+            return self.at + (1 - self.at) * (left - self.on) / (1 - self.on)
+        return self.at if left >= self.off else self.at * left / self.off
+
+
+def require_steps(steps: int) -> None:
+    if steps < 1:
+        raise ValueError(f"steps={steps}; a sampler needs at least one step")
+    if steps > 10**6:  # a grid a thousand times finer than any paper's, and hours for one text
+        raise ValueError(f"steps={steps}; a sampler takes at most a million steps")
+
+
+def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:
+    """steps + 1 times (B, 1) from 1 down to 0."""
+    return [instant(canvas, warp(1 - i / steps)) for i in range(steps + 1)]
 
 
 class Sampler(Protocol):

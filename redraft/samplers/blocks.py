@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft.ops import Rng
-from redraft.processes.base import Process
-from redraft.processes.insertion import Insertion
+from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.types import Canvas, Denoiser

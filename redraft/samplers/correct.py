@@ -10,9 +10,9 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process
-from redraft.samplers.ancestral import Ancestral, require_steps
-from redraft.samplers.base import Sampler, instant
+from redraft.processes import Process
+from redraft.samplers.ancestral import Ancestral
+from redraft.samplers.base import Sampler, instant, require_steps
 from redraft.types import Canvas, Denoiser, Noised
 
 

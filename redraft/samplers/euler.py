@@ -11,12 +11,8 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes import score
-from redraft.processes.base import Process
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import grid, require_steps
-from redraft.samplers.base import start
+from redraft.processes import Interpolating, Masked, Process, score
+from redraft.samplers.base import grid, require_steps, start
 from redraft.types import Canvas, Denoiser, Prediction
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from redraft.ops import Rng
-from redraft.processes.base import Process
+from redraft.processes import Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.types import Around, Canvas, Context, Denoiser, Prediction

@@ -12,12 +12,8 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.masked import Masked
-from redraft.processes.star import Rate, Remask
-from redraft.samplers.ancestral import Even, Warp, grid, require_steps
-from redraft.samplers.base import Sampler, start
+from redraft.processes import Interpolating, Masked, Process, Rate, Remask
+from redraft.samplers.base import Even, Sampler, Warp, grid, require_steps, start
 from redraft.types import Canvas, Context, Denoiser, Prediction
 
 

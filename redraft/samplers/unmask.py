@@ -6,100 +6,17 @@ it sharpens the distribution and carries no bound.
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from torch import Tensor
 
-from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import Process
-from redraft.processes.insertion import Insertion
-from redraft.processes.masked import Choice, Masked, Pick, draw_at
-from redraft.samplers.ancestral import grid, require_steps
-from redraft.samplers.base import start
-from redraft.types import Canvas, Denoiser, Prediction
-
-
-@dataclass(frozen=True)
-class AnyOrder:
-    """The `share` of the masked positions (rounded up) in random order, each token drawn from x̂.
-
-    Ancestral sampling reveals in random order too, but a random number at each step. An even number keeps tokens that
-    depend on each other apart: with at least as many steps as tokens, one is revealed at a time, which is exact for
-    any schedule, where `Ancestral` errs as 1/steps.
-    """
-
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        which, what = rng.split(2)
-        where = ops.top(which.uniform(hidden.shape[1]), hidden, _count(hidden, share))
-        return Choice(where, draw_at(pred, where, rng=what))
-
-
-def _count(hidden: Tensor, share: Tensor) -> Tensor:
-    """(B,) how many of the hidden positions a share is, rounded up; 1e-6: a third of 6 is two of them, not three."""
-    return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
-
-
-@dataclass(frozen=True)
-class Ranked(ABC):
-    """The `share` of the masked positions (rounded up) that scores highest; the rest stays masked."""
-
-    temperature: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature}; 0 takes the likeliest token, above 0 draws")
-
-    @abstractmethod
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        """(N, V) log-probabilities, (N,) chosen tokens → (N,) higher is surer."""
-
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        if not hidden.any():
-            return Choice(hidden, hidden.new_empty(0, dtype=torch.int64))
-        log_p = pred.at(hidden)
-        tokens = self._tokens(log_p, rng.uniform(hidden.shape[1])[hidden])
-        # rounded, so that what is equal in mathematics is equal here, whatever the batch; the lowest index then wins
-        score = (self.score(log_p, tokens) * 2**16).round()
-        scores = score.new_zeros(hidden.shape).masked_scatter(hidden, score)
-        where = ops.top(scores, hidden, _count(hidden, share))
-        return Choice(where, tokens[where[hidden]])
-
-    def _tokens(self, log_p: Tensor, u: Tensor) -> Tensor:
-        if self.temperature == 0:
-            return log_p.argmax(-1)
-        above = log_p.double() - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however cold it is
-        return ops.draw(above / self.temperature, u)
-
-
-@dataclass(frozen=True)
-class Confidence(Ranked):
-    """By the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
-
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        return log_p.gather(-1, tokens[:, None]).squeeze(-1).exp()
-
-
-@dataclass(frozen=True)
-class Margin(Ranked):
-    """By how far the likeliest token is ahead of the second."""
-
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        first, second = log_p.topk(2, -1).values.exp().unbind(-1)
-        return first - second
-
-
-@dataclass(frozen=True)
-class Entropy(Ranked):
-    """By the entropy of x̂, lowest first."""
-
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        return -ops.entropy(log_p)
+from redraft.processes import Insertion, Masked, Pick, Process
+from redraft.samplers.base import grid, require_steps, start
+from redraft.samplers.picks import Confidence
+from redraft.types import Canvas, Denoiser
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from redraft.codecs.corrupt import blurred, blurred_up_to, concealed, substituted, without_features, without_places
+from redraft.codecs import blurred, blurred_up_to, concealed, substituted, without_features, without_places
 from redraft.ops import rng
 from redraft.types import Vocab
 

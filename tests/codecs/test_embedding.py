@@ -9,24 +9,18 @@ from conftest import randomise
 from torch import Tensor
 
 from redraft import evaluate
-from redraft.codecs.contextual import Contextual
-from redraft.codecs.embedding import Embedding, neighbours
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.size import Size
+from redraft.codecs import Contextual, Embedding, MaskedLM, Size, neighbours
 from redraft.heads import PredictEps, PredictScore, PredictTokens, PredictV, PredictX, Subs, VectorHead, WithSpread
 from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step
 from redraft.ops import rng
-from redraft.processes.gaussian import Between, Gaussian, Preserving
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import last
-from redraft.samplers.ode import MultiHot, Renoise
+from redraft.processes import Between, Gaussian, Masked, Preserving
+from redraft.samplers import Ancestral, MultiHot, Renoise, last
 from redraft.schedules import Clamped, CosineSquared
+from redraft.show.watch import frames
 from redraft.text import Characters
 from redraft.types import Batch, Context, Noised, Vocab
-from redraft.watch import frames
 
 LETTERS = Characters("abcde ", ("eos", "mask"))
 VOCAB, D = LETTERS.vocab, 4

@@ -12,22 +12,31 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.codecs.base import Codec, CodecConfig
-from redraft.codecs.compressed import Compressed, CompressedCodec
-from redraft.codecs.contextual import Contextual, ContextualCodec
-from redraft.codecs.decoder import Autoregressive
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.paragraph import Paragraph, ParagraphCodec, kl_to_standard
-from redraft.codecs.size import Size
-from redraft.codecs.smooth import Smooth, SmoothCodec, Smoothing
-from redraft.codecs.standard import Standard
+from redraft.codecs import (
+    Autoregressive,
+    Codec,
+    CodecConfig,
+    Compressed,
+    CompressedCodec,
+    Contextual,
+    ContextualCodec,
+    MaskedLM,
+    Paragraph,
+    ParagraphCodec,
+    Size,
+    Smooth,
+    SmoothCodec,
+    Smoothing,
+    Standard,
+    kl_to_standard,
+)
 from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Autoencode, Match, Objective, Step
 from redraft.ops import rng
-from redraft.processes.gaussian import Gaussian
-from redraft.run import export, load
+from redraft.processes import Gaussian
+from redraft.runs import export, load
 from redraft.text import Words
 from redraft.types import Batch, Context, Vocab
 

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from redraft.codecs import minilm
-from redraft.codecs.minilm import Bert, MiniLM
+from redraft.codecs import Bert, MiniLM, minilm
 from redraft.ops import rng
 from redraft.types import Vocab
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.codecs.perceiver import Reading, Resampler, windows
-from redraft.codecs.size import Size
+from redraft.codecs import Reading, Resampler, Size, windows
 
 SIZE = Size(width=8, layers=2, heads=2)
 

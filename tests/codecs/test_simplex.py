@@ -7,18 +7,16 @@ import pytest
 import torch
 from conftest import randomise
 
-from redraft import config, ops, presets
-from redraft.codecs.simplex import Simplex
+from redraft import ops, presets
+from redraft.codecs import Simplex
 from redraft.data import tokenise
 from redraft.heads import PredictTokens
 from redraft.model import ByLogSnr, ByTime, DiffusionLM, DiffusionLMConfig
-from redraft.networks.attention import BlockCausal
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import BlockCausal, TransformerConfig
 from redraft.objectives import Objective, Recover, Stratified
-from redraft.processes.gaussian import Gaussian, Preserving
-from redraft.samplers.base import last
-from redraft.samplers.blocks import Blocks, stopped
-from redraft.samplers.ode import Greedy, Renoise, Sampled
+from redraft.processes import Gaussian, Preserving
+from redraft.runs import config
+from redraft.samplers import Blocks, Greedy, Renoise, Sampled, last, stopped
 from redraft.schedules import Clamped, CosineOffset
 from redraft.text import Words
 from redraft.types import Around, Batch, Canvas, Context, Denoiser, Prediction

@@ -10,22 +10,16 @@ import pytest
 import torch
 
 from redraft import presets
-from redraft.checkpoint import CheckpointError
-from redraft.codecs.compressed import Compressed
-from redraft.codecs.contextual import Contextual
-from redraft.codecs.embedding import Embedding, EmbeddingCodec, neighbours
-from redraft.codecs.encoder import MaskedLM
-from redraft.codecs.minilm import MiniLM
-from redraft.codecs.size import Size
+from redraft.codecs import Compressed, Contextual, Embedding, EmbeddingCodec, MaskedLM, MiniLM, Size, neighbours
 from redraft.data import Documents, TextFiles, evaluation, tokenise
 from redraft.evaluate import reconstruction
 from redraft.heads import PredictX
 from redraft.model import DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Autoencode, Objective
-from redraft.processes.gaussian import Gaussian
-from redraft.run import Optimiser, Run
-from redraft.samplers.ancestral import Ancestral
+from redraft.processes import Gaussian
+from redraft.runs import CheckpointError, Optimiser, Run
+from redraft.samplers import Ancestral
 from redraft.text import Words
 from redraft.train import fit
 

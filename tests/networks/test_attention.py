@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from redraft.networks import attention
-from redraft.networks.attention import (
+from redraft.networks import (
     BlockCausal,
     Causal,
     Full,
@@ -21,6 +20,7 @@ from redraft.networks.attention import (
     Rotary,
     Sight,
     attend,
+    attention,
     join_pads,
     tiled,
 )

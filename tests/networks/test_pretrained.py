@@ -17,13 +17,21 @@ from torch import Tensor
 
 from redraft.heads import Head, Score, Shift, Softmax, Subs
 from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig, Level
-from redraft.networks.attention import BlockCausal, Causal, Sight
-from redraft.networks.pretrained import LayoutError, dit, gpt2, llada, llama, qwen2
-from redraft.networks.transformer import Transformer, TransformerConfig
+from redraft.networks import (
+    BlockCausal,
+    Causal,
+    LayoutError,
+    Sight,
+    Transformer,
+    TransformerConfig,
+    dit,
+    gpt2,
+    llada,
+    llama,
+    qwen2,
+)
 from redraft.objectives import Bound, Recover
-from redraft.processes.interpolating import Interpolating, MaskNoise
-from redraft.processes.masked import Masked
-from redraft.processes.score import mask_limit, proper, ratios, tweedie
+from redraft.processes import Interpolating, Masked, MaskNoise, mask_limit, proper, ratios, tweedie
 from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.types import Context, Noised, Times, Vocab
 

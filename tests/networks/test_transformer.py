@@ -12,11 +12,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
+from redraft.machine import Choice
 from redraft.model import DiffusionLM
-from redraft.networks import attention, transformer
-from redraft.networks.attention import BlockCausal, Causal, Full, Mask, Pattern, attend
-from redraft.networks.transformer import Norm, Transformer, TransformerConfig
-from redraft.precision import Choice
+from redraft.networks import (
+    BlockCausal,
+    Causal,
+    Full,
+    Mask,
+    Norm,
+    Pattern,
+    Transformer,
+    TransformerConfig,
+    attend,
+    attention,
+    layers,
+    transformer,
+)
 from redraft.types import Context
 
 Build = Callable[..., DiffusionLM]
@@ -437,8 +448,8 @@ def test_the_rms_norm_of_cpus_is_that_of_torch(tiny: TransformerConfig, shape: t
 def test_the_gated_layer_of_cpus_is_its_formula() -> None:
     both = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
     gate, up = both.chunk(2, -1)
-    assert torch.allclose(transformer.SwiGLU.apply(both), F.silu(gate) * up)
-    assert torch.autograd.gradcheck(transformer.SwiGLU.apply, both)
+    assert torch.allclose(layers.SwiGLU.apply(both), F.silu(gate) * up)
+    assert torch.autograd.gradcheck(layers.SwiGLU.apply, both)
 
 
 # --- time ---

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.config import from_json, to_json
 from redraft.ops import rng
-from redraft.processes.gaussian import (
+from redraft.processes import (
     Between,
     Exploding,
     Gaussian,
@@ -27,6 +26,7 @@ from redraft.processes.gaussian import (
     x_from_score,
     x_from_v,
 )
+from redraft.runs import from_json, to_json
 from redraft.schedules import (
     Chain,
     Clamped,

@@ -14,28 +14,34 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft import check
-from redraft.check_insertion import LONGEST, VOCAB, AtOnce, Oracle, Sentences, Ways, expected, written
-from redraft.evaluate import generate, likelihood
-from redraft.evaluate import written as tokens_written
+from redraft.evaluate import likelihood
 from redraft.heads import Shift, Subs
-from redraft.laws import quadrature
+from redraft.laws import LONGEST, VOCAB, AtOnce, Oracle, Sentences, Ways, expected, proof, quadrature, written
+from redraft.laws import insertion as insertion_laws
+from redraft.laws import tokens as check
 from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
-from redraft.networks.attention import Causal
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import Causal, TransformerConfig
 from redraft.objectives import Bound, Objective, Recover, Stratified
 from redraft.ops import Rng, pkl, poisson, rng, thin
-from redraft.processes.insertion import Counted, Expected, Insertion, inserted
-from redraft.processes.masked import Masked
-from redraft.run import load
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.stride import Strides
-from redraft.samplers.unmask import Confidence, Entropy, Margin, Unmask
+from redraft.processes import Counted, Expected, Insertion, Masked, inserted
+from redraft.runs import load
+from redraft.samplers import (
+    Ancestral,
+    Blocks,
+    Confidence,
+    Entropy,
+    FirstHitting,
+    Margin,
+    Sampler,
+    Strides,
+    Unmask,
+    last,
+)
 from redraft.schedules import Cosine, CosineSquared, Exponential, Linear, Polynomial
 from redraft.text import Characters
 from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Vocab
+from redraft.write import generate
+from redraft.write import written as tokens_written
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CHANCE = 1e-4
@@ -304,13 +310,13 @@ def test_continuous_time_only() -> None:
 
 
 def test_every_law_holds() -> None:
-    rows = list(check.check(SQUARE))
+    rows = list(proof.check(SQUARE))
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) == 12
 
 
 def test_the_laws_catch_a_loose_bound() -> None:
-    failed = [r.law for r in check._growing_bound(SQUARE, Oracle(Sentences.of(), Loose(VOCAB))) if not r.ok]
+    failed = [r.law for r in insertion_laws._growing_bound(SQUARE, Oracle(Sentences.of(), Loose(VOCAB))) if not r.ok]
     assert failed == ["bound = entropy, length included"]
 
 
@@ -335,7 +341,7 @@ def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
     oracle = Oracle(Sentences.of(), Hasty(VOCAB, Polynomial(2.0), Polynomial(2.0)))
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
     assert check.chi_square(written(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
-    failed = [r.law for r in check._lost_and_found(Forgetful(VOCAB)) if not r.ok]
+    failed = [r.law for r in insertion_laws._lost_and_found(Forgetful(VOCAB)) if not r.ok]
     assert failed == ["the prior is reached", "draws match marginals"]
 
 

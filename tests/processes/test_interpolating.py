@@ -18,14 +18,12 @@ from torch import Tensor
 from redraft import ops
 from redraft.heads import Subs
 from redraft.model import DiffusionLM
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Bound, Clip, Dynamic, Objective, Times, Weight
 from redraft.ops import rng
-from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise, Mixing, UniformNoise
-from redraft.processes.masked import Masked
-from redraft.run import load
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import last
+from redraft.processes import Hybrid, Interpolating, Masked, MaskNoise, Mixing, UniformNoise
+from redraft.runs import load
+from redraft.samplers import Ancestral, last
 from redraft.schedules import Cosine, CosineRatio, CosineSquared, Exponential, Linear, Polynomial, Schedule
 from redraft.types import Batch, Canvas, Known, Noised, Prediction, Vocab
 

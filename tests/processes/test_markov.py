@@ -12,18 +12,18 @@ from torch import Tensor
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Recover, Sum, Times
 from redraft.ops import rng
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.markov import (
+from redraft.processes import (
     BandJumps,
+    Interpolating,
     Jumps,
     Markov,
+    Masked,
     MaskJumps,
     NearJumps,
     UniformJumps,
     mutual_information,
     nearest,
 )
-from redraft.processes.masked import Masked
 from redraft.schedules import Cosine, Linear, Polynomial, Schedule
 from redraft.types import Canvas, Known, Noised, Vocab
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.ops import Rng, rng
-from redraft.processes.masked import Chance, Choice, Masked
+from redraft.processes import Chance, Choice, Masked
 from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.types import Canvas, Known, Noised, Prediction, Vocab
 

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft import check
 from redraft.heads import Score
+from redraft.laws import tokens as check
 from redraft.ops import rng
-from redraft.processes import score
-from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise, UniformNoise
-from redraft.processes.masked import Masked
+from redraft.processes import Hybrid, Interpolating, Masked, MaskNoise, UniformNoise, score
 from redraft.schedules import Cosine, Geometric, Linear, Schedule
 from redraft.types import Canvas, Known, Noised, Vocab
 

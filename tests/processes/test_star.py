@@ -11,15 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft import check
+from redraft.laws import tokens as check
 from redraft.objectives import Bound, Objective
 from redraft.ops import rng
-from redraft.processes.base import Process
-from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise
-from redraft.processes.masked import Masked
-from redraft.processes.star import ByConfidence, Cap, Loop, Moment, Rate, Remask, Rescale, Star, Switch
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import last
+from redraft.processes import (
+    ByConfidence,
+    Cap,
+    Hybrid,
+    Interpolating,
+    Loop,
+    Masked,
+    MaskNoise,
+    Moment,
+    Process,
+    Rate,
+    Remask,
+    Rescale,
+    Star,
+    Switch,
+)
+from redraft.samplers import Ancestral, last
 from redraft.schedules import Cosine, Linear
 from redraft.types import Batch, Canvas, Context, Known, Noised, Vocab
 

@@ -15,13 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.model import DiffusionLM
-from redraft.networks.attention import Full
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import Full, TransformerConfig
 from redraft.ops import Rng, rng
-from redraft.processes.base import Process
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.base import Sampler, last
+from redraft.processes import Masked, Process
+from redraft.samplers import Ancestral, FirstHitting, Sampler, last
 from redraft.schedules import Cosine, Exponential, Linear, Schedule
 from redraft.types import Canvas, Context, Known, Prediction, Vocab
 

@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal, Full, Pattern
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.ops import Rng, rng
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.unmask import Confidence, Unmask
+from redraft.samplers import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Unmask, last
 from redraft.types import Canvas
 
 Build = Callable[..., DiffusionLM]

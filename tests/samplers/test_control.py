@@ -8,12 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.check_gaussian import Mixture, MixtureOracle
-from redraft.check_solvers import PROCESS, blank
+from redraft.laws import PROCESS, Mixture, MixtureOracle, blank
 from redraft.ops import rng
-from redraft.samplers.base import last
-from redraft.samplers.control import Adagrad, AtPlace, Descent, SignSteps, Steer, Together
-from redraft.samplers.ode import Ddim, Move
+from redraft.samplers import Adagrad, AtPlace, Ddim, Descent, Move, SignSteps, Steer, Together, last
 from redraft.types import Canvas, Context
 
 MIXTURE = Mixture.of()

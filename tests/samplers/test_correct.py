@@ -13,12 +13,8 @@ from torch import Tensor
 from redraft.heads import Subs
 from redraft.model import DiffusionLM
 from redraft.ops import rng
-from redraft.processes.interpolating import Hybrid, Interpolating
-from redraft.processes.markov import Markov, MaskJumps
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.correct import Correct
+from redraft.processes import Hybrid, Interpolating, Markov, Masked, MaskJumps
+from redraft.samplers import Ancestral, Correct, Sampler, last
 from redraft.types import Canvas, Context, Known, Prediction, Vocab
 
 Build = Callable[..., DiffusionLM]

@@ -7,15 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from redraft import check
 from redraft.heads import Subs
+from redraft.laws import tokens as check
 from redraft.model import DiffusionLM
 from redraft.ops import Rng, rng
-from redraft.processes.interpolating import Hybrid, Interpolating
-from redraft.processes.markov import Markov
-from redraft.processes.masked import Masked
-from redraft.samplers.base import last
-from redraft.samplers.euler import Euler
+from redraft.processes import Hybrid, Interpolating, Markov, Masked
+from redraft.samplers import Euler, last
 from redraft.schedules import Cosine, Geometric, Linear, Schedule
 from redraft.types import Canvas, Vocab
 

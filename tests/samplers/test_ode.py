@@ -10,20 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import check_solvers, ops
-from redraft.check_gaussian import VOCAB, Mixture, MixtureOracle
-from redraft.check_solvers import PROCESS, TokenOracle, blank, density, renoised
-from redraft.codecs.embedding import Embedding
-from redraft.codecs.simplex import Simplex
+from redraft import ops
+from redraft.codecs import Embedding, Simplex
 from redraft.heads import PredictTokens, PredictX, VectorHead
+from redraft.laws import PROCESS, VOCAB, Mixture, MixtureOracle, TokenOracle, blank, density, renoised
+from redraft.laws import solvers as check_solvers
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.ops import Rng, rng
-from redraft.processes.gaussian import Exploding, Gaussian, Path, Preserving, Straight
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Hold
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.ode import (
+from redraft.processes import Exploding, Gaussian, Masked, Path, Preserving, Straight
+from redraft.samplers import (
     Average,
     Ddim,
     DpmPP,
@@ -34,6 +30,7 @@ from redraft.samplers.ode import (
     Greedy,
     Grid,
     Heun,
+    Hold,
     Karras,
     Langevin,
     Move,
@@ -43,8 +40,10 @@ from redraft.samplers.ode import (
     Projection,
     Renoise,
     Sampled,
+    Sampler,
     Solver,
     Until,
+    last,
     log_likelihood,
 )
 from redraft.schedules import Clamped, Sqrt

@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from redraft.check_gaussian import Mixture, MixtureOracle
-from redraft.check_solvers import PROCESS, blank
+from redraft.laws import PROCESS, Mixture, MixtureOracle, blank
 from redraft.ops import rng
-from redraft.samplers.base import last
-from redraft.samplers.ode import Ddim
-from redraft.samplers.replaced import Replaced
+from redraft.samplers import Ddim, Replaced, last
 from redraft.types import Canvas, Context, Prediction
 
 MIXTURE = Mixture.of()

@@ -14,26 +14,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import redraft
-from redraft import check, presets
-from redraft.checkpoint import CheckpointError
+from redraft import presets
 from redraft.data import evaluation, tokenise
-from redraft.evaluate import calls
+from redraft.laws import tokens as check
 from redraft.model import DiffusionLM
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import TransformerConfig
 from redraft.objectives import Mistakes, Objective, Step
 from redraft.ops import Rng, rng
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.markov import Markov
-from redraft.processes.masked import Masked
-from redraft.processes.star import Cap, Loop, Rescale, Star, Switch
-from redraft.run import Run, begin_with
-from redraft.samplers.ancestral import Ancestral, Even, Hold, grid
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.revise import Blind, Remasked, Revise
+from redraft.processes import Cap, Interpolating, Loop, Markov, Masked, Rescale, Star, Switch
+from redraft.runs import CheckpointError, Run, begin_with
+from redraft.samplers import Ancestral, Blind, Blocks, Even, Hold, Remasked, Revise, Sampler, grid, last
 from redraft.schedules import Cosine
 from redraft.train import fit
 from redraft.types import Batch, Canvas, Context, Known, Prediction, Vocab
+from redraft.write import calls
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

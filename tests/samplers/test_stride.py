@@ -10,17 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import check
+from redraft.laws import tokens as check
 from redraft.model import DiffusionLM
-from redraft.networks.attention import BlockCausal, Causal
+from redraft.networks import BlockCausal, Causal
 from redraft.ops import Rng, rng
-from redraft.processes.interpolating import Interpolating
-from redraft.processes.masked import Masked
-from redraft.samplers.ancestral import Ancestral, FirstHitting
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.blocks import Blocks
-from redraft.samplers.stride import Strides
-from redraft.samplers.unmask import Confidence, Unmask
+from redraft.processes import Interpolating, Masked
+from redraft.samplers import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Strides, Unmask, last
 from redraft.types import Canvas, Context, Prediction, Vocab
 
 Build = Callable[..., DiffusionLM]

@@ -13,15 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.check import every_schedule
+from redraft.laws import every_schedule
 from redraft.model import DiffusionLM
-from redraft.networks.attention import Full
-from redraft.networks.transformer import TransformerConfig
+from redraft.networks import Full, TransformerConfig
 from redraft.ops import Rng, rng
-from redraft.processes.base import Process
-from redraft.processes.masked import Chance, Masked, Pick
-from redraft.samplers.base import Sampler, last
-from redraft.samplers.unmask import AnyOrder, Confidence, Entropy, Margin, Ranked, Unmask
+from redraft.processes import Chance, Masked, Pick, Process
+from redraft.samplers import AnyOrder, Confidence, Entropy, Margin, Ranked, Sampler, Unmask, last
 from redraft.schedules import Schedule
 from redraft.types import Canvas, Context, Known, Prediction, Vocab
 

@@ -1,0 +1,250 @@
+"""An endless corpus of short English stories whose true probabilities are known.
+
+The stories come from a probabilistic grammar, so that what is unknown for ordinary text is exact here: the
+log-probability of any text (-inf outside the language), the entropy that no model can beat, the attributes of a story
+(who, where, season, mood, ...) and a summary of it in one sentence. Nothing is downloaded and nothing is stored: story
+number i of seed s is a pure function of (s, i).
+
+    STORIES.story(0, 7).text          # the eighth story of seed 0
+    STORIES.log_prob(text)            # nats, exact
+    STORIES.entropy()                 # nats per story, exact
+
+A grammar is built from six kinds of node: `Text` says words, `Seq` and `Choice` combine, `Let` remembers an entry in a
+slot, `Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
+walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
+parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
+fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Corpus.lookahead`), so
+a text has one derivation at most, and the probability of the text is that derivation's.
+
+Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
+deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 6e-14 for
+`STORIES`, so a million training stories and ten thousand test stories have one in common with probability 6e-4.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import count
+
+from redraft.corpora.grammar import (
+    Account,
+    Choice,
+    Draft,
+    Every,
+    Follow,
+    Given,
+    Let,
+    Node,
+    Phrases,
+    Say,
+    Telling,
+    Text,
+    Topic,
+    Words,
+    _chars,
+    _draws,
+    walk,
+)
+from redraft.data import SPLITS
+from redraft.text import spell, split_words
+
+LENGTHS = ("short", "medium", "long")
+
+
+def split_seed(seed: int, split: str) -> int:
+    """The seed of an independent stream of stories for "train", "valid" or "test"."""
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r} is not known; use one of {', '.join(SPLITS)}")
+    return int.from_bytes(blake2b(f"{seed}/{split}".encode(), digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True)
+class Story:
+    """A story, what is true of it, a summary in one sentence, and its exact log-probability in nats."""
+
+    text: str
+    attributes: Mapping[str, str]
+    summary: str
+    log_prob: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corpus:
+    """A language of stories: `tale` tells them, `summary` retells in one sentence what a tale has left in memory.
+
+    `topics` names the attributes of a story and where memory holds them; the attribute "length" (short, medium or long)
+    comes from the number of sentences, `lengths` being the largest short and the largest medium number.
+    """
+
+    tale: Node
+    summary: Node
+    topics: Mapping[str, Topic]
+    lengths: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        for node in (*walk(self.tale), *walk(self.summary)):
+            if isinstance(node, Say | Given) and node.topic not in self._phrases:
+                raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
+            if isinstance(node, Given) and (lacking := self._phrases[node.topic] - node.cases.keys()):
+                raise ValueError(f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(spell, lacking))}; add them")
+        if any(isinstance(node, Choice) for node in walk(self.summary)):
+            raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
+
+    def story(self, seed: int, index: int) -> Story:
+        """Story number `index` of a seed, a pure function of both."""
+        draft = self._draft(seed, index)
+        return self._story(Telling(tuple(draft.words), draft.memory, draft.log_prob))
+
+    def text(self, seed: int, index: int) -> str:
+        """The text of a story alone, which takes two thirds of the time."""
+        return spell(self._draft(seed, index).words)
+
+    def _draft(self, seed: int, index: int) -> Draft:
+        draft = Draft(_draws(seed, index))
+        self.tale.draw(draft)
+        return draft
+
+    def stories(self, seed: int, start: int = 0) -> Iterator[Story]:
+        """The endless stories of a seed, from number `start` on."""
+        return (self.story(seed, index) for index in count(start))
+
+    def parse(self, text: str) -> Story | None:
+        """The story behind a text, or None if the text is outside the language."""
+        words = split_words(text)
+        if spell(words) != text:
+            return None
+        tellings = [told for told in self.tale.tell(Telling(), Follow(words)) if told.words == words]
+        if len(tellings) > 1:
+            raise ValueError(f"the grammar derives {text!r} in {len(tellings)} ways; see Corpus.lookahead")
+        return self._story(tellings[0]) if tellings else None
+
+    def log_prob(self, text: str) -> float:
+        """Exact log-probability of a text in nats; -inf outside the language."""
+        story = self.parse(text)
+        return story.log_prob if story else -math.inf
+
+    def grammatical_prefix(self, text: str) -> int:
+        """How many sentences from the start are right: the text up to the last of them begins some story."""
+        follow = Follow(split_words(text))
+        self.tale.tell(Telling(), follow)
+        reached = follow.heard[: follow.reach]
+        ends = [n + 1 for n, word in enumerate(reached) if word == "."]
+        return sum(text.startswith(spell(reached[:end])) for end in ends)
+
+    def understood(self, text: str) -> Mapping[str, str]:
+        """The attributes of a text as far as it is right: what is told before its first wrong word.
+
+        Of a whole story all of them. Where several derivations agree with the words so far, what they differ in is
+        not told yet.
+        """
+        if (story := self.parse(text)) is not None:
+            return story.attributes
+        follow = Follow(split_words(text))
+        self.tale.tell(Telling(), follow)
+        told = {name: {_recalled(telling, topic) for telling in follow.furthest} for name, topic in self.topics.items()}
+        return {name: spell(words) for name, (words, *more) in told.items() if words is not None and not more}
+
+    def entropy(self) -> float:
+        """Exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
+        return self._sum(Account(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
+
+    def expected_chars(self) -> float:
+        """Exact mean number of characters of a story.
+
+        A mean is linear, so each slot is followed in a walk of its own and no joint distribution is needed.
+        """
+        slots = {slot for slot, _ in self._said}
+        return sum(self._mean_chars(slot) for slot in (None, *sorted(slots))) - 1  # no space before the first word
+
+    def entropy_per_char(self) -> float:
+        """Entropy per character in nats: entropy / mean characters."""
+        return self.entropy() / self.expected_chars()
+
+    def support(self) -> int:
+        """Exact number of different stories."""
+        return int(self._sum(Account(self._tested, factor=lambda p: 1))[0])
+
+    def collision(self) -> float:
+        """Exact probability Σ p² that two stories drawn independently are equal."""
+        return self._sum(Account(self._tested, factor=lambda p: p * p))[0]
+
+    def words(self) -> Words:
+        """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
+        nodes = [*walk(self.tale), *walk(self.summary)]
+        texts = (node.words for node in nodes if isinstance(node, Text))
+        topics = {node.topic for node in nodes if isinstance(node, Say)}
+        phrases = (words for topic in topics for words in self._phrases[topic])
+        labels = (self.labels(name) for name in (*self.topics, "length"))
+        return tuple(sorted({*self.topics, "length"}.union(*texts, *phrases, *labels)))
+
+    def labels(self, attribute: str) -> Words:
+        """All values of an attribute, sorted."""
+        if attribute == "length":
+            return LENGTHS
+        return tuple(sorted(spell(words) for words in self._phrases[self.topics[attribute]]))
+
+    def enumerate(self) -> Iterator[tuple[str, float]]:
+        """All stories as (text, log-probability); for small grammars."""
+        return ((spell(told.words), told.log_prob) for told in self.tale.tell(Telling(), Every()))
+
+    def lookahead(self, limit: int = 16) -> int:
+        """How many next words decide every choice, which proves the grammar unambiguous.
+
+        If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
+        remembered and whatever follows. By induction from the first word on, a text then has one derivation at most.
+        """
+        choices = [node for node in walk(self.tale) if isinstance(node, Choice)]
+        return max(self._words_to_decide(choice, limit) for choice in choices)
+
+    def _words_to_decide(self, choice: Choice, limit: int) -> int:
+        k, clash = 1, choice.clash(1, self._phrases)
+        while clash is not None:
+            if len(clash) < k or k == limit:  # a whole alternative begins another, or they go on alike
+                raise ValueError(f"ambiguous: {spell(clash)!r} begins two alternatives; let them open differently")
+            k, clash = k + 1, choice.clash(k + 1, self._phrases)
+        return k
+
+    def _story(self, told: Telling) -> Story:
+        (summary,) = self.summary.tell(Telling(memory=told.memory), Every())
+        attributes = {name: spell(told.recall(topic)) for name, topic in self.topics.items()}
+        length = LENGTHS[bisect_right(self.lengths, told.words.count(".") - 1)]
+        return Story(spell(told.words), attributes | {"length": length}, spell(summary.words), told.log_prob)
+
+    def _sum(self, account: Account) -> tuple[float, float]:
+        sums = self.tale.weigh({frozenset(): (1, 0)}, account).values()
+        return sum(mass for mass, _ in sums), sum(cost for _, cost in sums)
+
+    def _mean_chars(self, slot: str | None) -> float:
+        """Mean number of characters that `Say` takes from a slot, or (None) that `Text` says."""
+
+        def length(topic: Topic | None, words: Words) -> float:
+            return _chars(words) if (topic and topic[0]) == slot else 0
+
+        keep = self._tested | {topic for topic in self._said if topic[0] == slot}
+        return self._sum(Account(keep, factor=lambda p: p, length=length))[1]
+
+    @cached_property
+    def _said(self) -> frozenset[Topic]:
+        return frozenset(node.topic for node in walk(self.tale) if isinstance(node, Say))
+
+    @cached_property
+    def _tested(self) -> frozenset[Topic]:
+        return frozenset(node.topic for node in walk(self.tale) if isinstance(node, Given))
+
+    @cached_property
+    def _phrases(self) -> Phrases:
+        phrases: dict[Topic, set[Words]] = {}
+        for node in walk(self.tale):
+            if isinstance(node, Let):
+                for form, words in node.entry.items():
+                    phrases.setdefault((node.slot, form), set()).add(words)
+        return {topic: frozenset(words) for topic, words in phrases.items()}
+
+
+def _recalled(told: Telling, topic: Topic) -> Words | None:
+    return told.recall(topic) if topic[0] in told.memory else None

@@ -1,0 +1,133 @@
+"""Pairs of a source and its target: where they come from, and how they become rows.
+
+A source of pairs is also one of plain documents, its targets, so that any model can learn from it. Framings differ in
+where the source stands: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an encoder to read
+(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names, it may also be
+told by its number, as the class of the target (`Labelled`: LD4TG).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from redraft.corpora.corpus import Story, split_seed
+from redraft.corpora.grammar import Text
+from redraft.corpora.stories import STORIES
+from redraft.data import (
+    EndlessPairs,
+    Pair,
+    Split,
+)
+from redraft.text import split_words
+
+
+class Content(NamedTuple):
+    """How much of what a source asks for a text says: of one text, or the mean of several."""
+
+    share: float  # of the facts that are right
+    exact: float  # 1 if all are, and the text is one that the grammar can tell
+
+
+@runtime_checkable
+class Task(EndlessPairs, Protocol):
+    """A source of pairs that can judge any answer."""
+
+    def check(self, source: str, target: str) -> Content: ...
+
+
+@dataclass(frozen=True)
+class StoryAttributes:
+    """What a story is to be about → the story.
+
+    "who Leo, friend Carl, where river, season summer, mood tired, plot help": the mood is that of the beginning, the
+    plot says whether something is found, helped or made.
+    """
+
+    seed: int = 0
+    topics: tuple[str, ...] = tuple(STORIES.topics)
+
+    def __post_init__(self) -> None:
+        _require_topics(self.topics)
+
+    def pair(self, split: Split, index: int) -> Pair:
+        story = _story(self.seed, split, index)
+        return Pair(", ".join(f"{topic} {story.attributes[topic]}" for topic in self.topics), story.text)
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+    def check(self, source: str, target: str) -> Content:
+        """Attributes count as far as the text is right: what stands after its first wrong word tells nothing."""
+        wanted = dict(part.strip().split(" ", 1) for part in source.split(","))
+        told = STORIES.understood(target)
+        right = [told.get(topic) == value for topic, value in wanted.items()]
+        return Content(sum(right) / len(right), float(all(right) and STORIES.parse(target) is not None))
+
+
+@dataclass(frozen=True)
+class StoryClasses:
+    """The value of one attribute → a story, as "sad" of the topic mood: a source that is one of a few names."""
+
+    topic: str = "mood"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_topics((self.topic,))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return STORIES.labels(self.topic)
+
+    def pair(self, split: Split, index: int) -> Pair:
+        story = _story(self.seed, split, index)
+        return Pair(story.attributes[self.topic], story.text)
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+    def check(self, source: str, target: str) -> Content:
+        """Whether the text says that it is of this class, before its first wrong word."""
+        return StoryAttributes(topics=(self.topic,)).check(f"{self.topic} {source}", target)
+
+
+@dataclass(frozen=True)
+class StorySummaries:
+    """A story → what happens in it, in one sentence that follows from the story."""
+
+    seed: int = 0
+
+    def pair(self, split: Split, index: int) -> Pair:
+        story = _story(self.seed, split, index)
+        return Pair(story.text, story.summary)
+
+    def document(self, split: Split, index: int) -> str:
+        return self.pair(split, index).target
+
+    def check(self, source: str, target: str) -> Content:
+        """Facts are the words of the true summary that are not in all summaries, each at its own place."""
+        story = STORIES.parse(source)
+        if story is None:
+            raise ValueError(f"{source!r:.60} is no story of the grammar, so nobody knows its summary")
+        always = {word for node in STORIES.summary.parts() if isinstance(node, Text) for word in node.words}
+        true, said = split_words(story.summary), split_words(target)
+        right = [place < len(said) and said[place] == word for place, word in enumerate(true) if word not in always]
+        return Content(sum(right) / len(right), float(said == true))
+
+
+def faithful(task: Task, sources: Sequence[str], texts: Sequence[str]) -> Content:
+    """The means over texts, each the answer to one source."""
+    found = [task.check(source, text) for source, text in zip(sources, texts, strict=True)]
+    if not found:
+        raise ValueError("there is no text to judge; give one at least")
+    return Content(*(sum(values) / len(found) for values in zip(*found, strict=True)))
+
+
+def _require_topics(topics: Sequence[str]) -> None:
+    if unknown := [topic for topic in topics if topic not in (*STORIES.topics, "length")]:
+        raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORIES.topics)}, length")
+
+
+def _story(seed: int, split: Split, index: int) -> Story:
+    return STORIES.story(split_seed(seed, split), index)

@@ -1,0 +1,37 @@
+"""Data: texts from files and hubs, rows made of them, batches in a fixed order."""
+
+from redraft.data.framings import Documents, Framing, Packed, Row, Rows, require_rows
+from redraft.data.loader import Loader, evaluation, permutation, prefetch, tokenise
+from redraft.data.pairs import (
+    Classified,
+    CsvPairs,
+    EndlessPairs,
+    JsonlClasses,
+    JsonlPairs,
+    Labelled,
+    Pair,
+    PairCorpus,
+    Pairs,
+    Sourced,
+    Spans,
+)
+from redraft.data.sources import (
+    SPLITS,
+    Corpus,
+    DataError,
+    Endless,
+    Enwik8,
+    Files,
+    HubDataset,
+    Jsonl,
+    Parquet,
+    Record,
+    Sotu,
+    Split,
+    Tally,
+    Text8,
+    TextFiles,
+    field_record,
+    json_lines,
+    json_record,
+)

@@ -1,0 +1,259 @@
+"""Evaluation: how likely a model finds held-out text, what it writes at which cost, and how good that is.
+
+Likelihood goes through objectives and processes, generation through samplers; judgements are pure functions of texts.
+Every row draws from a key of its own, (seed, number of the row), so that no figure depends on the batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.corpora import STORIES, StoriesData
+from redraft.data import Corpus as Source
+from redraft.data import Documents, Endless, Framing, Split, evaluation, tokenise
+from redraft.model import DiffusionLM
+from redraft.objectives import Bound, Objective, Stratified
+from redraft.ops import Rng
+from redraft.processes import Insertion, Masked
+from redraft.text import Tokenizer
+from redraft.types import Batch
+from redraft.write import _evaluating
+
+BIT = math.log(2)  # nats
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """−log p of N rows: an upper bound, or the exact value of a causal model, with its Monte-Carlo error.
+
+    The error comes from two estimates for each row, so how much rows differ does not enter.
+    """
+
+    row_nats: Tensor  # (N,) float64
+    row_variance: Tensor  # (N,) float64, Monte-Carlo variance of row_nats, itself a rough estimate; zero if exact
+    row_tokens: Tensor  # (N,) learnt tokens, end signs included
+    row_chars: Tensor  # (N,) characters of the learnt tokens' text; zero if nobody can tell it
+    row_bytes: Tensor  # (N,) the same in bytes of UTF-8
+
+    @property
+    def bits_per_token(self) -> float:
+        return self._bits_per("token", self.row_tokens)
+
+    @property
+    def bits_per_char(self) -> float:
+        return self._bits_per("character", self.row_chars)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self._bits_per("byte", self.row_bytes)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nats per token)"""
+        return 2.0**self.bits_per_token
+
+    @property
+    def relative_error(self) -> float:
+        """Standard error as a share of the value: the same for bits per token, character and byte."""
+        return float(self.row_variance.sum().sqrt() / self.row_nats.sum())
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of `bits_per_token`."""
+        return self.relative_error * self.bits_per_token
+
+    def _bits_per(self, unit: str, counts: Tensor) -> float:
+        if not int(counts.sum()):
+            raise ValueError(
+                f"the rows have no {unit} to learn; if they do, pass texts=, or give the model a tokenizer"
+            )
+        return float(self.row_nats.sum()) / BIT / int(counts.sum())
+
+
+def likelihood(
+    model: DiffusionLM,
+    batches: Iterable[Batch],
+    *,
+    draws: int = 4,
+    seed: int = 0,
+    texts: Sequence[str] | None = None,
+    bound: Bound | None = None,
+) -> Likelihood:
+    """An upper bound of −log p for each row by Monte Carlo; if the network is causal exactly −log p, at one call.
+
+    Noise levels are drawn from `draws` strata, at one network call each, and all of that twice: the difference tells
+    the error. Mask noise is estimated in count form, other processes, or whatever `bound` is asked for, at stratified
+    times. `texts` say what the learnt tokens of the rows stand for, to count characters and bytes; without them the
+    tokens are decoded.
+    """
+    if draws < 1:
+        raise ValueError(f"draws={draws}; the bound needs one stratum of noise levels at least")
+    parts, rows = [], 0
+    with _evaluating(model) as device:
+        for batch in batches:
+            before, rows = rows, rows + len(batch.tokens)
+            sample = torch.arange(before, rows) if batch.sample is None else batch.sample
+            batch, keys = batch.to(device), ops.rng(seed, sample.to(device))
+            nats = _twice(model, batch, keys, draws, bound).cpu().double()
+            said = _decoded(model, batch) if texts is None else texts[before:rows]
+            parts.append((nats.mean(0), nats.var(0) / 2, batch.learn.sum(-1).cpu(), *_extent(said)))
+    if not rows or (texts is not None and len(texts) != rows):
+        raise ValueError(
+            f"{rows} rows and {0 if texts is None else len(texts)} texts; give rows, and all texts or none"
+        )
+    return Likelihood(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def told(model: DiffusionLM, batch: Batch) -> Tensor:
+    """(B, L) bool: learnt tokens up to and with the first end sign; what follows it is no news"""
+    eos = model.config.vocab.eos
+    ends = torch.zeros_like(batch.learn) if eos is None else batch.tokens == eos
+    return batch.learn & (ends.cumsum(-1) - ends.long() == 0)
+
+
+def reconstruction(model: DiffusionLM, batches: Iterable[Batch]) -> float:
+    """The share of told tokens that survive a model's codec: encoded and decoded, without noise."""
+    if model.codec is None:
+        raise ValueError("this model has no codec: its process works on tokens")
+    right, count = 0, 0
+    with _evaluating(model) as device:
+        for batch in (b.to(device) for b in batches):
+            ids = model.codec.decode(model.codec.encode(batch.tokens, batch.pad))[:, : batch.tokens.shape[1]]
+            where = told(model, batch)
+            right, count = right + int((ids == batch.tokens)[where].sum()), count + int(where.sum())
+    return right / max(1, count)
+
+
+def token_bound(
+    model: DiffusionLM,
+    batches: Sequence[Batch],
+    ends: Sequence[float] = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0),
+    *,
+    draws: int = 4,
+    seed: int = 0,
+) -> tuple[float, Likelihood]:
+    """The best bound of a model of vectors over where its diffusion may end: a log-SNR, and the likelihood with it.
+
+    x̂ is compared with x ever more strictly as noise vanishes, although a codec could name the tokens long before. The
+    generative model z ~ p at log-SNR `end`, w ~ p(w | z) is a model of text for every end; choose it on other text than
+    you report.
+    """
+    ended = {end: likelihood(model.ending(end), batches, draws=draws, seed=seed) for end in ends}
+    return min(ended.items(), key=lambda item: float(item[1].row_nats.sum()))
+
+
+def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
+    """(2, B) two independent estimates in nats; of a causal network the exact value, twice."""
+    process = model.process
+    if bound is not None or not isinstance(process, Masked):
+        return torch.stack([_by_time(model, batch, bound or Bound(), draws, rng=half) for half in keys.split(2)])
+    if model.block == 1:
+        everything = torch.ones_like(batch.tokens, dtype=torch.float32)
+        return _hidden_nats(model, process, batch, batch.learn, everything).expand(2, -1)
+    return torch.stack([_by_count(model, process, batch, draws, rng=half) for half in keys.split(2)])
+
+
+def _by_count(model: DiffusionLM, process: Masked, batch: Batch, strata: int, *, rng: Rng) -> Tensor:
+    """(B,) the bound of mask noise in count form, which has no singular weight (as LLaDA is evaluated).
+
+    −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks the
+    sum of this over blocks. The strata of n/L end at sin²(πk/2K): narrow where n is small and S matters most, and where
+    it is large and the sum depends on n most. Neighbours hide from opposite ends of one random order, so that together
+    they cover more tokens. Neither changes the mean; at four strata a third of the variance of plain draws is left.
+    """
+    which, how_many = rng.split(2)
+    length = batch.tokens.shape[1]
+    block = torch.arange(length, device=batch.tokens.device) // (model.block or length)
+    place, size = _shuffled(batch.learn, block, rng=which)
+    ends = [math.sin(math.pi / 2 * k / strata) ** 2 for k in range(strata + 1)]
+    parts = []
+    for k, (lo, hi) in enumerate(pairwise(ends)):
+        u = lo + (hi - lo) * how_many.fold(k).uniform(length)[:, block]
+        n = (u * size).ceil().clamp(min=1)
+        where = batch.learn & (place < n if k % 2 == 0 else place >= size - n)
+        parts.append((hi - lo) * _hidden_nats(model, process, batch, where, n / size))
+    return torch.stack(parts).sum(0)
+
+
+def _shuffled(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
+    """(B, L) the place of each learnt token in a random order of its block, and how many its block has (1 if none)."""
+    score = (block + rng.uniform(len(block))).masked_fill(~learn, torch.inf)
+    place = score.argsort(-1).argsort(-1)  # block after block
+    size = torch.zeros_like(place).index_add(1, block, learn.long())
+    before = size.cumsum(-1) - size
+    return place - before[:, block], size[:, block].clamp(min=1)
+
+
+def _hidden_nats(model: DiffusionLM, process: Masked, batch: Batch, where: Tensor, share: Tensor) -> Tensor:
+    """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
+    z = batch.tokens.masked_fill(where, process.vocab.masked)
+    t = process.schedule.inverse(1 - share).clamp(0, 1)  # when so many are hidden; prompts sit at time zero
+    pred = model(z, torch.where(batch.learn, t, 0.0), model.context(batch))
+    return (pred.nll(where, batch.tokens) / share).sum(-1)
+
+
+def _by_time(model: DiffusionLM, batch: Batch, bound: Bound, strata: int, *, rng: Rng) -> Tensor:
+    """(B,) the bound of any process, at a time in each of K equal strata.
+
+    In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key goes with the stratum, so that after all
+    turns it does not matter which row of its batch it was.
+    """
+    times = Stratified(block=model.block, power=2.0 if isinstance(model.process, Insertion) else 1.0)
+    objective, row = Objective(bound, times), torch.arange(len(batch.tokens))
+    turns = [(replace(batch, first=k, total=strata), (row + k) % strata) for k in range(strata)]
+    nats = [objective(model, part, rng=rng.fold(stratum.to(rng.key.device))).nats for part, stratum in turns]
+    return torch.stack(nats).mean(0)
+
+
+def _extent(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Characters and bytes of some texts."""
+    sizes = [len(text.encode("utf-8", "surrogateescape")) for text in texts]
+    return torch.tensor([len(text) for text in texts]), torch.tensor(sizes)
+
+
+def _decoded(model: DiffusionLM, batch: Batch) -> list[str]:
+    """What the learnt tokens of each row say; nothing if there is no tokenizer to tell."""
+    rows = [x[learn].tolist() for x, learn in zip(batch.tokens, batch.learn, strict=True)]
+    return ["" if model.tokenizer is None else model.tokenizer.decode(row) for row in rows]
+
+
+def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]:
+    """Bits per character above the truth, and their standard error, for rows whose true log p (nats) is known.
+
+    Paired: R = Σ d_i / Σ c_i with d_i = nats_i + log p_i and c_i characters, so it does not matter that some rows are
+    likelier than others. The error is that of a ratio, from the spread of d_i − R·c_i: how R would change with other
+    rows and other draws.
+    """
+    truth, chars, rows = torch.tensor(log_probs, dtype=torch.float64), found.row_chars, len(found.row_nats)
+    if len(truth) != rows or not bool(truth.isfinite().all() & (chars > 0).all()):
+        raise ValueError(f"got {len(truth)} log-probabilities for {rows} rows; each row needs a finite one and a text")
+    over = found.row_nats + truth
+    ratio = over.sum() / chars.sum()
+    spread = (over - ratio * chars).var() if rows > 1 else torch.tensor(torch.nan)  # one row tells of no spread
+    error = (spread * rows).sqrt() / chars.sum()
+    return float(ratio) / BIT, float(error) / BIT
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows to measure a model on, and what the truth says about them."""
+
+    batches: list[Batch]
+    truth: list[float] | None = None  # log p of each row in nats; None: nobody knows
+
+    @classmethod
+    def of(cls, data: Source | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
+        """The first `count` rows of a split. The truth is known for stories, one per row, none of them cut."""
+        rows = tokenise(data, split, tokenizer, framing)
+        batches = evaluation(rows, count)
+        total = sum(len(batch.tokens) for batch in batches)
+        if not isinstance(data, StoriesData) or not isinstance(framing, Documents) or rows.tally.cut:
+            return cls(batches)
+        return cls(batches, [STORIES.log_prob(data.document(split, index)) for index in range(total)])

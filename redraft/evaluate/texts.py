@@ -1,0 +1,114 @@
+"""Evaluation: how likely a model finds held-out text, what it writes at which cost, and how good that is.
+
+Likelihood goes through objectives and processes, generation through samplers; judgements are pure functions of texts.
+Every row draws from a key of its own, (seed, number of the row), so that no figure depends on the batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from redraft.corpora import STORIES, Corpus
+from redraft.evaluate.heldout import BIT
+from redraft.text import split_words
+
+Cut = Callable[[str], Sequence[Hashable]]  # text → words; a tokenizer's `encode` is one too
+
+
+class Grammar(NamedTuple):
+    """How far texts belong to a language whose true probabilities are known; nan where there is nothing to count."""
+
+    share: float  # of texts in the language
+    bits: float  # mean true log2-probability of these
+    by_sentence: tuple[float, ...]  # k-th: share of texts that are right up to sentence k, among those that have k
+
+
+def grammatical(texts: Sequence[str], corpus: Corpus = STORIES) -> Grammar:
+    """Texts against the truth of the embedded corpus; a sentence ends at a full stop."""
+    true = [corpus.log_prob(text) for text in texts]
+    inside = [log_p for log_p in true if log_p > -math.inf]
+    right = [(split_words(text).count("."), corpus.grammatical_prefix(text)) for text in texts]
+    longest = max((sentences for sentences, _ in right), default=0)
+    by_sentence = (_mean([good >= k for sentences, good in right if sentences >= k]) for k in range(1, longest + 1))
+    return Grammar(_mean([log_p in inside for log_p in true]), _mean(inside) / BIT, tuple(by_sentence))
+
+
+def unigram_entropy(texts: Sequence[str], cut: Cut = split_words) -> tuple[float, float]:
+    """Nats: the entropy of the words within a text (mean over texts), and of the words of all texts together."""
+    counts = [Counter(cut(text)) for text in texts]
+    return _mean([_entropy(count) for count in counts]), _entropy(sum(counts, Counter()))
+
+
+def distinct(texts: Sequence[str], n: int, cut: Cut = split_words) -> float:
+    """Different n-grams as a share of all n-grams: low where texts repeat themselves or each other."""
+    grams = [gram for text in texts for gram in _grams(cut(text), n)]
+    return len(set(grams)) / len(grams) if grams else math.nan
+
+
+def seen(texts: Sequence[str], training: Iterable[str]) -> float:
+    """The share of texts that are training texts, word for word."""
+    known = set(texts).intersection(training)
+    return _mean([text in known for text in texts])
+
+
+def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = split_words) -> float:
+    """The share of texts whose n-grams all stand in training texts: copied as a whole or in pieces."""
+    wanted = [set(_grams(cut(text), n)) for text in texts]
+    known = set().union(*wanted).intersection(gram for text in training for gram in _grams(cut(text), n))
+    return _mean([bool(grams) and grams <= known for grams in wanted])
+
+
+def bleu(texts: Sequence[str], references: Sequence[str], cut: Cut = split_words) -> float:
+    """BLEU-4 of texts, each against one reference: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2.3).
+
+    p_n is the share of n-grams that stand in the reference, counted over all texts; one is added to both counts for
+    n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too. BP = min(1, e^{1 − r/c}) for r words of reference
+    and c of text.
+    """
+    pairs = [(cut(text), cut(reference)) for text, reference in zip(texts, references, strict=True)]
+    long, needed = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    logs = 0.0
+    for n in range(1, 5):
+        counts = [(Counter(_grams(said, n)), Counter(_grams(true, n))) for said, true in pairs]
+        found, extra = sum((said & true).total() for said, true in counts), int(n > 1)
+        if not (all_of_them := sum(said.total() for said, _ in counts) + extra) or not found + extra:
+            return 0.0
+        logs += math.log((found + extra) / all_of_them)
+    return math.exp(logs / 4 + min(0.0, 1 - needed / long))
+
+
+def minimum_risk(candidates: Sequence[str], cut: Cut = split_words) -> str:
+    """The candidate that is most like all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
+
+    Of equals the first in the alphabet, so that the order of the candidates does not matter.
+    """
+    if not candidates:
+        raise ValueError("there is nothing to choose from; give one candidate at least")
+    return max(sorted(set(candidates)), key=lambda text: math.fsum(bleu([text], [other], cut) for other in candidates))
+
+
+def _grams(words: Sequence[Hashable], n: int) -> list[tuple[Hashable, ...]]:
+    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+def _entropy(counts: Counter[Hashable]) -> float:
+    total = counts.total()
+    return sum(count / total * math.log(total / count) for count in counts.values())
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def record(
+    name: str, value: float, *, run: str, seed: int, **more: float | str | None
+) -> dict[str, float | str | None]:
+    """One figure as one JSON object: of which run (its digest) and seed, and what else is worth knowing.
+
+    Keys always come in the same order; what JSON lacks (nan, inf) is None.
+    """
+    entries = {"name": name, "value": value, "run": run, "seed": seed, **dict(sorted(more.items()))}
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in entries.items()}

@@ -1,0 +1,28 @@
+"""The machine: what it grants, which instructions work, and the precision that is faster."""
+
+from redraft.machine.facts import (
+    GB,
+    Cpu,
+    Facts,
+    InstructionSet,
+    Memory,
+    advice,
+    cpu_quota,
+    examine,
+    free_memory,
+    memory_limit,
+)
+from redraft.machine.guarded import Outcome, attempt, can_fork
+from redraft.machine.precision import (
+    BELOW_AMX,
+    ISA,
+    TYPICAL,
+    VARIABLE,
+    Choice,
+    Precision,
+    PrecisionError,
+    Shapes,
+    choose,
+    compare,
+    shapes_like,
+)

@@ -1,0 +1,479 @@
+"""DiffusionLM: process, network, head and tokenizer in one module – what a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from redraft import ops
+from redraft.heads import VectorHead
+from redraft.model.compose import _BLANK, _EMPTY, _ROOM, UpTo, _pieces
+from redraft.model.config import DiffusionLMConfig
+from redraft.model.levels import ByTime
+from redraft.networks import BlockCausal, Causal, Errors, Transformer
+from redraft.ops import Rng
+from redraft.processes import (
+    Counted,
+    Expected,
+    Gaussian,
+    Insertion,
+    Preserving,
+    Process,
+    log_scores,
+    require_times,
+    require_vectors,
+)
+from redraft.schedules import Clamped
+from redraft.text import Tokenizer
+from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Noised, Prediction
+
+
+class DiffusionLM(nn.Module):
+    """A denoiser: says what the clean sequence behind a noisy one was.
+
+    The network runs when the prediction is asked, for the rows and positions asked about. Hence DDP, FSDP2 and their
+    like must wrap `Step`, inside which the asking happens, never the model alone.
+    """
+
+    def __init__(self, config: DiffusionLMConfig, tokenizer: Tokenizer | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = tokenizer
+        self.network = Transformer(config.network)
+        self.errors = Errors(config.network) if config.errors else None
+        self.codec = None if config.codec is None else config.codec.build(config.vocab)
+        self.encoder = None if config.encoder is None else Transformer(config.encoder)
+
+    @property
+    def process(self) -> Process:
+        return self.config.process
+
+    @property
+    def block(self) -> int | None:
+        """How many tokens its attention wants written at a time: None (all), or the size of a block."""
+        pattern = self.config.network.pattern
+        return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
+
+    def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
+        if self.codec is not None:
+            return self._of_vectors(z, t, context)
+        require_times(z, t)
+        return Lazy(self, z, t, context)
+
+    def absorb(self, z: Tensor, context: Context = Context()) -> Context:
+        if self.block is None:
+            raise ValueError("full attention lets finished tokens see later ones: no cache of it is exact")
+        read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
+        return replace(context, cache=self.network.absorb(read, context), hint=None)
+
+    def encode(self, batch: Batch) -> Encoded:
+        """What is noised: the tokens, or their vectors."""
+        if self.codec is None:
+            return Encoded(batch.tokens, batch.learn, batch.pad)
+        pad = batch.pad if self.codec.latents is None else None  # the latents of a compressed text are all there
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
+            return Encoded(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
+
+    def context(self, batch: Batch, encoded: Encoded | None = None) -> Context:
+        """What the network sees in training besides z: later blocks see what is clean."""
+        encoded = encoded or self.encode(batch)
+        clean = None if self.block is None else encoded.x
+        context = Context(pad=encoded.pad, clean=clean, label=self._known(batch.label))
+        return self.told(context, batch.source, batch.source_pad)
+
+    def told(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
+        """A context with the states of a source, (B, C) ids, for cross attention to read; its padding is never seen."""
+        if source is None:
+            return context
+        if self.encoder is None:
+            raise ValueError("there is a source, but this model has no encoder to read it; use the framing Pairs")
+        return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
+
+    def untold(self, context: Context, share: float, *, rng: Rng) -> Context:
+        """A share of the rows loses source and label, which teaches the network to do without: for guidance.
+
+        They see what a network without any source sees, one learned state, and the class that stands for none.
+        """
+        if not share or (context.cond is None and context.label is None):
+            return context
+        lost = rng.uniform(1) < share
+        if context.label is not None and (none := self.config.network.classes) is not None:
+            context = replace(context, label=context.label.masked_fill(lost.squeeze(-1), none))
+        return self._unsourced(context, lost)
+
+    def _unsourced(self, context: Context, lost: Tensor) -> Context:
+        """The context without the source of some rows, (B, 1) bool."""
+        if context.cond is None or self.network.nothing is None:
+            return context
+        first = torch.arange(context.cond.shape[1], device=lost.device) == 0
+        pad = torch.zeros_like(lost & first) if context.cond_pad is None else context.cond_pad
+        nothing = self.network.nothing.to(context.cond.dtype)
+        cond = torch.where(lost[..., None], nothing, context.cond)
+        return replace(context, cond=cond, cond_pad=torch.where(lost, ~first, pad))
+
+    def hinted(self, noised: Noised, context: Context, *, rng: Rng) -> Context:
+        """Self-conditioning (Chen et al. 2022): what the network says of z at first, told to half of the rows.
+
+        No gradient passes through it. Out of training it is told to all of them, as in sampling.
+        """
+        if not self.config.hint:
+            return context
+        told = (rng.uniform(1) < (0.5 if self.training else 1.0)).squeeze(-1).nonzero().squeeze(-1)
+        with torch.no_grad():
+            said = self(noised.z[told], noised.t[told], context.rows(told)).x
+            hint = torch.zeros_like(noised.z).index_copy(0, told, said.to(noised.z.dtype))
+        return replace(context, hint=hint)
+
+    def ending(self, logsnr: float) -> DiffusionLM:
+        """The same model, with the same weights, whose diffusion ends at a log-SNR, where the codec reads it."""
+        process = self.process
+        if not isinstance(process, Gaussian) or not isinstance(process.path, Preserving):
+            raise ValueError(f"only variance-preserving Gaussian noise can end elsewhere, not {type(process).__name__}")
+        low = float(process.path.logsnr(torch.ones(1, 1)))
+        path = Preserving(Clamped(process.path.schedule, min(low, logsnr - 1), logsnr))
+        other = copy(self)
+        other.config = replace(self.config, process=replace(process, path=path))
+        return other
+
+    def _of_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        """All at once, and at once: every step of Gaussian noise asks for all of x̂."""
+        require_vectors(z, t)
+        config = self.config
+        assert isinstance(config.head, VectorHead)
+        assert isinstance(config.process, Gaussian)
+        if context.clean is not None:
+            context = replace(context, clean=self._read(context.clean, torch.zeros_like(t), None))
+        level = config.level(t, config.process).float() if config.network.time else None
+        states = self.network(self._read(z, t, context.hint), level, context)
+        assert self.codec is not None
+        return config.head(self.network.logits(states), z, t, config.process, self.codec.table)
+
+    def _read(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
+        """(B, N, D) what the network reads: z at unit variance as the codec shows it, beside the hint."""
+        assert self.codec is not None
+        assert isinstance(self.process, Gaussian)
+        a, s = self.process.path.scales(t)
+        read = self.codec.show(z / (a.square() + s.square()).sqrt().float()[..., None])
+        if not self.config.hint:
+            return read
+        return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
+
+    def doubt(self, x: Tensor, context: Context = Context()) -> Tensor:
+        """(B, L) fp32 logits that the tokens of a finished text are wrong: the error layer on the frozen network."""
+        if self.errors is None:
+            raise ValueError("this model has no layer for errors; train one: redraft train gstar_tiny --base DIRECTORY")
+        t = torch.zeros(len(x), 1, device=x.device)
+        level = self.config.level(t, self.process).float() if self.config.network.time else None
+        with torch.no_grad():
+            h = self.network(x, level, context)
+        return self.errors(h, context.pad).float()
+
+    # --- the numbers of the originals ---
+
+    def raw(self, tokens: Tensor, level: Tensor | None = None, label: Tensor | None = None) -> Tensor:
+        """(B, L, V) the very numbers that the original network returns for these ids: logits, or SEDD's log-scores.
+
+        level, (B,) or (B, 1), is what that network is told: σ for MDLM, SEDD and UDLM, t for GIDD, for FlexMDM its own
+        time (1 is data, and its padding is told by the ids); None for those told nothing. label (B,): UDLM's classes.
+        Networks of blocks run as in sampling: a block sees itself and what stands before it.
+        """
+        told = self._given(tokens, level)
+        ids, context = (tokens, Context()) if self.config.network.gaps is None else self._ended(tokens)
+        states = self.network(ids, told, replace(context, label=label))
+        raw = self.network.logits(states[:, : tokens.shape[1]])
+        if self.config.token_head.normalised:
+            return raw
+        return log_scores(raw, tokens, None if self.config.vocab.mask is None else told)
+
+    def raw_gaps(self, tokens: Tensor, level: Tensor | None = None) -> Tensor:
+        """What the original network says of the gap before each id and of the one at the end, as `raw` (FlexMDM).
+
+        (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.
+        """
+        ids, context = self._ended(tokens)
+        return self.network.with_gaps(ids, self._given(tokens, level), context)[1]
+
+    def _given(self, tokens: Tensor, level: Tensor | None) -> Tensor:
+        """The level as the network wants it; those told nothing see that of clean tokens."""
+        if level is None and self.config.network.time and self.config.level != ByTime(0.0):
+            raise ValueError(f"this network is told the time ({self.config.level}); give its level, a number per row")
+        level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
+        level = level[:, None] if level.dim() == 1 else level
+        require_times(tokens, level)
+        return level
+
+    def _ended(self, tokens: Tensor) -> tuple[Tensor, Context]:
+        """The ids and one more, which stands for the end of the longest; nothing sees beyond the end of its row."""
+        if (end := self.config.vocab.pad) is None:
+            raise ValueError("gaps need a sign for the end of a row; use a vocabulary with pad")
+        ids, length = F.pad(tokens, (0, 1), value=end), tokens.ne(end).sum(-1, keepdim=True)
+        return ids, Context(pad=torch.arange(ids.shape[1], device=ids.device) > length)
+
+    # --- text ↔ canvas ---
+
+    def canvas(
+        self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1, source: str | Sequence[str] | None = None
+    ) -> Canvas:
+        """Prompts, then `new` tokens to be written (insertion: at most so many); one prompt may start several rows.
+
+        So may one source, which the text is to answer.
+        """
+        prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
+        hole = UpTo(new) if isinstance(self.process, Insertion) else new
+        sources = [source] * len(prompts) if isinstance(source, str) else source
+        return self.compose([[p, hole] for p in prompts], sources)
+
+    def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
+        """Text with holes: "She opened the [[6]] and [[3]]." has a hole of six tokens and one of three.
+
+        Models of insertion also fill holes of any length, up to `room` tokens each: "She opened the [[*]] and left."
+        """
+        templates = [template] * rows if isinstance(template, str) else list(template)
+        return self.compose([_pieces(t, room) for t in templates])
+
+    def blank(self, batch: Batch) -> Canvas:
+        """The canvas on which all that is learnt in a batch is to be written anew, after what is given there."""
+        with torch.no_grad():
+            given = Context(pad=batch.pad, label=self._known(batch.label))
+            z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
+            canvas = Canvas(z, ~batch.learn, self.told(given, batch.source, batch.source_pad))
+            return self.lift(canvas)
+
+    def labelled(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
+        """A canvas to be filled with texts of these classes, one for each row or one for all."""
+        labels = [label] * len(canvas.z) if isinstance(label, int) else list(label)
+        if len(labels) != len(canvas.z):
+            raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one for each, or one for all")
+        known = self._known(torch.tensor(labels, device=canvas.z.device))
+        return replace(canvas, context=replace(canvas.context, label=known))
+
+    def _known(self, label: Tensor | None) -> Tensor | None:
+        """The labels of some rows; what is no class must not be taken for the sign of none."""
+        classes = self.config.network.classes or 0
+        if label is not None and bool((label < 0).any() | (label >= classes).any()):
+            raise ValueError(
+                f"labels from {int(label.min())} to {int(label.max())} for a network that knows {classes} classes, "
+                "counted from 0; give others, or set TransformerConfig(classes=how many)"
+            )
+        return label
+
+    def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
+        """Each row a list of texts (given) and holes: so many tokens, or up to so many; shorter rows are padded.
+
+        A source goes to the encoder; without one it stands at the beginning of its row, before the start sign.
+        """
+        if not rows or any(isinstance(p, int) and p < 0 for row in rows for p in row):
+            raise ValueError("a canvas needs at least one row, and no hole shorter than nothing")
+        if sources is not None and len(sources) != len(rows):
+            raise ValueError(f"{len(sources)} sources for {len(rows)} rows; give one for each")
+        vocab, device = self.config.vocab, self.network.embedding.weight.device
+        before = [""] * len(rows) if sources is None or self.encoder is not None else sources
+        ids, doors = zip(*map(self._sketch, rows, before), strict=True)
+        width = max(map(len, ids))
+        z = torch.tensor([row + [_EMPTY] * (width - len(row)) for row in ids], dtype=torch.int64, device=device)
+        pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
+        fixed = ~hole & (z != _ROOM)
+        z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
+        inside = hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
+        grows = isinstance(self.process, Insertion)  # a gap has no place in the row yet
+        context = Context(pad=pad if bool(pad.any()) else None, inside=inside if grows or bool(inside.any()) else None)
+        if sources is not None and self.encoder is not None:
+            context = self._asked(context, sources)
+        canvas = Canvas(z, fixed, context)
+        if self.codec is not None:
+            return self.lift(canvas)
+        if not isinstance(self.process, Insertion):
+            return canvas
+        open = torch.tensor([[gap in row for gap in range(width + 1)] for row in doors], device=device)
+        return replace(canvas, open=open)
+
+    def _asked(self, context: Context, sources: Sequence[str]) -> Context:
+        """The context of rows whose sources the encoder reads, as the framing `Sourced` gives them in training."""
+        vocab, device = self.config.vocab, self.network.embedding.weight.device
+        if self.tokenizer is None or vocab.eos is None:
+            raise ValueError("reading a source needs a tokenizer that has an end sign; give DiffusionLM one")
+        rows = [[*self.tokenizer.encode(text), vocab.eos] for text in sources]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [vocab.filler] * (width - len(row)) for row in rows], device=device)
+        pad = torch.arange(width, device=device) >= torch.tensor([[len(row)] for row in rows], device=device)
+        with torch.no_grad():
+            return self.told(context, ids, pad)
+
+    def _sketch(self, pieces: Sequence[str | int | UpTo], source: str = "") -> tuple[list[int], set[int]]:
+        """The ids of a row and its open gaps; the room that they share stands at the end."""
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
+        if source and self.config.vocab.bos is None:
+            raise ValueError("this model knows no sources: it has neither an encoder nor a sign to end one with")
+        ids = self.tokenizer.encode(source) + ([] if self.config.vocab.bos is None else [self.config.vocab.bos])
+        doors: set[int] = set()
+        room = 0
+        for piece in pieces:
+            if not isinstance(piece, UpTo):
+                ids += [_BLANK] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
+            elif isinstance(self.process, Insertion):
+                doors, room = doors | {len(ids)}, room + piece.most
+            else:
+                raise ValueError(
+                    "a hole of any length needs an insertion model such as flex_tiny, this one has "
+                    f"{type(self.process).__name__}; write [[n]] for n tokens, say [[3]]"
+                )
+        if (known := self.config.network.positions) is not None:
+            room = min(room, known - 1 - len(ids))  # one position is the end's
+        return ids + [_ROOM] * room, doors
+
+    def lift(self, canvas: Canvas) -> Canvas:
+        """A canvas of tokens as one of vectors, if it is vectors that are noised; the inverse of `read`."""
+        if self.codec is None:
+            return canvas
+        if self.codec.latents is not None and bool(self._given_tokens(canvas).any()):
+            raise ValueError(
+                f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
+                "leave out prompt and holes"
+            )
+        if self.codec.latents is None:
+            with torch.no_grad():
+                return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad))
+        z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
+        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, inside=None))
+
+    def _given_tokens(self, canvas: Canvas) -> Tensor:
+        """(B, L) bool: what is fixed but neither padding nor the start sign, which a codec writes itself"""
+        given = canvas.fixed if self.config.vocab.bos is None else canvas.fixed & (canvas.z != self.config.vocab.bos)
+        return given if canvas.context.pad is None else given & ~canvas.context.pad
+
+    def read(self, canvas: Canvas) -> Canvas:
+        """The canvas in tokens: what a codec makes of its vectors; a canvas of tokens as it is."""
+        if self.codec is None:
+            return canvas
+        with torch.no_grad():
+            ids = self.codec.decode(canvas.z)
+        if self.codec.latents is None:
+            return replace(canvas, z=ids)
+        return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))
+
+    def text(self, canvas: Canvas) -> list[str]:
+        """The rows as text, up to their end sign."""
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; read canvas.z instead")
+        canvas = self.read(canvas) if canvas.z.dim() == 3 else canvas
+        return [self.tokenizer.decode(self._content(canvas, i)) for i in range(canvas.z.shape[0])]
+
+    def _content(self, canvas: Canvas, row: int) -> list[int]:
+        """What stands after the start sign, which ends a source, and before the next end sign.
+
+        An end sign with given text after it, which only vectors can be read as, ends nothing.
+        """
+        vocab, pad = self.config.vocab, canvas.context.pad
+        there = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]
+        ids, fixed = canvas.z[row][there].tolist(), canvas.fixed[row][there].tolist()
+        given = [i for i, token in enumerate(ids) if fixed[i] and token not in vocab.ends]
+        begin = ids.index(vocab.bos) + 1 if vocab.bos in ids else 0
+        inner = max([begin, *(i + 1 for i in given)])
+        end = ids.index(vocab.eos, inner) if vocab.eos in ids[inner:] else len(ids)
+        return ids[begin:end]
+
+
+class Lazy(Prediction):
+    """The network's prediction, computed at each question for what is asked about: ask once, for all you need."""
+
+    def __init__(self, model: DiffusionLM, z: Tensor, t: Tensor, context: Context) -> None:
+        self._model, self._z, self._t, self._context = model, z, t, context
+        # asked later, answered under the conditions of its birth
+        self._grad = torch.is_grad_enabled()
+        kind = z.device.type
+        self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+    @property
+    def normalised(self) -> bool:
+        return self._model.config.token_head.normalised
+
+    @property
+    def gaps(self) -> Gaps:
+        if self._model.config.network.gaps is None:
+            return super().gaps
+        with self._birth():
+            said = self._everything[1]
+            return Counted(said.log_softmax(-1)) if self._model.config.network.gap_counts else Expected(said)
+
+    @property
+    def x(self) -> Tensor:
+        everywhere = torch.ones_like(self._z, dtype=torch.bool)
+        return self.at(everywhere).view(*self._z.shape, self._model.config.vocab.size)
+
+    def at(self, where: Tensor) -> Tensor:
+        with self._birth():
+            weights = self._weights(where)
+            return weights.log_softmax(-1) if self.normalised else weights
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        with self._birth():
+            index = where.flatten().nonzero().squeeze(-1)
+            price = ops.nll if self.normalised else ops.intensity_nll
+            loss = price(self._weights(where), target.flatten()[index])
+            return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
+
+    def _weights(self, where: Tensor) -> Tensor:
+        """(N, V) unnormalised fp32 log-weights."""
+        config = self._model.config
+        raw = self._model.network.logits(self._states(where))
+        raw = raw if raw.shape[-1] == config.vocab.size else raw[:, : config.vocab.size]  # some networks have more
+        weights = config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
+        return self._unended(weights, where)
+
+    def _unended(self, weights: Tensor, where: Tensor) -> Tensor:
+        """No weight on start, end and padding where given text follows: it would be cut off."""
+        inside, ends = self._context.inside, self._model.config.vocab.ends
+        if inside is None or not ends:
+            return weights
+        barred = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
+        barred[list(ends)] = True
+        return weights.masked_fill(inside[where][:, None] & barred, -torch.inf)
+
+    def _states(self, where: Tensor) -> Tensor:
+        """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""
+        config, z, t, context = self._model.config, self._z, self._t, self._context
+        if config.network.gaps is not None:
+            return self._everything[0][where]
+        rows = where.any(-1)
+        if self._grad and not bool(rows.any()):  # a graph that reaches every weight all the same: DDP counts on it
+            rows[0] = True
+        if not bool(rows.all()):
+            index = rows.nonzero().squeeze(-1)
+            z, t, context, where = z[index], t[index], context.rows(index), where[index]
+        if not len(z):
+            return torch.zeros(0, config.network.width, device=z.device)
+        level = self._level(t)
+        row, column = where.nonzero(as_tuple=True)
+        return self._model.network(z, level, context, row * z.shape[1] + config.token_head.source(column))
+
+    @cached_property
+    def _everything(self) -> tuple[Tensor, Tensor]:
+        """(B, L, D) all states and (B, L + 1, …) all gaps, from one pass: insertion asks for both, and for every gap.
+
+        The first padding of a row shows where it ends, and tells of the gap there. Columns that no row reaches are cut.
+        """
+        (B, L), pad, vocab = self._z.shape, self._context.pad, self._model.config.vocab
+        most = L if pad is None else int((~pad).sum(-1).max())
+        ids = F.pad(self._z[:, :most], (0, 1), value=vocab.filler)
+        context = replace(self._context, pad=None if pad is None else F.pad(pad[:, :most], (1, 0), value=False))
+        states, gaps = self._model.network.with_gaps(ids, self._level(self._t), context)
+        states, gaps = (torch.cat([a, a.new_zeros(B, L - most, *a.shape[2:])], 1) for a in (states, gaps))
+        return states[:, :L], gaps
+
+    def _level(self, t: Tensor) -> Tensor | None:
+        config = self._model.config
+        return config.level(t, config.process).float() if config.network.time else None
+
+    @contextmanager
+    def _birth(self) -> Iterator[None]:
+        kind, dtype, enabled = self._autocast
+        with torch.set_grad_enabled(self._grad), torch.autocast(kind, dtype, enabled=enabled):
+            yield

@@ -1,0 +1,90 @@
+"""One transformer for every method: GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from redraft.networks.attention import (
+    Causal,
+    Full,
+    Pattern,
+)
+from redraft.types import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """All a network is. The defaults are a modern small model; comments name what other layouts need."""
+
+    vocab: int
+    width: int = 384
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int | None = None  # fewer than heads: grouped queries (Llama, Qwen)
+    head_dim: int | None = None  # None: width / heads
+    hidden: int | None = None  # None: 4 × width, or 8/3 × width when gated
+    pattern: Pattern = field(default_factory=Full)
+    norm: Literal["rms", "layer"] = "rms"  # DiT, GPT-2: layer
+    norm_eps: float = 1e-5
+    norm_bias: bool = False  # GPT-2: True
+    gated: bool = True  # SwiGLU; False: GELU (tanh), as DiT and GPT-2
+    qkv_bias: bool = False  # Qwen2, GPT-2: True
+    out_bias: bool = False  # GPT-2: True
+    mlp_bias: bool = False  # DiT, GPT-2: True
+    qk_norm: bool = False  # Qwen3: True
+    rotary: float | None = 10_000.0  # base; None: no rotary positions (GPT-2)
+    positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
+    time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
+    classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels
+    vectors: int | None = None  # reads vectors of this width instead of ids; `vocab` is then the width of its outputs
+    cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
+    tied: bool = False  # the output layer is the embedding
+    head_bias: bool = False  # DiT: True
+    gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none
+    gap_counts: bool = False  # it gives a distribution over the counts 0..gaps; False: the expected count
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._require_sizes()
+        if self.head_dim is None and self.width % self.heads:
+            raise ValueError(f"width={self.width} does not split into {self.heads} heads; set head_dim, or change one")
+        if self.heads % self.groups:
+            raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
+        if self.rotary is None and self.positions is None:
+            raise ValueError("a network without positions cannot tell order: give rotary=base or positions=how many")
+        if isinstance(self.pattern, Causal) and (self.time is not None or not 0 <= self.pattern.start < self.vocab):
+            raise ValueError(
+                f"a causal network reads clean tokens and sees no time, and begins with one of its {self.vocab} ids; "
+                f"got time={self.time}, start={self.pattern.start}"
+            )
+        if self.classes is not None and (self.time is None or not isinstance(self.pattern, Full)):
+            raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
+        if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
+            raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
+        if self.vectors is not None and (self.tied or isinstance(self.pattern, Causal)):
+            raise ValueError(
+                "a network that reads vectors has no ids to tie its outputs to or to begin with: tied=False"
+            )
+        if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
+            raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
+
+    def _require_sizes(self) -> None:
+        """Before anything is built: a network of a billion layers would not even be counted."""
+        require_range(self, 1, WIDEST, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes", "vectors")
+        require_range(self, 1, 2**31, "vocab", "positions", "cross")
+        require_range(self, 1, 4096, "layers")
+        require_range(self, ABOVE_0, FINITE, "norm_eps", "rotary")
+        require_range(self, 0, BELOW_1, "dropout")
+
+    @property
+    def groups(self) -> int:
+        return self.kv_heads or self.heads
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.width // self.heads
+
+    @property
+    def hidden_width(self) -> int:
+        return self.hidden or (-(-self.width * 8 // 96) * 32 if self.gated else 4 * self.width)

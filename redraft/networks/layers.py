@@ -1,0 +1,334 @@
+"""One transformer for every method: GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from redraft.networks.attention import (
+    KeyValue,
+    Mask,
+    Rotary,
+    Sight,
+    attend,
+)
+from redraft.networks.config import TransformerConfig
+from redraft.ops import dropout
+
+
+class RMS(torch.autograd.Function):
+    """y = w · h/rms(h) for CPUs, where torch has no kernel of its own and differentiates its formula piece by piece."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, eps: float) -> Tensor:
+        scale = torch.linalg.vector_norm(h, dim=-1, keepdim=True).square_().div_(h.shape[-1]).add_(eps).rsqrt_()
+        normed = h * scale
+        ctx.save_for_backward(normed, scale, weight)
+        return normed * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        """dh = (g·w − n·⟨g·w, n⟩/D)/rms, with n = h/rms."""
+        normed, scale, weight = ctx.saved_tensors
+        product = grad * normed
+        along = (product @ weight).div_(-weight.numel()).unsqueeze(-1)
+        to_weight = product.reshape(-1, weight.numel()).sum(0)
+        return torch.mul(grad, weight, out=product).addcmul_(normed, along).mul_(scale), to_weight, None
+
+
+class SwiGLU(torch.autograd.Function):
+    """silu(gate) · up for CPUs, (…, 2H) → (…, H): both gradients are written into one tensor, not joined afterwards."""
+
+    @staticmethod
+    def forward(ctx: Any, both: Tensor) -> Tensor:
+        gate, up = both.chunk(2, -1)
+        swish = F.silu(gate)
+        ctx.save_for_backward(both, swish)
+        return swish * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        both, swish = ctx.saved_tensors
+        (gate, up), out = both.chunk(2, -1), torch.empty_like(both)
+        to_gate, to_up = out.chunk(2, -1)
+        torch.mul(grad, swish, out=to_up)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=to_gate)
+        return out
+
+
+class Norm(nn.Module):
+    """RMSNorm or LayerNorm in fp32, then scaled and shifted by the time."""
+
+    def __init__(self, config: TransformerConfig, width: int) -> None:
+        super().__init__()
+        self.center, self.eps = config.norm == "layer", config.norm_eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if config.norm_bias else None
+
+    def forward(self, h: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
+        h = h.float()
+        if self.center:
+            h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
+        elif h.device.type == "cpu":
+            h = RMS.apply(h, self.weight, self.eps)
+        else:
+            h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
+        return h if shift is None or scale is None else h * (1 + scale) + shift
+
+
+class Attention(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config, d = config, config.head_width
+        self.qkv = nn.Linear(config.width, (config.heads + 2 * config.groups) * d, bias=config.qkv_bias)
+        self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
+        self.q_norm = Norm(config, d) if config.qk_norm else None
+        self.k_norm = Norm(config, d) if config.qk_norm else None
+
+    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
+        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
+        c, queries = self.config, view if at is None else view.at(at)
+        own, shared = c.heads * c.head_width, c.groups * c.head_width
+        if at is None:
+            q, k, v = self.qkv(h).split([own, shared, shared], -1)
+        else:
+            bias = [None, None] if self.qkv.bias is None else self.qkv.bias.split([own, 2 * shared])
+            q = at.spread(F.linear(at.take(h), self.qkv.weight[:own], bias[0]))
+            k, v = F.linear(h, self.qkv.weight[own:], bias[1]).split(shared, -1)
+        q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in (q, k, v))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        if view.rotary is not None and queries.rotary is not None:
+            q, k = queries.rotary(q), view.rotary(k)
+        new = (k, v)
+        if past is not None:
+            k, v = (torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
+        mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
+        return self.out(mixed if at is None else at.collect(mixed)), new
+
+
+class CrossAttention(nn.Module):
+    """Every place reads the states of an encoded source; a learned one where there is none (classifier-free)."""
+
+    def __init__(self, config: TransformerConfig, source: int) -> None:
+        super().__init__()
+        self.config, d = config, config.head_width
+        self.norm = Norm(config, config.width)
+        self.q = nn.Linear(config.width, config.heads * d, bias=config.qkv_bias)
+        self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
+        self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
+
+    def forward(self, h: Tensor, source: Source, at: Asked | None) -> Tensor:
+        """(B, L, D), or (N, D) where asked → what is read, alike."""
+        q = self.q(self.norm(h))
+        q = q if at is None else at.spread(q)
+        k, v = self.kv(source.states).chunk(2, -1)
+        q, k, v = (a.unflatten(-1, (-1, self.config.head_width)).transpose(1, 2) for a in (q, k, v))
+        mixed = attend(q, k, v, source.mask).transpose(1, 2).flatten(-2)
+        return self.out(mixed if at is None else at.collect(mixed))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.gated, hidden = config.gated, config.hidden_width
+        self.up = nn.Linear(config.width, hidden * (2 if config.gated else 1), bias=config.mlp_bias)
+        self.down = nn.Linear(hidden, config.width, bias=config.mlp_bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = self.up(h)
+        if not self.gated:
+            return self.down(F.gelu(h, approximate="tanh"))
+        if h.is_cpu and h.requires_grad:
+            return self.down(SwiGLU.apply(h))
+        gate, up = h.chunk(2, -1)
+        gate = F.silu(gate)
+        return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
+
+
+class Block(nn.Module):
+    """h += gate·attention(norm(h)), then h += gate·mlp(norm(h)); shift, scale and gate come from the time, if seen.
+
+    Between the two, cross attention to an encoded source, if there is one.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.norm1, self.norm2 = Norm(config, config.width), Norm(config, config.width)
+        self.attention, self.mlp = Attention(config), MLP(config)
+        self.cross = None if config.cross is None else CrossAttention(config, config.cross)
+        self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
+
+    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
+        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
+        shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
+        mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
+        if at is not None:
+            h, rest = at.take(h), [None if part is None else at.take(part) for part in rest]
+        gate1, shift2, scale2, gate2 = rest
+        h = self._add(h, mixed, gate1)
+        if self.cross is not None and view.source is not None:
+            h = self._add(h, self.cross(h, view.source, at), None)
+        return self._add(h, self.mlp(self.norm2(h, shift2, scale2)), gate2), new
+
+    def _add(self, h: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:
+        change = dropout(change, self.dropout, self.training)
+        return h + (change if gate is None else gate * change)
+
+
+@dataclass(frozen=True)
+class TimeOf:
+    """The embedded times of a batch: few distinct ones (K, C), and which of them each token has.
+
+    adaLN on a time per token would cost a matrix product per token; distinct times are few (blocks, prompts).
+    """
+
+    embedded: Tensor  # (K, C)
+    which: Tensor  # (B, 1) or (B, L), or (N,) where asked: index into K
+
+    def __call__(self, layer: nn.Linear) -> Tensor:
+        """(B, 1 or L, features of the layer)"""
+        return layer(self.embedded)[self.which]
+
+    def at(self, asked: Asked) -> TimeOf:
+        return replace(self, which=asked.take(self.which))
+
+
+def modulated(layer: nn.Linear | None, time: TimeOf | None, parts: int) -> list[Tensor | None]:
+    """Shifts, scales and gates from the time, each (B, 1 or L, D); None for a network that does not see it."""
+    return [None] * parts if layer is None or time is None else list(time(layer).chunk(parts, -1))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What cross attention reads."""
+
+    states: Tensor  # (B, C, width)
+    mask: Tensor | None  # (B, 1, 1, C) bool: True where there is a state; None: everywhere
+
+
+@dataclass(frozen=True)
+class View:
+    """What a pass knows of its tokens besides their states: time, position, and whom they see."""
+
+    time: TimeOf | None
+    rotary: Rotary | None
+    sight: Sight | None  # None: all see all
+    mask: Mask  # the same as attention wants it, made once for all layers
+    source: Source | None = None
+
+    def at(self, asked: Asked) -> View:
+        """The same for some of the positions; their mask is dense: one layer asks so, and M changes at every call."""
+        rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
+        time = None if self.time is None else self.time.at(asked)
+        sight = None if self.sight is None else self.sight.at(asked.rectangle)
+        return View(time, rotary, sight, None if sight is None else sight.dense(), self.source)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The N positions whose states are wanted, row by row.
+
+    What treats each token by itself is computed for these alone. Attention wants a rectangle of them, (B, M), as wide
+    as the row that asks most; what fills it up is computed in vain.
+    """
+
+    row: Tensor  # (N,)
+    column: Tensor  # (N,)
+    slot: Tensor  # (N,) place in the rectangle
+    shape: tuple[int, int]  # (B, M)
+
+    @classmethod
+    def of(cls, place: Tensor, rows: int, length: int) -> Asked:
+        """(N,) places row · length + column, in the order of the rows."""
+        row = place // length
+        count = row.bincount(minlength=rows)
+        most = max(1, int(count.max()))
+        rank = torch.arange(len(place), device=place.device) - (count.cumsum(0) - count)[row]
+        return cls(row, place % length, row * most + rank, (rows, most))
+
+    def take(self, a: Tensor) -> Tensor:
+        """(B, L, …), or (B, 1, …) of whole rows → (N, …)"""
+        place = self.row if a.shape[1] == 1 else self.row * a.shape[1] + self.column
+        return a.flatten(0, 1).index_select(0, place)
+
+    def spread(self, a: Tensor) -> Tensor:
+        """(N, …) → (B, M, …), zero where nothing is asked"""
+        if len(a) < self.shape[0] * self.shape[1]:
+            a = a.new_zeros(self.shape[0] * self.shape[1], *a.shape[1:]).index_copy(0, self.slot, a)
+        return a.unflatten(0, self.shape)
+
+    def collect(self, a: Tensor) -> Tensor:
+        """(B, M, …) → (N, …)"""
+        return a.flatten(0, 1).index_select(0, self.slot)
+
+    @property
+    def rectangle(self) -> Tensor:
+        """(B, M) columns"""
+        return self.spread(self.column)
+
+
+class TimeEmbedding(nn.Module):
+    """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT.
+
+    A label is added after the SiLU, through one of its own (UDLM); without one nothing is added. The last row of the
+    table, which stands for none, is zero and never learns, so that it adds nothing either: to lose a label and to have
+    none is the same. Only weights of UDLM bring a row of their own.
+    """
+
+    def __init__(self, width: int, classes: int | None = None, waves: int = 256) -> None:
+        super().__init__()
+        self.waves = waves
+        self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
+        self.label = None if classes is None else nn.Embedding(classes + 1, width, padding_idx=classes)
+
+    def forward(self, level: Tensor, label: Tensor | None = None) -> TimeOf:
+        """(B, 1) or (B, L) levels, (B,) labels."""
+        if label is None:
+            distinct, which = level.float().unique(return_inverse=True)
+            return TimeOf(self._embedded(distinct), which)
+        assert self.label is not None
+        told = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
+        pairs, which = told.flatten(0, 1).unique(dim=0, return_inverse=True)
+        known = F.silu(self.label(pairs[:, 1].long()))
+        return TimeOf(self._embedded(pairs[:, 0]) + known, which.view(level.shape))
+
+    def _embedded(self, level: Tensor) -> Tensor:
+        """(K,) → (K, C)"""
+        half = self.waves // 2
+        frequency = torch.exp(-math.log(10_000) * torch.arange(half, device=level.device, dtype=torch.float32) / half)
+        angle = level[:, None] * frequency
+        return F.silu(self.mlp(torch.cat([angle.cos(), angle.sin()], -1)))
+
+
+class Gaps(nn.Module):
+    """The output layer for gaps: what the state of a token says of those missing right before it, in fp32.
+
+    FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, or logits of counts.
+    """
+
+    def __init__(self, config: TransformerConfig, most: int) -> None:
+        super().__init__()
+        self.most, width = most, config.width
+        self.norm = Norm(config, width)
+        self.modulation = nn.Linear(config.time, 2 * width) if config.time else None
+        self.hidden = None if config.gap_counts else nn.Linear(width, width)
+        self.output = nn.Linear(width, most + 1 if config.gap_counts else 1)
+
+    def forward(self, h: Tensor, time: TimeOf | None) -> Tensor:
+        """(B, L, D) → (B, L) expected counts, or (B, L, most + 1) logits of counts."""
+        time = None if time is None else replace(time, embedded=time.embedded.float())  # embedded under autocast
+        with torch.autocast(h.device.type, enabled=False):
+            h = self.norm(h.float(), *modulated(self.modulation, time, 2))
+            if self.hidden is None:
+                return self.output(h)
+            return self.most * F.softplus(self.output(F.gelu(self.hidden(h))).squeeze(-1))

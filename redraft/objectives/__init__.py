@@ -1,0 +1,20 @@
+"""Objectives: which times to draw, and what a prediction costs there."""
+
+from redraft.objectives.clocks import Clock, Importance, Stratified
+from redraft.objectives.goals import Autoencode, Goal, Mistakes, Objective, Step
+from redraft.objectives.measured import clipped, importance, intervals, relative_variance
+from redraft.objectives.terms import (
+    P2,
+    Bound,
+    BySnr,
+    Clip,
+    Dynamic,
+    Match,
+    MinSnr,
+    Recover,
+    Simple,
+    Snr,
+    Sum,
+    Term,
+    Weight,
+)

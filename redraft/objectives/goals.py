@@ -1,0 +1,149 @@
+"""Objectives: which times to draw, and the loss. The probability itself sits in the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from redraft import ops
+from redraft.model import DiffusionLM
+from redraft.objectives.clocks import Clock, Stratified
+from redraft.objectives.terms import Bound, Term
+from redraft.ops import Rng
+from redraft.types import FINITE, Batch, Canvas, Encoded, Loss, require_range
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The three terms of variational diffusion: diffusion, prior, reconstruction.
+
+    With an `anchor` also −log p(w | x̂) of vectors, weighted by it: what they say, beside how far off they are (Gao et
+    al. 2022, "Difformer", eq. 6).
+    """
+
+    loss: Term = Bound()
+    times: Clock = Stratified()
+    anchor: float = 0.0  # to train with; it is no part of the bound
+    untold: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "anchor")
+        require_range(self, 0, 1, "untold")
+
+    def learns(self, model: DiffusionLM, name: str) -> bool:
+        """Whether a parameter is trained: not the error layer, nor a codec that was trained before."""
+        codec = model.codec is not None and not model.codec.frozen
+        return codec if name.startswith("codec.") else not name.startswith("errors.")
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        """`total`: tokens to divide by, if the batch is a part of a larger one."""
+        early, late, last, first, which = rng.split(5)
+        process, encoded = model.process, model.encode(batch)
+        t = self.times(batch, rng=early)
+        times = self.loss.grid(t)
+        times = times._replace(t=_given_at_zero(times.t, encoded))
+        noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
+        context = model.untold(model.context(batch, encoded), self.untold, rng=which)
+        context = model.hinted(noised, replace(context, pad=noised.pad), rng=first)
+        pred = model(noised.z, noised.t, context)
+        nats = self.times.weight(t) * self.loss(process, pred, noised, times)
+        parts = {
+            "diffusion": _summed(nats, encoded.learn if noised.open is None else noised.open),
+            "prior": _summed(process.prior_kl(encoded.x), encoded.learn),
+        }
+        if process.jump and (times.s is None or model.codec is not None):
+            parts["reconstruction"] = _summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+        if self.anchor and model.codec is not None:
+            parts["anchor"] = self.anchor * _summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
+        return Loss.of(batch.learn.sum(-1), total, **parts)
+
+
+def _summed(nats: Tensor, learn: Tensor) -> Tensor:
+    """(B,) nats of the rows; prompts count in no term."""
+    return torch.where(learn, nats, 0.0).sum(-1)
+
+
+def _given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
+    """Prompts are clean: their time is zero."""
+    return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
+
+
+def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
+    """(B, L) nats of the last jump, from the least noisy z that the schedule knows to the tokens."""
+    tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
+    t = _given_at_zero(tiny, encoded)
+    noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
+    if model.codec is not None:
+        return model.codec.nll(noised.z, batch.tokens, batch.pad)
+    pred = model(noised.z, noised.t, model.context(batch))
+    return model.process.nelbo(pred, noised, torch.zeros_like(t))
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Trains the error layer alone, on what the model itself gets wrong (G-Star; Meshchaninov et al. 2025).
+
+    A text is noised to t and written anew in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
+    1[x̂ ≠ x], the loss its binary cross-entropy, all times alike.
+    """
+
+    times: Clock = Stratified()
+
+    def learns(self, model: DiffusionLM, name: str) -> bool:
+        """Whether a parameter is trained."""
+        return name.startswith("errors.")
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        early, late, last = rng.split(3)
+        model.network.eval()  # it does not learn: no dropout
+        t = _given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
+        with torch.no_grad():
+            context = model.context(batch)
+            canvas = Canvas(noised.z, ~batch.learn, context)
+            written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
+        wrong = (written != batch.tokens).float()
+        nats = F.binary_cross_entropy_with_logits(model.doubt(written, context), wrong, reduction="none")
+        return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
+
+
+@dataclass(frozen=True)
+class Autoencode:
+    """Trains the codec alone, by its own loss: before the diffusion, whose codec stays as it is."""
+
+    def learns(self, model: DiffusionLM, name: str) -> bool:
+        """Whether a parameter is trained."""
+        return name.startswith("codec.")
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        if model.codec is None:
+            raise ValueError("this model has no codec to train: its process works on tokens")
+        costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
+        parts = {name: _summed(cost, batch.learn) for name, cost in costs.items()}
+        return Loss.of(batch.learn.sum(-1), total, **parts)
+
+
+class Goal(Protocol):
+    """What is trained, and on which loss: `Objective`, `Mistakes` or `Autoencode`."""
+
+    def learns(self, model: DiffusionLM, name: str) -> bool: ...
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
+
+
+class Step(nn.Module):
+    """Noise, network and loss as one module: the only thing that DDP, FSDP2, autocast and compile wrap."""
+
+    def __init__(self, model: DiffusionLM, objective: Goal) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        for name, p in model.named_parameters():
+            p.requires_grad_(objective.learns(model, name))
+
+    def forward(self, batch: Batch, rng: Rng, total: Tensor | None = None) -> Loss:
+        return self.objective(self.model, batch, rng=rng, total=total)

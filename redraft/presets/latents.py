@@ -1,0 +1,263 @@
+"""Presets: functions that return a Run, one per recipe, in one dict.
+
+The tiny ones learn the embedded stories in minutes on a CPU. The published ones carry their papers' hyperparameters;
+they read their tokenizer from a file of the user's, say `tokenizer.json` of GPT-2, and their data from files or a hub.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.codecs import (
+    CodecConfig,
+    Compressed,
+    Contextual,
+    EncoderConfig,
+    MaskedLM,
+    MiniLM,
+    Paragraph,
+    Size,
+    Smooth,
+)
+from redraft.corpora import StoryClasses
+from redraft.data import (
+    Documents,
+    JsonlClasses,
+    Labelled,
+    TextFiles,
+)
+from redraft.heads import PredictV, PredictX, VectorHead
+from redraft.objectives import (
+    P2,
+    Autoencode,
+    Match,
+    Objective,
+    Snr,
+    Term,
+)
+from redraft.presets.tiny import STORY_LENGTH, _tiny
+from redraft.presets.tokens import _small, _tokenizer
+from redraft.presets.vectors import with_vectors, with_words
+from redraft.processes import Gaussian, Preserving
+from redraft.runs import Optimiser, Run
+from redraft.samplers import (
+    Ancestral,
+    Ddim,
+    EulerMaruyama,
+    Until,
+)
+from redraft.schedules import (
+    Clamped,
+    CosineSquared,
+    Schedule,
+    TanD,
+)
+from redraft.text import Tokenizer
+
+
+def tencdm_codec_tiny() -> Run:
+    """The codec of TEncDM: an encoder that learns to guess masked words, and a decoder of its noisy states."""
+    return codec_of(tencdm_tiny())
+
+
+def tencdm_tiny() -> Run:
+    """TEncDM: diffusion of an encoder's states, a vector for each word that knows its neighbours.
+
+    Train `tencdm_codec_tiny` first. The schedule is noisy from early on: 64 coordinates tell a word through much noise.
+    """
+    codec = Contextual(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, Size(layers=1))
+    return _tiny_latents(codec, TanD(7.0), base="runs/tencdm_codec_tiny")
+
+
+def ld4tg_codec_tiny() -> Run:
+    """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder tells the story."""
+    return codec_of(ld4tg_tiny())
+
+
+def ld4tg_tiny() -> Run:
+    """LD4TG: diffusion of a compressed story; train `ld4tg_codec_tiny` first."""
+    codec = Compressed(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17, noise=0.3)
+    return _tiny_latents(codec, CosineSquared(), PredictV(), Match(Snr(1.0)), base="runs/ld4tg_codec_tiny")
+
+
+def ld4tg_class_tiny() -> Run:
+    """LD4TG told the mood of a story; train `ld4tg_codec_tiny` first."""
+    return with_classes(ld4tg_tiny(), StoryClasses("mood"))
+
+
+def with_classes(run: Run, data: StoryClasses | JsonlClasses) -> Run:
+    """The same run on texts of classes, for a network that sees time: the class is told with it.
+
+    A tenth of the rows loses its class, so that guidance can compare.
+    """
+    if not isinstance(run.objective, Objective):
+        raise ValueError(f"a class is told to a denoiser, and {type(run.objective).__name__}() trains none")
+    model = replace(run.model, network=replace(run.model.network, classes=len(data.classes)))
+    framing = Labelled(run.framing.length, tail=not run.framing.padded)
+    return replace(run, model=model, data=data, framing=framing, objective=replace(run.objective, untold=0.1))
+
+
+def planner_codec_tiny() -> Run:
+    """The codec of PLANNER: a variational embedding of whole stories, and a causal decoder."""
+    return codec_of(planner_tiny())
+
+
+def planner_tiny() -> Run:
+    """PLANNER: diffusion of a story's embedding; train `planner_codec_tiny` first."""
+    codec = Paragraph(STORY_LENGTH, beta=0.01, forget=0.5)
+    run = _tiny_latents(codec, CosineSquared(), loss=Match(P2()), base="runs/planner_codec_tiny")
+    return replace(run, sampler=Ddim(30))
+
+
+def cosmos_codec_tiny() -> Run:
+    """The codec of COSMOS: seventeen latents made smooth by noise and masks, decompressed in parallel."""
+    return codec_of(cosmos_tiny())
+
+
+def cosmos_tiny() -> Run:
+    """COSMOS: diffusion of a smooth compressed space; train `cosmos_codec_tiny` first."""
+    codec = Smooth(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17)
+    return _tiny_latents(codec, TanD(3.0), base="runs/cosmos_codec_tiny")
+
+
+def codec_of(run: Run, batch: int = 8) -> Run:
+    """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained.
+
+    Small batches, for many steps in few minutes.
+    """
+    return replace(run, base=None, objective=Autoencode(), samples=0, batch=batch)
+
+
+def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
+    """The second stage: the diffusion of the latents of a codec that was trained before, in the directory `base`."""
+    return replace(run, base=base, objective=Objective(loss))
+
+
+def _tiny_latents(
+    codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX(), loss: Term = Match(), *, base: str
+) -> Run:
+    run = _tiny()
+    process = Gaussian(run.model.vocab, Preserving(Clamped(schedule, -12.0, 4.0)))
+    return diffusion_on(with_vectors(run, process, codec, head), base, loss)
+
+
+def tencdm_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """TEncDM on ROCStories, one to a line (Shabalin et al. 2024): 12 × 768, rows of 64, tan-9, 200k steps of 512 rows.
+
+    Their encoder is BERT's base model, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; their network has skip connections.
+    """
+    codec = Contextual(encoder, 64, Size(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
+    return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc")
+
+
+def _as_tencdm(run: Run, base: str) -> Run:
+    rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
+    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
+    return diffusion_on(run, base)
+
+
+def tencdm_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
+    run = codec_of(tencdm_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
+
+
+def tencdm_prose(
+    tokenizer: str | Tokenizer = "tokenizer.json",
+    paths: tuple[str, ...] = ("prose.txt",),
+    encoder: EncoderConfig = MiniLM(),
+) -> Run:
+    """TEncDM in the small on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
+
+    No sizes of a paper: it learns something in half an hour on a CPU.
+    """
+    text = _tokenizer(tokenizer)
+    base = with_words(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
+    network = replace(base.model.network, width=256, layers=4)
+    process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
+    codec = Contextual(encoder, 64, Size(256, 1))
+    run = with_vectors(replace(base, model=replace(base.model, network=network), batch=16), process, codec)
+    return diffusion_on(run, "runs/tencdm_codec_prose")
+
+
+def tencdm_codec_prose(
+    tokenizer: str | Tokenizer = "tokenizer.json",
+    paths: tuple[str, ...] = ("prose.txt",),
+    encoder: EncoderConfig = MiniLM(),
+) -> Run:
+    """The codec of `tencdm_prose`: a decoder of one layer."""
+    return codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
+
+
+def ld4tg_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """LD4TG on ROCStories (Lovelace et al. 2022): 32 latents of 64 numbers, 12 × 768, v, cosine, 250k steps.
+
+    Their encoder and decoder are BART's; here the decoder is a causal one of our own, trained in the first stage. Their
+    steps have the large variance, whose bound has no continuous-time limit; ours have the posterior's.
+    """
+    codec = Compressed(encoder, 64, 32, 64, Size(768, 3, 12), Size(768, 6, 12))
+    run = _latent_roc(_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
+    rate = Optimiser(lr=2e-4, warmup=1000, floor=0.0)
+    run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
+    return diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
+
+
+def ld4tg_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
+    run = codec_of(ld4tg_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+
+
+def cosmos_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """COSMOS on ROCStories (2025): 16 latents of 768 numbers, 12 × 768, trained as `tencdm_roc`.
+
+    The layers of compressor and decompressor and tan-3 are ours: the reference names none, only that d is smaller.
+    """
+    codec = Smooth(encoder, 64, 16, 768, Size(768, 6, 12), Size(768, 6, 12))
+    return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
+
+
+def cosmos_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `cosmos_roc`: 50k steps of 256 rows."""
+    run = codec_of(cosmos_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+
+
+def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
+    """PLANNER on hotel reviews, one to a line (Zhang et al. 2023): 16 latents of 1024 numbers, 28 layers, x with P2.
+
+    Embedder and decoder have the sizes of BERT-large and GPT-2-medium, but begin untrained; rows of 256 and the number
+    of steps are ours.
+    """
+    codec = Paragraph(256, 16, 1024, Size(1024, 24, 16), Size(1024, 24, 16))
+    run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), Documents(256, tail=True))
+    network = replace(run.model.network, width=1152, layers=28, heads=16)
+    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineSquared())))
+    run = with_vectors(replace(run, model=replace(run.model, network=network)), process, codec, hint=False)
+    run = replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
+    return diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
+
+
+def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
+    """The codec of `planner_reviews`: 50k steps of 64 rows."""
+    return replace(codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
+
+
+def _latent_roc(
+    tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
+) -> Run:
+    """Rows of 64 tokens that end in end signs, and the small DiT on the latents of a codec, with hints."""
+    run = _small(tokenizer, TextFiles((path,), split_by="line"), Documents(64, tail=True))
+    return with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)

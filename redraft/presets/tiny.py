@@ -1,0 +1,194 @@
+"""Presets: functions that return a Run, one per recipe, in one dict.
+
+The tiny ones learn the embedded stories in minutes on a CPU. The published ones carry their papers' hyperparameters;
+they read their tokenizer from a file of the user's, say `tokenizer.json` of GPT-2, and their data from files or a hub.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.corpora import STORIES, StoriesData
+from redraft.data import (
+    Documents,
+)
+from redraft.heads import Score, Subs
+from redraft.model import BySigma, DiffusionLMConfig
+from redraft.networks import BlockCausal, Causal, Pattern, TransformerConfig
+from redraft.objectives import (
+    Bound,
+    Dynamic,
+    Mistakes,
+    Objective,
+    Recover,
+    Stratified,
+    Sum,
+)
+from redraft.processes import Hybrid, Insertion, Interpolating, Markov, Masked, MaskJumps, Process
+from redraft.runs import Optimiser, Run
+from redraft.samplers import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    Correct,
+    Revise,
+    Unmask,
+)
+from redraft.schedules import (
+    CosineRatio,
+    CosineSquared,
+    Geometric,
+    Polynomial,
+)
+from redraft.text import Characters, Words
+
+STORY_LENGTH = 68  # tokens: the longest story and its end sign
+STORY_LETTERS = 320  # the same in characters
+ATTRIBUTES_LENGTH = 17  # tokens: what a story is to be about
+SUMMARY_LENGTH = 20  # tokens: a summary and its end sign
+
+
+def mdlm_tiny() -> Run:
+    """Masked diffusion: a story is uncovered word by word, in any order."""
+    return replace(_tiny(), sampler=Unmask(64, AnyOrder()))
+
+
+def ar_tiny() -> Run:
+    """The autoregressive baseline: the same network with causal attention, exact likelihood."""
+    base = _tiny()
+    tiny = _with_pattern(base, Causal(base.model.vocab.masked))
+    return replace(tiny, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=base.model.vocab.eos))
+
+
+def bd3_tiny() -> Run:
+    """Block diffusion between the two: blocks of eight tokens, each with its own time."""
+    base, block = _tiny(), 8
+    tiny = _with_pattern(base, BlockCausal(block))
+    return replace(
+        tiny,
+        objective=Objective(Recover(), Stratified(block=block)),
+        sampler=Blocks(Ancestral(16), stop=base.model.vocab.eos),
+    )
+
+
+def mdlm_tiny_chars() -> Run:
+    """Masked diffusion letter by letter: longer rows, fewer of them."""
+    base, letters = _tiny(), Characters.collect([*STORIES.words(), " "], ("eos", "mask"))
+    network = TransformerConfig(letters.vocab.size, width=128, layers=4, heads=4, positions=STORY_LETTERS + 1)
+    return replace(
+        base,
+        model=DiffusionLMConfig(Masked(letters.vocab), network),
+        tokenizer=letters,
+        framing=Documents(STORY_LETTERS, tail=True),
+        batch=16,
+    )
+
+
+def udlm_tiny() -> Run:
+    """Uniform noise: words become other words, and any of them may be revised until the end."""
+    base = _tiny()
+    return _with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
+
+
+def gidd_tiny() -> Run:
+    """Hybrid noise, half way a fifth of all tokens uniform: words are revealed, doubted and corrected.
+
+    Equal steps of this schedule suit the square-root ends of the noise.
+    """
+    base = _tiny()
+    process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(0.2))
+    run = _with_noise(base, process, Objective(Bound(weight=Dynamic())))
+    return replace(run, sampler=Correct(Ancestral(64), steps=32))
+
+
+def multinomial_tiny() -> Run:
+    """Multinomial diffusion: uniform noise as a chain of a thousand steps with its cosine schedule."""
+    base = _tiny()
+    return _with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
+
+
+def d3pm_tiny() -> Run:
+    """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
+    base = _tiny()
+    loss = Sum(Bound(steps=1000), Recover(), factor=1.0)
+    return _with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
+
+
+def sedd_tiny() -> Run:
+    """Score entropy with mask noise: masked diffusion whose x̂ need not sum to one."""
+    base = _tiny()
+    return replace(base, model=replace(base.model, head=Score()))
+
+
+def sedd_uniform_tiny() -> Run:
+    """Score entropy with uniform noise, geometric as in the paper: both ends of time count in the bound."""
+    base = udlm_tiny()
+    process = Interpolating(base.model.vocab, Geometric(1e-4, 20.0))
+    return replace(base, model=replace(base.model, process=process, level=BySigma()))
+
+
+def flex_tiny() -> Run:
+    """Insertion: texts grow while they are written and need no end sign; holes may be of any length.
+
+    Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
+    Words move as others arrive, but learned positions beside rotary ones still learn faster.
+    """
+    base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
+    process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
+    network = TransformerConfig(
+        words.vocab.size, width=128, layers=2, heads=8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH
+    )
+    return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
+
+
+def gstar_tiny() -> Run:
+    """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
+    return gstar(mdlm_tiny(), base="runs/mdlm_tiny")
+
+
+def gstar(run: Run, base: str) -> Run:
+    """The error layer on top of any run of masked diffusion, whose model, in the directory `base`, stays as it is."""
+    return replace(
+        run,
+        base=base,
+        model=replace(run.model, errors=True),
+        objective=Mistakes(),
+        sampler=Revise(64),
+        optimiser=Optimiser(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
+        steps=run.steps // 4,
+    )
+
+
+def _tiny() -> Run:
+    """Words of the stories, mask noise, and a network that learns them in minutes.
+
+    Plain masked cross-entropy learns faster than the bound at this size; the bound evaluates. Learned positions: a
+    word's place tells much of its part in a story, and with rotary ones alone a wholly masked row looks the same
+    everywhere, so that nothing tells its beginning.
+    """
+    words = Words(STORIES.words())
+    network = TransformerConfig(
+        words.vocab.size, width=128, layers=2, heads=8, rotary=None, positions=STORY_LENGTH + 1
+    )  # one position more: the start sign of a causal network
+    return Run(
+        model=DiffusionLMConfig(Masked(words.vocab), network),
+        data=StoriesData(),
+        tokenizer=words,
+        framing=Documents(STORY_LENGTH, tail=True),
+        objective=Objective(Recover()),
+        sampler=Ancestral(64),
+        optimiser=Optimiser(lr=3e-3, muon=0.005, warmup=40, floor=0.0, ema=0.995),
+        steps=2000,
+        batch=32,
+    )
+
+
+def _with_noise(run: Run, process: Process, objective: Objective) -> Run:
+    """Another process, for a network that sees time and may doubt what it sees: nothing is carried over."""
+    network = replace(run.model.network, time=run.model.network.time or 64)
+    model = DiffusionLMConfig(process, network, Subs(carry_over=False))
+    return replace(run, model=model, objective=objective)
+
+
+def _with_pattern(run: Run, pattern: Pattern) -> Run:
+    return replace(run, model=replace(run.model, network=replace(run.model.network, pattern=pattern)))

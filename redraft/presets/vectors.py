@@ -1,0 +1,261 @@
+"""Presets: functions that return a Run, one per recipe, in one dict.
+
+The tiny ones learn the embedded stories in minutes on a CPU. The published ones carry their papers' hyperparameters;
+they read their tokenizer from a file of the user's, say `tokenizer.json` of GPT-2, and their data from files or a hub.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.codecs import (
+    CodecConfig,
+    Embedding,
+    Simplex,
+)
+from redraft.corpora import STORIES, StoriesData, StoryAttributes, StorySummaries, e2e
+from redraft.data import (
+    Corpus,
+    Documents,
+    Endless,
+    Framing,
+    HubDataset,
+    JsonlPairs,
+    Packed,
+    Pairs,
+    Sourced,
+    Spans,
+    TextFiles,
+)
+from redraft.heads import PredictTokens, PredictX, VectorHead
+from redraft.model import DiffusionLMConfig
+from redraft.networks import BlockCausal, Full
+from redraft.objectives import (
+    Match,
+    Objective,
+    Recover,
+    Stratified,
+    Term,
+)
+from redraft.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny, _with_pattern
+from redraft.presets.tokens import _small, _tokenizer, mdlm_owt
+from redraft.processes import Gaussian, Masked, Preserving
+from redraft.runs import Optimiser, Run
+from redraft.samplers import (
+    Ancestral,
+    Blocks,
+    Renoise,
+    Replaced,
+    Sampled,
+)
+from redraft.schedules import (
+    Clamped,
+    CosineOffset,
+    Retimed,
+    Sqrt,
+)
+from redraft.text import Tokenizer, Words
+
+
+def diffusion_lm_tiny() -> Run:
+    """Diffusion-LM: every word has a learned vector, and a story is drawn out of Gaussian noise."""
+    return with_embedding(_tiny())
+
+
+def with_embedding(run: Run) -> Run:
+    """The same run on learned vectors of 32 numbers; the network names words, and x̂ is the mean of their vectors.
+
+    Cross-entropy, begun with what z alone tells (Plaid), learns faster here than the squared error of Diffusion-LM.
+    Noise is spread over the levels at which a word or its kind is in doubt: `redraft levels` measures them.
+    """
+    process = Gaussian(run.model.vocab, Preserving(Retimed((1.0, -6.0))))
+    return with_vectors(run, process, Embedding(32, kinds=0.75), PredictTokens(prior=True), Recover(), hint=False)
+
+
+def with_vectors(
+    run: Run,
+    process: Gaussian,
+    codec: CodecConfig,
+    head: VectorHead = PredictX(),
+    loss: Term = Match(),
+    hint: bool = True,
+) -> Run:
+    """The same run on the vectors of a codec: its network reads and gives vectors, sees time, and takes hints."""
+    network = replace(run.model.network, time=run.model.network.time or 64)
+    model = DiffusionLMConfig.of_vectors(process, network, head, codec=codec, hint=hint)
+    return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
+
+
+def diffuseq_tiny() -> Run:
+    """DiffuSeq: what a story is to be about and the story in one row; noise falls on the story alone."""
+    return _embedded_pairs(StoryAttributes(), Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
+
+
+def whole_rows(run: Run) -> Run:
+    """The same run without partial noising: sources are learnt like targets, and only given when a text is written."""
+    if not isinstance(run.framing, Pairs):
+        raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use Pairs")
+    return replace(run, framing=replace(run.framing, joint=True), sampler=Replaced(run.sampler))
+
+
+def diffuseq_summary_tiny() -> Run:
+    """DiffuSeq: a story and its summary in one sentence."""
+    return _embedded_pairs(StorySummaries(), Pairs(STORY_LENGTH + SUMMARY_LENGTH, STORY_LENGTH - 1))
+
+
+def genie_tiny() -> Run:
+    """GENIE: an encoder reads what a story is to be about, the denoiser attends to its states."""
+    return _genie_tiny(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
+
+
+def genie_summary_tiny() -> Run:
+    """GENIE: an encoder reads a story, the denoiser writes its summary."""
+    return _genie_tiny(StorySummaries(), Sourced(SUMMARY_LENGTH + 1, STORY_LENGTH))
+
+
+def genie_cpd_tiny() -> Run:
+    """The pre-training of GENIE: a span of a story, three tenths of it, is written from the rest.
+
+    A base for the others: `redraft train genie_tiny --base runs/genie_cpd_tiny`.
+    """
+    return _genie_tiny(StoriesData(), Spans(STORY_LENGTH // 3, STORY_LENGTH))
+
+
+def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
+    """With positions for the longest rows and sources of all, so that one may begin with the weights of another."""
+    run = _embedded_pairs(data, framing)
+    network = replace(run.model.network, positions=STORY_LENGTH + 1)
+    return with_encoder(replace(run, model=replace(run.model, network=network)), positions=STORY_LENGTH)
+
+
+def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run:
+    """The same run with an encoder as wide as its network, for sources that stand beside the row.
+
+    A tenth of the rows loses its source, so that guidance can compare.
+    """
+    if not isinstance(run.framing, Sourced | Spans) or not isinstance(run.objective, Objective):
+        raise ValueError(f"an encoder reads sources beside the row: use Sourced or Spans, not {run.framing}")
+    network = run.model.network
+    reads = replace(network, vectors=None, time=None, pattern=Full(), vocab=run.model.vocab.size, layers=layers)
+    encoder = replace(reads, positions=positions or run.framing.source, tied=True, head_bias=False)
+    model = replace(run.model, network=replace(network, cross=network.width), encoder=encoder)
+    return replace(run, model=model, objective=replace(run.objective, untold=0.1))
+
+
+def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
+    """Stories and what belongs to them, as vectors of their words."""
+    return with_embedding(with_words(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing))
+
+
+def with_words(run: Run, tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
+    """The same masked diffusion on other texts, with a position for each place of their rows."""
+    network = replace(run.model.network, vocab=tokenizer.vocab.size, positions=framing.length)
+    model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
+    return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
+
+
+def ssd_tiny(block: int = 17) -> Run:
+    """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
+    base = _with_pattern(_tiny(), BlockCausal(block))
+    process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
+    return replace(
+        with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
+        objective=Objective(Recover(), Stratified(block=block)),
+        sampler=Blocks(Renoise(32, project=Sampled()), stop=base.model.vocab.eos),
+    )
+
+
+def diffusion_lm_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """Diffusion-LM on the sentences of E2E (Li et al. 2022): 12 × 768, vectors of 16, rows of 64, 200k steps."""
+    return _diffusion_lm(_tokenizer(tokenizer), e2e(folder), Embedding(16, unit=False), 200_000)
+
+
+def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt") -> Run:
+    """Diffusion-LM on ROCStories, one to a line: vectors of 128, 800k steps (their code says 400k)."""
+    stories = TextFiles((path,), split_by="line")
+    return _diffusion_lm(_tokenizer(tokenizer), stories, Embedding(128, unit=False), 800_000)
+
+
+def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
+    run = _vectors_published(tokenizer, data, Documents(64, tail=True), layers=12)
+    process, network = run.model.process, run.model.network
+    assert isinstance(process, Gaussian)
+    model = DiffusionLMConfig.of_vectors(process, network, PredictX(), codec=codec)
+    rate = Optimiser(lr=1e-4, floor=0.0)
+    return replace(run, model=model, optimiser=rate, steps=steps, batch=64)
+
+
+def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
+    """DiffuSeq on paraphrases (Gong et al. 2023): 12 × 768, vectors of 128, rows of 128, steps of 2048 rows.
+
+    Other tasks of the paper are other folders and steps: questions 40k, dialogue 140k, simplification 80k. Its code
+    draws times by importance, as `redraft.importance` measures it, and chooses among ten texts (`minimum_risk`).
+    """
+    files = _folder_of_pairs(folder, "src", "trg")
+    run = _vectors_published(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)
+    return replace(run, optimiser=Optimiser(lr=1e-4), steps=steps, batch=2048)
+
+
+def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """DiffuSeq in the small on E2E, attributes of a restaurant → a sentence about it: 4 × 128, vectors of 32.
+
+    No sizes of a paper: it learns something in half an hour on a CPU.
+    """
+    text = _tokenizer(tokenizer)
+    base = with_words(_tiny(), text, e2e(folder), Pairs(104, 50))
+    network = replace(base.model.network, layers=4)
+    return with_embedding(replace(base, model=replace(base.model, network=network)))
+
+
+def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
+    """GENIE on summaries of news (Lin et al. 2023): 6 + 6 layers × 768, sources of 512 tokens, 120k steps.
+
+    It begins with the weights of `genie_cpd_books`; their encoder begins with BERT's.
+    """
+    files = _folder_of_pairs(folder, "src", "trg")
+    run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
+    rate = Optimiser(lr=5e-5, warmup=7200)
+    return replace(with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
+
+
+def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
+    data = HubDataset("bookcorpus", field="text")
+    run = with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
+
+
+def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """SSD-LM on OpenWebText (Han et al. 2023): 24 × 1024, rows of 200 in blocks of 25, 100k steps, 1000 to write one.
+
+    They begin with RoBERTa's weights and train one block after a context of any length; here all blocks of a row
+    learn at once, each after the clean ones before it. The number of rows is ours.
+    """
+    run = _with_pattern(_small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200)), BlockCausal(25))
+    network = replace(run.model.network, width=1024, layers=24, heads=16)
+    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineOffset(1e-4))))
+    run = replace(run, model=replace(run.model, network=network))
+    return replace(
+        with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
+        objective=Objective(Recover(), Stratified(block=25)),
+        sampler=Blocks(Renoise(1000, project=Sampled(0.9))),
+        optimiser=Optimiser(lr=1e-4, weight_decay=0.01, warmup=2000),
+        steps=100_000,
+    )
+
+
+def _vectors_published(
+    tokenizer: Tokenizer, data: Corpus, framing: Framing, layers: int, positions: int | None = None
+) -> Run:
+    """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
+    run = _small(tokenizer, data, framing)
+    network = replace(run.model.network, layers=layers, rotary=None, positions=positions or framing.length)
+    process = Gaussian(tokenizer.vocab, Preserving(Clamped(Sqrt())))
+    run = replace(run, model=replace(run.model, network=network))
+    return replace(with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000))
+
+
+def _folder_of_pairs(folder: str, source: str, target: str) -> JsonlPairs:
+    """train.jsonl, valid.jsonl and test.jsonl, as DiffuSeq's data come."""
+    train, valid, test = ((f"{folder}/{split}.jsonl",) for split in ("train", "valid", "test"))
+    return JsonlPairs(train, valid, test, source=source, target=target)

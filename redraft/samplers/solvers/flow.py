@@ -1,0 +1,79 @@
+"""Solvers for Gaussian noise: one loop from noise to x, with another rule for the step from t to s in each.
+
+With y = z/a and ς = s/a the probability flow is dy/dς = ε̂ (Karras et al. 2022): a solver is a way to integrate it, and
+a stochastic one adds noise that leaves the marginals as they are. The step to s = 0 gives x̂, as every sampler does.
+Scales are computed in float64; the state keeps the precision of the canvas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes import Process
+from redraft.samplers.base import instant
+from redraft.samplers.solvers.grids import EvenLogSnr
+from redraft.samplers.solvers.moves import Move, gaussian, scales
+from redraft.samplers.solvers.rules import Heun
+from redraft.types import Canvas, Denoiser
+
+
+def climb(
+    denoise: Denoiser, process: Process, canvas: Canvas, *, steps: int, rng: Rng
+) -> Iterator[tuple[float, Canvas]]:
+    """The probability flow from x to noise: times and canvases from the clean end to t = 1, by Heun's rule.
+
+    Equal steps of log-SNR. There is no hint on the way: the flow is a function of z and t alone.
+    """
+    path = gaussian(process).path
+    times = EvenLogSnr()(path, steps + 1)[-2::-1]
+    canvas = canvas.write(scales(path, times[0]).signal * canvas.z)
+    yield times[0], canvas
+    for t, s in pairwise(times):
+        with torch.no_grad():
+            canvas = canvas.write(Heun().step(Move(denoise, path, canvas, t, s, rng)))
+        yield s, canvas
+
+
+def log_likelihood(
+    denoise: Denoiser, process: Process, canvas: Canvas, *, steps: int, rng: Rng, exact: bool = False
+) -> Tensor:
+    """(B,) nats log p(x) of the vectors on a canvas, given its fixed places, under the probability flow; float64.
+
+    log p(y_0) = log p(y_1) + ∫ div(dy/dς) dς, where the divergence is (n − tr ∂x̂/∂y)/ς for n coordinates (Song et al.
+    2021, eq. 39). The trace is exact (n passes backwards: for tiny n), or vᵀJv with one v ∈ {±1}ⁿ for the whole way
+    (Hutchinson). It is the density of z/a at the clean end, with the noise that is left there; and a density of vectors
+    is no likelihood of tokens.
+    """
+    path, free = gaussian(process).path, ~canvas.fixed[..., None]
+    probes = free * (_coordinates(canvas.z) if exact else ops.sign_like(canvas.z, rng)[None])
+    count = free.expand_as(canvas.z).sum((1, 2)).to(ops.wide(canvas.z.device))
+    rates, log_ratios = [], []
+    for t, there in climb(denoise, process, canvas, steps=steps, rng=rng):
+        at = scales(path, t)
+        rates.append(count - at.signal * _trace(denoise, there, t, probes))
+        log_ratios.append(-at.level)
+    flow = torch.trapezoid(torch.stack(rates), count.new_tensor(log_ratios), dim=0)
+    end = (there.z.to(count.dtype) / path.prior_std).square() / 2 + math.log(path.prior_std * math.sqrt(2 * math.pi))
+    return flow - (free * end).sum((1, 2)) + count * math.log(at.signal)
+
+
+def _trace(denoise: Denoiser, canvas: Canvas, t: float, probes: Tensor) -> Tensor:
+    """(B,) Σ_v vᵀ(∂x̂/∂z)v over the probes (P, B, N, D)."""
+    with torch.enable_grad():
+        z = canvas.z.detach().requires_grad_()
+        x = denoise(z, canvas.time(instant(canvas, t)), canvas.context).x
+        pulled = (torch.autograd.grad(x, z, v, retain_graph=True)[0] for v in probes.to(x.dtype))
+        return torch.stack([(g * v).sum((1, 2)) for g, v in zip(pulled, probes, strict=True)]).sum(0)
+
+
+def _coordinates(z: Tensor) -> Tensor:
+    """(N·D, B, N, D) the unit vectors."""
+    _, N, D = z.shape
+    return torch.eye(N * D, dtype=z.dtype, device=z.device).view(N * D, 1, N, D).expand(-1, *z.shape)

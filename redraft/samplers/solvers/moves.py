@@ -1,0 +1,145 @@
+"""Solvers for Gaussian noise: one loop from noise to x, with another rule for the step from t to s in each.
+
+With y = z/a and ς = s/a the probability flow is dy/dς = ε̂ (Karras et al. 2022): a solver is a way to integrate it, and
+a stochastic one adds noise that leaves the marginals as they are. The step to s = 0 gives x̂, as every sampler does.
+Scales are computed in float64; the state keeps the precision of the canvas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes import Gaussian, Path, Process, eps_from_x
+from redraft.samplers.base import instant
+from redraft.types import Canvas, Denoiser, Prediction
+
+
+class Scales(NamedTuple):
+    """a and s of z = a·x + s·ε at some time, numbers in float64."""
+
+    signal: Tensor
+    noise: Tensor
+
+    @property
+    def level(self) -> float:
+        """ℓ = ln(a/s), half the log-SNR; infinite where nothing is noise."""
+        return math.log(self.signal / self.noise) if self.noise > 0 else math.inf
+
+    @property
+    def ratio(self) -> float:
+        """ς = s/a"""
+        return float(self.noise / self.signal)
+
+
+def scales(path: Path, t: float) -> Scales:
+    """Those of a path; clean at t = 0."""
+    return Scales(*path.scales(number(t)))
+
+
+def number(t: float) -> Tensor:
+    """() float64: scales in full precision leave the state in its own, since torch takes them for scalars."""
+    return torch.tensor(t, dtype=torch.float64)
+
+
+class Said(NamedTuple):
+    """What multistep rules remember of the step before."""
+
+    x: Tensor
+    h: float
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step from t to s: the canvas at t, what is said of x there, and all else that a rule may ask."""
+
+    denoise: Denoiser
+    path: Path
+    canvas: Canvas
+    t: float
+    s: float
+    rng: Rng
+    before: Said | None = None
+    last: bool = False
+
+    @cached_property
+    def pred(self) -> Prediction:
+        return self._said(self.canvas, self.t)
+
+    @cached_property
+    def x(self) -> Tensor:
+        """x̂ at (z, t)"""
+        return self.pred.x.to(self.z.dtype)
+
+    @property
+    def z(self) -> Tensor:
+        return self.canvas.z
+
+    @cached_property
+    def at(self) -> Scales:
+        """Those of t."""
+        return scales(self.path, self.t)
+
+    @cached_property
+    def to(self) -> Scales:
+        """Those of s."""
+        return scales(self.path, self.s)
+
+    @property
+    def h(self) -> float:
+        """ℓ_s − ℓ_t; infinite for the step to s = 0"""
+        return self.to.level - self.at.level
+
+    @property
+    def eps(self) -> Tensor:
+        """ε̂ at (z, t)"""
+        return eps_from_x(self.x, self.z, *self.at)
+
+    def ask(self, z: Tensor, t: float) -> Tensor:
+        """x̂ at another point; what was said before (self-conditioning) stays as it is within a step."""
+        return self._said(self.canvas.write(z), t).x.to(z.dtype)
+
+    def noise(self, rng: Rng) -> Tensor:
+        return ops.normal_like(self.z, rng)
+
+    def _said(self, canvas: Canvas, t: float) -> Prediction:
+        return self.denoise(canvas.z, canvas.time(instant(canvas, t)), canvas.context)
+
+
+Rule = Callable[[Move], Tensor]  # what stands at s
+
+
+def walk(
+    rule: Rule, times: list[float], denoise: Denoiser, path: Path, canvas: Canvas, *, rng: Rng
+) -> Iterator[Canvas]:
+    """The loop of all solvers, from the first time to the last; each canvas keeps x̂ as the hint of the next step."""
+    before: Said | None = None
+    for i, (t, s) in enumerate(pairwise(times)):
+        with torch.no_grad():
+            move = Move(denoise, path, canvas, t, s, rng.fold(i), before, last=i == len(times) - 2)
+            canvas = canvas.write(rule(move), hint=move.x)
+            before = Said(move.x, move.h)
+        yield canvas
+
+
+def gaussian(process: Process) -> Gaussian:
+    """The door: solvers know vectors alone."""
+    if not isinstance(process, Gaussian):
+        raise ValueError(f"solvers know Gaussian noise only, not {type(process).__name__}; use Ancestral(steps)")
+    return process
+
+
+def extrapolated(move: Move) -> Tensor:
+    """D = x̂ + (x̂ − x̂ of the step before)·h/(2·h of the step before): x̂ in the middle of the step, if it goes on so."""
+    if move.before is None or move.s == 0 or move.before.h == 0:  # h = 0: a schedule that stands still at its end
+        return move.x
+    return move.x + move.h / (2 * move.before.h) * (move.x - move.before.x)

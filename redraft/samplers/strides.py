@@ -1,0 +1,55 @@
+"""Text of any length from a network that sees a limited one: semi-autoregressive, by strides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from redraft.ops import Rng
+from redraft.processes import Insertion, Process
+from redraft.samplers.ancestral import Ancestral
+from redraft.samplers.base import Sampler
+from redraft.samplers.blocks import stopped
+from redraft.types import Canvas, Denoiser
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Write a window, keep its last `window − stride` tokens as prompt, write `stride` more, and so on (MDLM).
+
+    Any network with full attention and any inner sampler; `window` is the length that the network was trained on. What
+    is left of the window is forgotten, so this is exact only for texts that remember no more than `window − stride`
+    tokens. With `stop`, a row ends at the first such token, as in `Blocks`.
+    """
+
+    sampler: Sampler = Ancestral()
+    window: int = 1024
+    stride: int = 512
+    stop: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.stride <= self.window:
+            raise ValueError(
+                f"stride={self.stride}, window={self.window}; a stride has a token at least, a window at most"
+            )
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if denoise.block is not None:
+            raise ValueError("a network of blocks writes text of any length as it is; use Blocks(sampler)")
+        if isinstance(process, Insertion):
+            raise ValueError("insertion moves what stands to the right, so it has no strides; use Ancestral or Unmask")
+        canvas = process.prior(canvas, rng=rng)
+        yield canvas
+        length, held = canvas.z.shape[1], canvas.fixed
+        for lo in range(0, max(1, length - self.window + self.stride), self.stride):
+            hi = min(lo + self.window, length)
+            if not bool(held[:, lo:hi].all()):
+                window = replace(canvas, fixed=held).window(lo, hi, canvas.context)
+                for inner in self.sampler(denoise, process, window, rng=rng.fold(lo)):
+                    canvas = canvas.paste(inner, lo)
+                    yield canvas
+            canvas = stopped(canvas, self.stop, hi, denoise)
+            held = canvas.fixed | (torch.arange(length, device=held.device) < hi)
+        yield canvas

@@ -1,0 +1,176 @@
+"""Watching a text being written: every canvas of a sampler as a frame of tokens, and the frames live in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING, Literal
+
+from redraft.model import DiffusionLM
+from redraft.ops import Rng
+from redraft.processes import Process
+from redraft.samplers import Sampler
+from redraft.text import HIDDEN, Tokenizer
+from redraft.types import Canvas, Denoiser, Vocab
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+
+State = Literal["given", "noise", "new", "settled"]
+_STYLES: dict[State, str] = {"given": "cyan", "noise": "dim", "new": "bold green", "settled": ""}
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a canvas: its part of the text, white space included, and what has become of it.
+
+    given    part of the prompt
+    noise    still masked, or where nothing is masked, in the first canvas
+    new      written since the canvas before
+    settled  as it was in the canvas before
+    """
+
+    text: str
+    state: State
+    position: int  # in the canvas
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One canvas of a sampler, as one of its rows shows it; frame 0 is the noise that it starts from."""
+
+    step: int
+    tokens: tuple[Token, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens)
+
+
+def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iterator[Frame]:
+    """A frame for every canvas of a sampler; of what stands after an end sign only the noise is shown.
+
+    Signs that are no text (start, end, padding) have no token. The texts of all tokens together are the text.
+    """
+    if model.tokenizer is None:
+        raise ValueError("this model has no tokenizer; give DiffusionLM one to see its text")
+    vocab = model.config.vocab
+    given: list[bool] = []
+    before: list[int | None] = []
+    for step, canvas in enumerate(map(model.read, canvases)):
+        now = canvas.z[row].tolist()
+        if step == 0 or canvas.open is not None:  # else given is what was so at first: samplers fix what is finished
+            given = canvas.fixed[row].tolist()
+        before = _followed(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
+        states = [_state(*at, mask=vocab.mask) for at in zip(now, before, given, strict=True)]
+        shown = _shown(now, states, vocab, None if canvas.context.pad is None else canvas.context.pad[row].tolist())
+        texts = _texts(model.tokenizer, [now[i] for i in shown])
+        yield Frame(step, tuple(Token(text, states[i], i) for text, i in zip(texts, shown, strict=True)))
+        before = now
+
+
+def _followed(before: list[int | None], now: list[int], mask: int | None) -> list[int | None]:
+    """What each token was before insertion moved it: what was written stays in order; -1 if it was none of this."""
+    left = deque(token for token in before if token != mask)
+    return [left.popleft() if left and left[0] == token else -1 for token in now]
+
+
+def _state(now: int, before: int | None, given: bool, mask: int | None) -> State:
+    if given:
+        return "given"
+    if before is None or now == mask:
+        return "noise"
+    return "settled" if now == before else "new"
+
+
+def _shown(now: list[int], states: list[State], vocab: Vocab, pad: list[bool] | None) -> list[int]:
+    """The positions that have a text: no signs, no padding, and after the first end sign only noise."""
+    signs = {vocab.bos, vocab.eos, vocab.pad}
+    ends = [i for i, token in enumerate(now) if token == vocab.eos and states[i] in ("new", "settled")]
+    end = ends[0] if ends else len(now)
+    real = [i for i in range(len(now)) if now[i] not in signs and not (pad and pad[i])]
+    return [i for i in real if i < end or states[i] == "noise"]
+
+
+def _texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """What each token adds to the text; one that only begins a character adds nothing, the next one all of it."""
+    pieces = [HIDDEN if token == tokenizer.vocab.mask else tokenizer.piece(token) for token in ids]
+    whole = tokenizer.join(pieces)
+    ends = [0]
+    for count in range(1, len(pieces) + 1):
+        more = zip(tokenizer.join(pieces[:count])[ends[-1] :], whole[ends[-1] :], strict=False)
+        ends.append(ends[-1] + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], more)))
+    return [whole[lo:hi] for lo, hi in pairwise(ends)]
+
+
+def watch(
+    canvases: Iterable[Canvas], model: DiffusionLM, *, console: Console, delay: float = 0.05, row: int = 0
+) -> Canvas:
+    """Shows one row while a sampler writes it, and gives the finished canvas.
+
+    In a terminal the text is redrawn in place, `delay` seconds at least for each change: masked positions dim, what was
+    just written highlighted, given text in a colour of its own. Elsewhere every change is one plain line.
+    """
+    kept: deque[Canvas] = deque(maxlen=1)
+    changes = _changes(frames(_keeping(canvases, kept), model, row))
+    if console.is_terminal:
+        _draw(changes, console, delay)
+    else:
+        for frame in changes:
+            console.print(_plain(frame), soft_wrap=True, markup=False, highlight=False)
+    return kept[0]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A sampler of which the first row is shown while it writes; of all its canvases the last one comes out."""
+
+    sampler: Sampler
+    model: DiffusionLM
+    console: Console
+    delay: float = 0.05
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        canvases = self.sampler(denoise, process, canvas, rng=rng)
+        yield watch(canvases, self.model, console=self.console, delay=self.delay)
+
+
+def _keeping(canvases: Iterable[Canvas], kept: deque[Canvas]) -> Iterator[Canvas]:
+    for canvas in canvases:
+        kept.append(canvas)
+        yield canvas
+
+
+def _changes(every: Iterable[Frame]) -> Iterator[Frame]:
+    """Frames that look different from the one before: what was just written stays highlighted until then."""
+    text = None
+    for frame in every:
+        if frame.text != text:
+            yield frame
+        text = frame.text
+
+
+def _draw(changes: Iterable[Frame], console: Console, delay: float) -> None:
+    """In place; it vanishes at the end, since the text itself is then printed."""
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for frame in changes:
+            live.update(styled(frame), refresh=True)
+            time.sleep(delay)
+
+
+def styled(frame: Frame) -> Text:
+    """A frame as text with colours."""
+    from rich.text import Text
+
+    return Text.assemble(*((token.text, _STYLES[token.state]) for token in frame.tokens))
+
+
+def _plain(frame: Frame) -> str:
+    return frame.text.replace("\n", "↵")

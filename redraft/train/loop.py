@@ -1,0 +1,216 @@
+"""fit(run): the one visible training loop. Five minutes to read, and a killed run resumes bit for bit.
+
+All randomness of a step derives from (seed, sample) and (seed, step), so what there is to save is: weights, averaged
+weights, moments of the optimisers, the step, and the sums of the line of the log that is not yet written.
+
+    runs/tiny/   run.json  metrics.jsonl  step-00000200/  step-00000400/
+
+"Bit for bit" means: on the same machine, with the same versions, threads and workers, not compiled. With another number
+of workers the samples of every step are the same, sums are rounded in another order, and dropout draws anew.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from redraft import evaluate, ops, write
+from redraft.corpora import STORIES
+from redraft.data import Loader, evaluation, prefetch, tokenise
+from redraft.machine import free_memory
+from redraft.model import DiffusionLM
+from redraft.objectives import Autoencode, Step
+from redraft.runs import (
+    Run,
+    assemble,
+    begin_with,
+    checkpoint,
+    config,
+    least_memory,
+    newest,
+)
+from redraft.train.bar import waiting
+from redraft.train.begin import claim, only_writer, require_packages, settle
+from redraft.train.distributed import (
+    Workers,
+    accumulating,
+    asked_to_stop,
+    gathered,
+    same_bits,
+    whole,
+    workers,
+)
+from redraft.train.log import Log
+from redraft.train.optim import adjust, optimisers, rate
+from redraft.train.state import State, TrainingError, _averaged, _copies
+from redraft.types import Batch
+
+
+def fit(
+    run: Run, out: str | Path, *, quiet: bool = False, tell: Callable[[dict[str, Any]], None] | None = None
+) -> DiffusionLM:
+    """Trains, or goes on where the same run left off in `out`; gives back the model with averaged weights.
+
+    `tell` hears each record of metrics.jsonl as it is written; of several workers the first one's does.
+
+    SIGINT and SIGTERM end it after the step at hand and a checkpoint, by KeyboardInterrupt or SystemExit(143).
+    """
+    out = Path(out)
+    require_packages(run)
+    with workers() as team, asked_to_stop() as asked, same_bits(), only_writer(out, team):
+        require_memory(run, team)
+        claim(run, out, team)
+        choice = settle(run, out, team, quiet)
+        torch.manual_seed(run.seed)
+        model = DiffusionLM(run.model, run.tokenizer).to(team.device)
+        if run.base is not None:
+            latent = model.codec is not None and model.codec.frozen  # another denoiser may work on the same latents
+            begin_with(model, run.base, "codec." if latent else "")
+        with waiting("reading the text", shown=team.first and not quiet):
+            train = tokenise(run.data, "train", run.tokenizer, run.framing)
+            valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
+        found = checkpoint.latest(out)
+        if run.base is None and found is None and model.codec is not None:
+            model.codec.survey(partial(evaluation, train))
+        model.network.recompute = run.recompute
+        step = team.wrap(Step(model, run.objective), run.shard)
+        state = State(model, _copies(model), optimisers(model, run.optimiser, choice.dtype), choice)
+        if found is not None:
+            state.restore(checkpoint.read(found))
+        if run.compile:
+            for block in model.network.blocks:
+                block.compile()
+        loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
+        batches = prefetch(loader.batches(state.step * run.batch))
+        with closing(Log(run, out, state, team, quiet, tell)) as log:
+            while state.step < run.steps:
+                with log.clock(state):
+                    norm = update(run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team)
+                last, leave = state.step == run.steps, team.any(bool(asked))
+                if state.step % run.log_every == 0 or last:
+                    log.progress(state, norm)
+                if state.step % run.eval_every == 0 or last:
+                    log.assessed(assess(run, state, step, valid, team))
+                if state.step % run.save_every == 0 or last or leave:
+                    log.sync()
+                    save(run, state, out, team)
+                if leave and not last:
+                    raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
+        return assemble(run, newest(out).tensors["model"], "cpu" if run.shard else team.device)
+
+
+def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
+    """One step of the optimisers and of the average; gives the norm of the gradient before it was clipped."""
+    nats, tokens = backward(run, state, step, batches, team)
+    norm = clip(state.model.parameters(), run.optimiser.clip)
+    if not math.isfinite(nats) or not math.isfinite(norm):
+        raise TrainingError(
+            f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
+            "nothing was saved. Try a lower learning rate or a longer warm-up, as a run of its own in another directory"
+        )
+    adjust(state.optimisers, rate(run.optimiser, state.step, run.steps))
+    for optimiser in state.optimisers:
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    state.step, state.nats, state.tokens = state.step + 1, state.nats + nats, state.tokens + tokens
+    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # the first weights are soon forgotten
+    with torch.no_grad():
+        fresh = [p.detach() for p in state.model.parameters()]
+        get_ema_multi_avg_fn(decay)(list(state.ema.values()), fresh, state.step)
+    return norm
+
+
+def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
+    """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
+    state.model.train()
+    _seed_dropout(int(ops.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
+    tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
+    nats = torch.zeros((), device=team.device)
+    for batch in batches:
+        assert batch.sample is not None
+        with accumulating(step, last=batch is batches[-1]):
+            with state.precision.autocast(team.device):
+                loss = step(batch, ops.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
+            loss.mean.backward()
+        nats = nats + loss.nats.sum()
+    return float(team.sum(nats)), int(tokens)
+
+
+def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
+    """Scales the gradients down to this norm if theirs is larger; gives the norm they had."""
+    learning = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
+    found = float(whole(norm))
+    if not found <= most:
+        nn.utils.clip_grads_with_norm_(learning, most, norm)
+    return found
+
+
+def _seed_dropout(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` would note the seed for GPUs that are not there, with a stack trace: a fortieth of a step."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
+def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, team: Workers) -> dict[str, Any]:
+    """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
+    eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
+    with _averaged(state), gathered(step), state.precision.autocast(team.device), eager:
+        if isinstance(run.objective, Autoencode):  # there is no diffusion yet
+            return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid.batches)}
+        result = evaluate.likelihood(state.model, valid.batches, draws=2, seed=run.seed)
+        found: dict[str, Any] = {
+            "step": state.step,
+            "valid_bound_bits_per_token": result.bits_per_token,
+            "valid_bits_per_char": result.bits_per_char,
+        }
+        if valid.truth is not None:
+            over, error = evaluate.excess(result, valid.truth)
+            found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
+            found["entropy_bits_per_char"] = STORIES.entropy_per_char() / math.log(2)
+        if run.samples:
+            canvas = write.to_write(state.model, run.framing, run.samples, valid.batches[0])
+            found["samples"] = write.generate(state.model, run.sampler, canvas, seed=run.seed).texts
+        return found
+
+
+def require_memory(run: Run, team: Workers) -> None:
+    """Refuses sizes that no memory here can hold, before anything is built."""
+    need, free = least_memory(run, team.world), free_memory(team.device)
+    if free is None or sum(need.values()) <= free:
+        return
+    most = max(need, key=lambda part: need[part])
+    advice = {"model": "a smaller network", "batch": "a smaller batch, more parts of it (micro) or a shorter length"}
+    raise ValueError(
+        f"training needs {sum(need.values()) / 1e9:,.1f} GB of memory at least, and {free / 1e9:,.1f} GB are free; "
+        f"most of it is for {most}: choose {advice.get(most, f'a smaller {most}')}"
+    )
+
+
+def save(run: Run, state: State, out: Path, team: Workers) -> None:
+    """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
+    numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
+    documents = {"config": config.to_json(run), "state": numbers}
+    tensors = state.tensors()
+    if team.any((wrong := checkpoint.not_finite(tensors["raw"])) is not None):
+        raise TrainingError(
+            f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
+            "this step is not saved, earlier ones are intact. Try a lower learning rate, in another directory"
+        )
+    if run.shard:
+        checkpoint.save(out, state.step, tensors, documents, run.keep, team)
+    elif team.first:
+        checkpoint.save(out, state.step, tensors, documents, run.keep)
+    team.wait()

@@ -27,14 +27,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor
+
 from redraft.runs.config import JSON, read_json
-
-
 
 FORMAT = 1
 MANIFEST = "manifest.json"

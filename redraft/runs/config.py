@@ -1,8 +1,9 @@
-"""Configuration as JSON, and user code by path.
+"""Configuration as JSON.
 
-The object is its configuration: a frozen dataclass is written as `{"class": "redraft.schedules.Linear", "eps": 0.0}`,
-nested to any depth. Tuples and lists become arrays, dictionaries with string keys stay themselves. Two kinds of value
-that JSON lacks borrow the key "class", which no field can be called and no dictionary may contain:
+The object is its configuration: a frozen dataclass is written as `{"class": "redraft.samplers.Ancestral", "steps": 64}`
+(its room and its name, so that files may move inside a room), nested to any depth. Tuples and lists become arrays,
+dictionaries with string keys stay themselves. Two kinds of value that JSON lacks borrow the key "class", which no field
+can be called and no dictionary may contain:
 
     inf, -inf, nan   {"class": "float", "value": "inf"}
     paths            {"class": "pathlib.Path", "value": "runs/tiny"}
@@ -22,20 +23,26 @@ import math
 import os
 import stat
 import sys
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-
-
 JSON: TypeAlias = Any  # what json.loads gives; a recursive type would ask for a cast at every use
-_ROOMS = (
-    *("codecs", "data", "foreign", "guidance", "heads", "model", "networks", "objectives", "pairs", "processes"),
-    *("run", "samplers", "schedules", "text", "types"),
-)  # whose classes a config may name: not those of the command line, of reports, of laws
+_ROOMS = (  # whose classes a config may name: not those of the command line, of reports, of laws
+    *("codecs", "corpora", "data", "guidance", "heads", "model", "networks", "objectives", "processes", "runs"),
+    *("samplers", "schedules", "text", "types"),
+)
+_OLD_CLASSES = {  # until 0.1.0 configs named the file of a class; what follows are those that changed their room
+    "guidance.Guided": "samplers",
+    "data.StoriesData": "corpora",
+    "pairs.StoryAttributes": "corpora",
+    "pairs.StoryClasses": "corpora",
+    "pairs.StorySummaries": "corpora",
+}
+_OLD_ROOMS = {"foreign": "runs", "pairs": "data", "run": "runs"}
+_OLD_FIELDS = {"Objective": {"untold": "drop_condition"}}
 
 
 class ConfigError(ValueError):
@@ -104,11 +111,17 @@ def _encode(value: Any, where: str) -> JSON:
             raise ConfigError(f'{where} has the key {wrong[0]!r}; keys must be strings other than "class"')
         return {key: _encode(item, f"{where}.{key}") for key, item in value.items()}
     if is_dataclass(kind := type(value)):
-        if vars(sys.modules[_frozen(kind, where).__module__]).get(kind.__qualname__) is not kind:
+        home = _home(_frozen(kind, where).__module__)
+        if vars(sys.modules[home]).get(kind.__qualname__) is not kind:
             raise ConfigError(f"{where}: {kind.__qualname__} cannot be found by name; define it at the top of a module")
         items = {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
-        return {"class": f"{kind.__module__}.{kind.__qualname__}"} | items
+        return {"class": f"{home}.{kind.__qualname__}"} | items
     raise ConfigError(f"{where} is a {kind.__name__}; a config holds frozen dataclasses and plain values only")
+
+
+def _home(module: str) -> str:
+    """Where a class is found by name: behind the door of its room, whichever file of it that is; else its module."""
+    return ".".join(module.split(".")[:2]) if _inside(module, ("redraft",)) else module
 
 
 def _frozen(kind: type, where: str) -> type:
@@ -152,6 +165,8 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
         case {"class": "pathlib.Path", "value": str(value)} if len(data) == 2:
             return Path(value)
     kind = _frozen(_find(data["class"], trust, where), where)
+    renamed = _OLD_FIELDS.get(kind.__name__, {})
+    data = {renamed.get(key, key): item for key, item in data.items()}
     needed = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind) if f.init}
     if unknown := data.keys() - needed.keys() - {"class"}:
         raise ConfigError(f"{where}: {kind.__name__} has no field {min(unknown)!r}; it has: {', '.join(needed)}")
@@ -167,24 +182,37 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
 
 
 def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
-    """The class of that name, defined in the very module that the name says."""
+    """The class of that name, defined in the very module, or behind the door of the room, that the name says."""
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.schedules.Linear')
     module, _, attribute = name.rpartition(".")
-    package, _, room = module.partition(".")
-    if package == "redraft" and room.partition(".")[0] not in _ROOMS and not _inside(module, trust):
-        raise ConfigError(f"{where}: {name} is no piece of a run; those are in redraft.{', '.join(_ROOMS)}")
-    if not _inside(module, ("redraft", *trust)):
-        raise ConfigError(f"{where}: {name} is outside the package; to trust it, pass trust=[{module!r}], or --trust")
+    if not _inside(module, trust):
+        module = _room(module, attribute, where)
     if module.endswith(".__main__"):
         raise ConfigError(f"{where}: {module} is a program; importing it would run it")
     try:
         found = vars(importlib.import_module(module)).get(attribute)
     except ImportError as error:
         raise ConfigError(f"{where}: there is no class {name}: {error}") from error
-    if not isinstance(found, type) or found.__module__ != module:
+    if not isinstance(found, type) or _home(found.__module__) != module:
         raise ConfigError(f"{where}: {module} defines no class {attribute}")
     return found
+
+
+def _room(module: str, attribute: str, where: str) -> str:
+    """The room of a class of this package, today: older configs name its file, or another room."""
+    package, _, rest = module.partition(".")
+    if package != "redraft":
+        raise ConfigError(
+            f"{where}: {module}.{attribute} is outside the package; to trust it, pass trust=[{module!r}], or --trust"
+        )
+    old = rest.partition(".")[0]
+    room = _OLD_CLASSES.get(f"{old}.{attribute}", _OLD_ROOMS.get(old, old))
+    if room not in _ROOMS:
+        raise ConfigError(
+            f"{where}: {module}.{attribute} is no piece of a run; those are in redraft.{', '.join(_ROOMS)}"
+        )
+    return f"redraft.{room}"
 
 
 def _inside(module: str, roots: Sequence[str]) -> bool:

@@ -14,26 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from redraft.runs.checkpoint import CheckpointError
-from redraft.runs.config import read_json
+
 from redraft.heads import Head, Score, Shift, Softmax, Subs
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig
-from redraft.networks import pretrained
-from redraft.networks import LayoutError, Settings, Weights, flat, require, setting, some
-from redraft.networks import TransformerConfig
-from redraft.processes import Process
-from redraft.processes import Insertion
-from redraft.processes import Hybrid, Interpolating, UniformNoise
-from redraft.processes import Masked
-from redraft.processes import log_scores, proper
+from redraft.networks import LayoutError, Settings, TransformerConfig, Weights, flat, pretrained, require, setting, some
+from redraft.processes import Hybrid, Insertion, Interpolating, Masked, Process, UniformNoise, log_scores, proper
+from redraft.runs.checkpoint import CheckpointError
+from redraft.runs.config import read_json
 from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.text import Hub
 from redraft.types import Vocab
-
-
 
 Layout: TypeAlias = Callable[[Weights, Settings], tuple[TransformerConfig, dict[str, Tensor]]]
 Meaning: TypeAlias = Callable[[Settings, TransformerConfig, Hub | None], DiffusionLMConfig]

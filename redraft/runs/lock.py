@@ -10,9 +10,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
 from redraft.runs.checkpoint import CheckpointError
-
-
 
 FILE = ".lock"
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)

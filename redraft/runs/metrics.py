@@ -15,10 +15,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
 from redraft.runs.checkpoint import CheckpointError
 from redraft.runs.config import read_bytes
-
-
 
 FILE = "metrics.jsonl"
 OLD_NAMES = {  # until 0.1.0

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
 import torch
 from torch import Tensor
-from redraft.runs import checkpoint, config, foreign
-from redraft.runs.checkpoint import Checkpoint, CheckpointError
+
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.objectives import Autoencode, Mistakes, Objective
-from redraft.samplers import Ancestral
-from redraft.samplers import Sampler
+from redraft.runs import checkpoint, config, foreign
+from redraft.runs.checkpoint import Checkpoint, CheckpointError
+from redraft.samplers import Ancestral, Sampler
 from redraft.text import Tokenizer
 from redraft.types import ABOVE_0, BELOW_1, FINITE, require_range
-
 
 
 @dataclass(frozen=True)

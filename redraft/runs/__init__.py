@@ -1,0 +1,19 @@
+"""Runs: a whole experiment as one value, saved, loaded and varied."""
+
+from redraft.runs.checkpoint import Alone, Checkpoint, CheckpointError, Exported, Joined, Team, latest, save
+from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json
+from redraft.runs.foreign import Foreign, Ratios
+from redraft.runs.lock import Busy, only_writer
+from redraft.runs.metrics import last
+from redraft.runs.run import (
+    Bundle,
+    Optimiser,
+    Run,
+    assemble,
+    begin_with,
+    export,
+    least_memory,
+    load,
+    newest,
+    parameters,
+)

@@ -51,7 +51,7 @@ class Typo(redraft.TokenProcess):
     def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
         noised = Noised(x, t, x, pad)
         z = draw(self._walked(one_hot(x, self.vocab.size), self.schedule.kept(t)).log(), rng=rng)
-        return noised._replace(z=torch.where(self.unsure(noised), z, x))
+        return noised._replace(z=torch.where(self.undetermined(noised), z, x))
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return canvas.write(draw(self._posterior(canvas.z, pred.x.exp(), s, t), rng=rng))
@@ -64,9 +64,9 @@ class Typo(redraft.TokenProcess):
         else:
             p, q = (self._posterior(noised.z, clean, s, noised.t) for clean in (truth, guess))
             nats = (p.exp() * (p - q)).sum(-1)
-        return torch.where(self.unsure(noised), nats.to(pred.x.dtype), 0.0)
+        return torch.where(self.undetermined(noised), nats.to(pred.x.dtype), 0.0)
 
-    def unsure(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: Noised) -> Tensor:
         where = (noised.t > 0).expand_as(noised.z)  # time zero is clean: prompts
         return where if noised.pad is None else where & ~noised.pad
 

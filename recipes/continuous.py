@@ -155,7 +155,7 @@ def figures(made: Trained) -> dict[str, Any]:
     """What a training cost, and how well the model tells unseen text."""
     test = unseen(made, "test", HELD_OUT)
     likely = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test)}
-    return {"run": config.digest(made.run), **made.cost(), **likely}
+    return {"run": made.run.digest, **made.cost(), **likely}
 
 
 def unseen(made: Trained, split: Split, count: int) -> list[Batch]:

@@ -33,7 +33,7 @@ from redraft.heads import Subs
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Clip, Objective
 from redraft.processes import Cap, Hybrid, Interpolating, Star, Switch
-from redraft.runs import Run, config
+from redraft.runs import Run
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
 from redraft.schedules import CosineSquared
 from redraft.text import Characters
@@ -132,7 +132,7 @@ def method_row(run: Run, sampling: Sampling, counts: Sequence[int], out: Path, m
     made = trained(run, out, minutes)
     length = run.framing.length
     writes = {str(n): written(made.model, length, sampling(n), WRITTEN) for n in counts}
-    return {"run": config.digest(made.run), **made.cost(), **against_truth(made), "steps_written": writes}
+    return {"run": made.run.digest, **made.cost(), **against_truth(made), "steps_written": writes}
 
 
 def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     if isinstance(process, Interpolating) and process.mixing != Hybrid(0.0):
         samplers["64+32"] = Correct(Ancestral(64), steps=32)
     writes = {n: written(made.model, length, sampler, WRITTEN) for n, sampler in samplers.items()}
-    return {"run": config.digest(made.run), **made.cost(), **against_truth(made), "steps_written": writes}
+    return {"run": made.run.digest, **made.cost(), **against_truth(made), "steps_written": writes}
 
 
 # Remasking on the same weights --------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     text = write.generate(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
     figures = {"bits_per_char": found.bits_per_char, "stderr": error, "rows": len(bits), "sample": text}
     noise = found.relative_error * found.bits_per_char
-    return {"run": config.digest(made.run), **made.cost(), **figures, "monte_carlo": noise}
+    return {"run": made.run.digest, **made.cost(), **figures, "monte_carlo": noise}
 
 
 # The command --------------------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ class Canvas:
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
     waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
-    sure: Tensor | None = None  # (B, L) with what probability each token was written; None: nobody keeps book
+    confidence: Tensor | None = None  # (B, L) with what probability each token was written; None: nobody keeps book
     open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
 
     def __post_init__(self) -> None:
@@ -333,7 +333,7 @@ class Canvas:
 
     def rows(self, index: Tensor) -> Canvas:
         """The same for some rows of the batch."""
-        optional = {n: v[index] for n in ("waiting", "sure", "open") if (v := getattr(self, n)) is not None}
+        optional = {n: v[index] for n in ("waiting", "confidence", "open") if (v := getattr(self, n)) is not None}
         return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:

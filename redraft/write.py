@@ -90,7 +90,7 @@ def generate(
             clock = time.perf_counter()
             start = canvas.rows(rows)
             end = last(sampler(model, model.process, start, rng=ops.rng(seed, first + rows)))
-            end = model.read(end)
+            end = model.to_tokens(end)
             tokens += int(written(start, end, model.config.vocab).sum())  # also waits for the device
             seconds += time.perf_counter() - clock
             texts += model.text(end)

@@ -38,7 +38,7 @@ class Wrong(redraft.TokenProcess):
     def noise(self, x, t, *, pad=None, rng): return self._inner().noise(x, t, pad=pad, rng=rng)
     def step(self, pred, canvas, s, t, *, rng): return self._inner().step(pred, canvas, {step}, t, rng=rng)
     def nelbo(self, pred, noised, s=None): return {weight} * self._inner().nelbo(pred, noised, s)
-    def unsure(self, noised): return self._inner().unsure(noised)
+    def undetermined(self, noised): return self._inner().undetermined(noised)
     def marginal(self, t): return self._inner().marginal(t)
     def transition(self, s, t): return self._inner().transition(s, t)
     jump = False
@@ -142,8 +142,8 @@ class _Forgetful(TokenProcess):
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         return self.inner.nelbo(pred, noised, s)
 
-    def unsure(self, noised: Noised) -> Tensor:
-        return self.inner.unsure(noised)
+    def undetermined(self, noised: Noised) -> Tensor:
+        return self.inner.undetermined(noised)
 
     def marginal(self, t: float) -> Tensor:
         return self.inner.marginal(t)

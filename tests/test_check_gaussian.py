@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.laws import Mixture, MixtureOracle, Row, modes, proof, sampled
+from redraft.laws import Mixture, MixtureOracle, Row, modes, proof
 from redraft.laws import gaussian as check_gaussian
+from redraft.laws.gaussian import sampled
 from redraft.ops import Rng, rng
 from redraft.processes import Exploding, Gaussian, Large, Preserving, Small, Straight
 from redraft.samplers import Ancestral

@@ -78,7 +78,7 @@ def toy() -> Run:
         Letters(),
         WORDS,
         Labelled(4),
-        objective=Objective(Recover(), untold=0.25),
+        objective=Objective(Recover(), drop_condition=0.25),
         optimiser=Optimiser(lr=2e-2, floor=0.0, ema=0.9),
         steps=80,
         batch=32,
@@ -193,18 +193,18 @@ def test_framings_say_what_they_need() -> None:
 def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
     z, t = noisy()
     told = Context(label=torch.tensor([1, 0, 1]))
-    lost = model.untold(told, 1.0, rng=ops.rng(0, 3))
+    lost = model.drop_condition(told, 1.0, rng=ops.rng(0, 3))
     assert lost.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
     assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
     assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
-    assert model.untold(told, 0.0, rng=ops.rng(0, 3)) is told
-    assert model.untold(Context(), 1.0, rng=ops.rng(0, 3)) == Context()
+    assert model.drop_condition(told, 0.0, rng=ops.rng(0, 3)) is told
+    assert model.drop_condition(Context(), 1.0, rng=ops.rng(0, 3)) == Context()
 
 
 def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None:
     rows = 400
     told = Context(label=torch.arange(rows) % 2)
-    lost = model.untold(told, 0.25, rng=ops.rng(0, rows)).label
+    lost = model.drop_condition(told, 0.25, rng=ops.rng(0, rows)).label
     assert lost is not None
     gone = lost == 2
     assert 70 < int(gone.sum()) < 130
@@ -330,7 +330,7 @@ def small(run: Run) -> Run:
 def test_the_preset_shares_its_codec_and_loses_labels() -> None:
     run, plain = presets.ld4tg_class_tiny(), presets.ld4tg_tiny()
     assert (run.model.codec, run.base, run.tokenizer) == (plain.model.codec, plain.base, plain.tokenizer)
-    assert run.objective == replace(plain.objective, untold=0.1)  # type: ignore[arg-type]
+    assert run.objective == replace(plain.objective, drop_condition=0.1)  # type: ignore[arg-type]
     assert run.model.network == replace(plain.model.network, classes=6)
     assert run.framing == Labelled(presets.STORY_LENGTH)
     with pytest.raises(ValueError, match=r"Autoencode\(\) trains none"):
@@ -369,7 +369,7 @@ def test_a_start_sign_is_nothing_given() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("classes")
     run = small(presets.ld4tg_class_tiny())
-    always = replace(run, objective=replace(run.objective, untold=0.0))  # type: ignore[arg-type]
+    always = replace(run, objective=replace(run.objective, drop_condition=0.0))  # type: ignore[arg-type]
     runs = {"sometimes": run, "always": always, "never": small(presets.ld4tg_tiny())}
     for name, it in runs.items():
         fit(it, folder / name, quiet=True)

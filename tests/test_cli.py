@@ -564,7 +564,7 @@ def test_show_lists_all_presets(say: Say) -> None:
 def test_show_a_preset(say: Say) -> None:
     (record,) = objects(say("show", "bd3_tiny", "--json")[0])
     assert config.from_json(record["config"]) == PRESETS["bd3_tiny"]()
-    assert record["run"] == config.digest(PRESETS["bd3_tiny"]())
+    assert record["run"] == PRESETS["bd3_tiny"]().digest
     text, _ = say("show", "bd3_tiny")
     assert "pattern=BlockCausal(block=8)" in text
     assert f"{record['parameters']:,} parameters" in text
@@ -639,15 +639,15 @@ def test_a_plot_has_the_dots_of_its_curve() -> None:
 
 
 def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redraft.laws import tokens as check
+    from redraft import laws
 
-    rows = [check.Row("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
-    monkeypatch.setattr(check, "check_all", lambda processes: iter(rows))
+    rows = [laws.Row("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
+    monkeypatch.setattr(laws, "check_all", lambda processes: iter(rows))
     out, _ = say("check", "--json", code=1)
     assert [(record["law"], record["ok"]) for record in objects(out)] == [("Bayes", True), ("Bayes", False)]
     out, _ = say("check", code=1)
     assert [line.split()[0] for line in out.splitlines()] == ["ok", "FAIL"]
-    monkeypatch.setattr(check, "check_all", lambda processes: iter(rows[:1]))
+    monkeypatch.setattr(laws, "check_all", lambda processes: iter(rows[:1]))
     say("check")
 
 

@@ -105,9 +105,9 @@ class Pair:
 
     def agree(self, number: int) -> int:
         if self.rank == 0:
-            Pair.told = number
+            Pair.with_source = number
         self.wait()
-        told = Pair.told
+        told = Pair.with_source
         self.wait()
         return told
 

@@ -84,7 +84,7 @@ def test_noise_spares_prompts_and_padding() -> None:
     pad = torch.arange(8).expand(2, 8) >= 6
     t = torch.full((2, 8), 0.9).masked_fill(torch.arange(8) < 2, 0.0)
     noised = process.noise(x, t, pad=pad, rng=rng(0, 2))
-    kept = process.unsure(noised).logical_not()
+    kept = process.undetermined(noised).logical_not()
     assert kept.sum(-1).tolist() == [4, 4]
     assert torch.equal(noised.z[kept], x[kept])
     assert not torch.equal(noised.z, x)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import evaluate, write
+from redraft import write
 from redraft.cli import arguments, limits, main, models, output, streams
 from redraft.cli.models import batch_size, choose_sampler, opened
 from redraft.cli.progress import Progress
@@ -216,7 +216,7 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
         sizes.append(len(canvas.z))
         return whole(model, sampler, canvas, **more)
 
-    monkeypatch.setattr(evaluate, "generate", spy)
+    monkeypatch.setattr(write, "generate", spy)
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
@@ -241,7 +241,7 @@ def test_the_memory_being_not_enough_is_one_line(
         def full(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(evaluate, "generate", full)
+        monkeypatch.setattr(write, "generate", full)
         assert "the memory is not enough" in refused("generate", runs["mdlm"])
 
 

@@ -130,7 +130,7 @@ def test_vectors_read_as_an_end_drop_nothing() -> None:
     network = TransformerConfig(LETTERS.vocab.size, width=16, layers=1, heads=2, hidden=32, time=8)
     config = DiffusionLMConfig.of_vectors(Gaussian(LETTERS.vocab), network, PredictX(), codec=Embedding(8))
     model = DiffusionLM(config, LETTERS)
-    canvas = model.read(model.infill("a[[3]]b[[2]]"))
+    canvas = model.to_tokens(model.infill("a[[3]]b[[2]]"))
     z = canvas.z.masked_fill(~canvas.fixed, LETTERS.vocab.eos or 0)
     assert model.text(replace(canvas, z=z)) == ["ab"]
 

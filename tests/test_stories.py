@@ -11,7 +11,6 @@ import pytest
 
 from redraft.corpora import (
     SMALL,
-    SPLITS,
     STORIES,
     Choice,
     Corpus,
@@ -30,6 +29,7 @@ from redraft.corpora import (
     split_seed,
     stories,
 )
+from redraft.data import SPLITS
 from redraft.text import spell, split_words
 
 TURN = 4  # the sentence in which the mood turns
@@ -394,7 +394,7 @@ def test_every_label_occurs_and_no_length_is_rare(many: list[Story]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "message"),
+    ("parts", "message"),
     [
         ({"story": "{hero} slept."}, "no rule 'hero'"),
         ({"story": "{story} slept."}, "contains itself"),
@@ -407,7 +407,7 @@ def test_every_label_occurs_and_no_length_is_rare(many: list[Story]) -> None:
 )
 def test_mistakes_are_explained(parts: dict[str, rules.Rule], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        corpus(Rules({"summary": "Rain.", **rules}))
+        corpus(Rules({"summary": "Rain.", **parts}))
 
 
 def test_a_slot_must_be_drawn_before_it_is_recalled() -> None:

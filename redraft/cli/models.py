@@ -57,7 +57,7 @@ class Opened:
     @property
     def name(self) -> str:
         """The digest that results are filed under."""
-        return config.digest(self.model.config if self.run is None else self.run)
+        return config.digest(self.model.config) if self.run is None else self.run.digest
 
     @property
     def sampler(self) -> Sampler:

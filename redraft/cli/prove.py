@@ -13,7 +13,6 @@ from redraft.cli.arguments import Flag, optional
 from redraft.cli.limits import require_python, require_seed
 from redraft.cli.output import emit
 from redraft.cli.progress import Progress
-from redraft.laws import proof
 
 _MONTH = 31 * 24 * 60  # in minutes
 
@@ -34,9 +33,10 @@ class Check:
         require_python(self.file)
 
     def __call__(self) -> None:
+        from redraft import laws
 
         failed = 0
-        for row in proof.check_all(proof.built_in() if self.file is None else proof.processes_of(self._module())):
+        for row in laws.check_all(laws.built_in() if self.file is None else laws.processes_of(self._module())):
             failed += not row.ok
             emit(asdict(row), self.json, _law(row))
         if failed:

@@ -72,7 +72,7 @@ class Show:
         run, complete = _preset(name) if name in PRESETS else (recipe(name)[0], True)
         if not complete:
             note(f"{name} reads its tokenizer from a file; it is shown with one of bytes")
-        count, digest = parameters(run.model), config.digest(run)
+        count, digest = parameters(run.model), run.digest
         record = {"name": name, "run": digest, "parameters": count, "config": config.to_json(run)}
         emit(record, self.json, f"{_pretty(run)}\n{count:,} parameters, run {digest}")
 
@@ -96,7 +96,7 @@ class Show:
         records = _metrics(path)
         record = {
             "path": str(path),
-            "run": config.digest(run),
+            "run": run.digest,
             "step": step,
             "steps": run.steps,
             "parameters": parameters(run.model),

@@ -84,11 +84,11 @@ class Train:
         return run if tokenizer is None else with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
     def _report(self, run: Run, out: Path) -> None:
-        from redraft.runs import config, metrics, parameters
+        from redraft.runs import metrics, parameters
 
         found = metrics.last(metrics.read(out))
         valid = {name: found[name] for name in _RESULT if name in found}
-        result = {"out": str(out), "run": config.digest(run), "parameters": parameters(run.model), **valid}
+        result = {"out": str(out), "run": run.digest, "parameters": parameters(run.model), **valid}
         emit(result, self.json, f"{out}: step {run.steps}, {metrics.held_out(valid)}")
         if "valid_reconstruction" in valid:
             note(f"next: train the diffusion of these latents, redraft train … --base {out}")
@@ -125,7 +125,7 @@ def _require_same(run: Run, out: Path) -> None:
     if not file.exists():
         return
     held = document(file)
-    if held.get("hash") != config.digest(run):
+    if not run.is_held(held.get("run")):
         differing = list(_differences(held.get("run"), config.to_json(run)))
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         what = "; ".join(differing[:3]) + more

@@ -202,7 +202,7 @@ class Generate:
         if not _compares(it):
             raise ValueError(
                 "--guidance compares with and without the condition, and this model has always been told it; leave it "
-                "out, or train with --objective.untold 0.1"
+                "out, or train with --objective.drop-condition 0.1"
             )
 
     def _require_source(self, it: Opened) -> None:
@@ -310,7 +310,7 @@ def _compares(it: Opened) -> bool:
     """Whether the network has learnt to do without its condition, as far as a run tells."""
     from redraft.objectives import Objective
 
-    return it.run is None or not isinstance(it.run.objective, Objective) or it.run.objective.untold > 0
+    return it.run is None or not isinstance(it.run.objective, Objective) or it.run.objective.drop_condition > 0
 
 
 def _prompts(given: str | None) -> list[str]:

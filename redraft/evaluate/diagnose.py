@@ -88,7 +88,7 @@ def _noised(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> tuple[Tenso
     encoded = model.encode(batch)
     times = torch.full((len(batch.tokens), 1), t, dtype=torch.float64, device=batch.tokens.device)
     noised = model.process.noise(encoded.x, times, pad=encoded.pad, rng=early)
-    context = model.hinted(noised, model.context(batch, encoded), rng=late)
+    context = model.self_condition(noised, model.context(batch, encoded), rng=late)
     return noised.z, model(noised.z, noised.t, context).x, encoded.x
 
 

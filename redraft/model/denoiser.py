@@ -86,9 +86,9 @@ class DiffusionLM(nn.Module):
         encoded = encoded or self.encode(batch)
         clean = None if self.block is None else encoded.x
         context = Context(pad=encoded.pad, clean=clean, label=self._known(batch.label))
-        return self.told(context, batch.source, batch.source_pad)
+        return self.with_source(context, batch.source, batch.source_pad)
 
-    def told(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
+    def with_source(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
         """A context with the states of a source, (B, C) ids, for cross attention to read; its padding is never seen."""
         if source is None:
             return context
@@ -96,7 +96,7 @@ class DiffusionLM(nn.Module):
             raise ValueError("there is a source, but this model has no encoder to read it; use the framing Pairs")
         return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
 
-    def untold(self, context: Context, share: float, *, rng: Rng) -> Context:
+    def drop_condition(self, context: Context, share: float, *, rng: Rng) -> Context:
         """A share of the rows loses source and label, which teaches the network to do without: for guidance.
 
         They see what a network without any source sees, one learned state, and the class that stands for none.
@@ -118,7 +118,7 @@ class DiffusionLM(nn.Module):
         cond = torch.where(lost[..., None], nothing, context.cond)
         return replace(context, cond=cond, cond_pad=torch.where(lost, ~first, pad))
 
-    def hinted(self, noised: Noised, context: Context, *, rng: Rng) -> Context:
+    def self_condition(self, noised: Noised, context: Context, *, rng: Rng) -> Context:
         """Self-conditioning (Chen et al. 2022): what the network says of z at first, told to half of the rows.
 
         No gradient passes through it. Out of training it is told to all of them, as in sampling.
@@ -165,7 +165,7 @@ class DiffusionLM(nn.Module):
             return read
         return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
 
-    def doubt(self, x: Tensor, context: Context = Context()) -> Tensor:
+    def error_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
         """(B, L) fp32 logits that the tokens of a finished text are wrong: the error layer on the frozen network."""
         if self.errors is None:
             raise ValueError("this model has no layer for errors; train one: redraft train gstar_tiny --base DIRECTORY")
@@ -243,8 +243,8 @@ class DiffusionLM(nn.Module):
         with torch.no_grad():
             given = Context(pad=batch.pad, label=self._known(batch.label))
             z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
-            canvas = Canvas(z, ~batch.learn, self.told(given, batch.source, batch.source_pad))
-            return self.lift(canvas)
+            canvas = Canvas(z, ~batch.learn, self.with_source(given, batch.source, batch.source_pad))
+            return self.to_vectors(canvas)
 
     def labelled(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
         """A canvas to be filled with texts of these classes, one for each row or one for all."""
@@ -288,7 +288,7 @@ class DiffusionLM(nn.Module):
             context = self._asked(context, sources)
         canvas = Canvas(z, fixed, context)
         if self.codec is not None:
-            return self.lift(canvas)
+            return self.to_vectors(canvas)
         if not isinstance(self.process, Insertion):
             return canvas
         open = torch.tensor([[gap in row for gap in range(width + 1)] for row in doors], device=device)
@@ -304,7 +304,7 @@ class DiffusionLM(nn.Module):
         ids = torch.tensor([row + [vocab.filler] * (width - len(row)) for row in rows], device=device)
         pad = torch.arange(width, device=device) >= torch.tensor([[len(row)] for row in rows], device=device)
         with torch.no_grad():
-            return self.told(context, ids, pad)
+            return self.with_source(context, ids, pad)
 
     def _sketch(self, pieces: Sequence[str | int | UpTo], source: str = "") -> tuple[list[int], set[int]]:
         """The ids of a row and its open gaps; the room that they share stands at the end."""
@@ -329,7 +329,7 @@ class DiffusionLM(nn.Module):
             room = min(room, known - 1 - len(ids))  # one position is the end's
         return ids + [_ROOM] * room, doors
 
-    def lift(self, canvas: Canvas) -> Canvas:
+    def to_vectors(self, canvas: Canvas) -> Canvas:
         """A canvas of tokens as one of vectors, if it is vectors that are noised; the inverse of `read`."""
         if self.codec is None:
             return canvas
@@ -349,7 +349,7 @@ class DiffusionLM(nn.Module):
         given = canvas.fixed if self.config.vocab.bos is None else canvas.fixed & (canvas.z != self.config.vocab.bos)
         return given if canvas.context.pad is None else given & ~canvas.context.pad
 
-    def read(self, canvas: Canvas) -> Canvas:
+    def to_tokens(self, canvas: Canvas) -> Canvas:
         """The canvas in tokens: what a codec makes of its vectors; a canvas of tokens as it is."""
         if self.codec is None:
             return canvas
@@ -363,7 +363,7 @@ class DiffusionLM(nn.Module):
         """The rows as text, up to their end sign."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
-        canvas = self.read(canvas) if canvas.z.dim() == 3 else canvas
+        canvas = self.to_tokens(canvas) if canvas.z.dim() == 3 else canvas
         return [self.tokenizer.decode(self._content(canvas, i)) for i in range(canvas.z.shape[0])]
 
     def _content(self, canvas: Canvas, row: int) -> list[int]:

@@ -28,11 +28,11 @@ class Objective:
     loss: Term = Bound()
     times: Clock = Stratified()
     anchor: float = 0.0  # to train with; it is no part of the bound
-    untold: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
+    drop_condition: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
 
     def __post_init__(self) -> None:
         require_range(self, 0, FINITE, "anchor")
-        require_range(self, 0, 1, "untold")
+        require_range(self, 0, 1, "drop_condition")
 
     def learns(self, model: DiffusionLM, name: str) -> bool:
         """Whether a parameter is trained: not the error layer, nor a codec that was trained before."""
@@ -47,8 +47,8 @@ class Objective:
         times = self.loss.grid(t)
         times = times._replace(t=_given_at_zero(times.t, encoded))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
-        context = model.untold(model.context(batch, encoded), self.untold, rng=which)
-        context = model.hinted(noised, replace(context, pad=noised.pad), rng=first)
+        context = model.drop_condition(model.context(batch, encoded), self.drop_condition, rng=which)
+        context = model.self_condition(noised, replace(context, pad=noised.pad), rng=first)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
@@ -107,7 +107,7 @@ class Mistakes:
             canvas = Canvas(noised.z, ~batch.learn, context)
             written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
         wrong = (written != batch.tokens).float()
-        nats = F.binary_cross_entropy_with_logits(model.doubt(written, context), wrong, reduction="none")
+        nats = F.binary_cross_entropy_with_logits(model.error_logits(written, context), wrong, reduction="none")
         return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
 
 

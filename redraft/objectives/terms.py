@@ -120,7 +120,7 @@ class Recover(Term):
         require_range(self, 0, FINITE, "power")
 
     def __call__(self, process: Process, pred: Prediction, noised: Noised, times: Times) -> Tensor:
-        where = process.unsure(noised)
+        where = process.undetermined(noised)
         weight = noised.t.float() ** -self.power if self.power else 1.0
         loss = torch.where(where, weight * pred.nll(where, noised.target), 0.0)
         if noised.gaps is None or noised.open is None:
@@ -198,7 +198,7 @@ class Match(Term):
             raise ValueError(f"Match is the squared error of vectors; {type(process).__name__} needs Recover or Bound")
         weight = self.weight(process.path.logsnr(noised.t)).float()
         error = (noised.target - pred.x).square().mean(-1)
-        return torch.where(process.unsure(noised), weight * error, 0.0)
+        return torch.where(process.undetermined(noised), weight * error, 0.0)
 
 
 @dataclass(frozen=True)

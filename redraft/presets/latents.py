@@ -94,7 +94,7 @@ def with_classes(run: Run, data: StoryClasses | JsonlClasses) -> Run:
         raise ValueError(f"a class is told to a denoiser, and {type(run.objective).__name__}() trains none")
     model = replace(run.model, network=replace(run.model.network, classes=len(data.classes)))
     framing = Labelled(run.framing.length, tail=not run.framing.padded)
-    return replace(run, model=model, data=data, framing=framing, objective=replace(run.objective, untold=0.1))
+    return replace(run, model=model, data=data, framing=framing, objective=replace(run.objective, drop_condition=0.1))
 
 
 def planner_codec_tiny() -> Run:

@@ -139,7 +139,7 @@ def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run
     reads = replace(network, vectors=None, time=None, pattern=Full(), vocab=run.model.vocab.size, layers=layers)
     encoder = replace(reads, positions=positions or run.framing.source, tied=True, head_bias=False)
     model = replace(run.model, network=replace(network, cross=network.width), encoder=encoder)
-    return replace(run, model=model, objective=replace(run.objective, untold=0.1))
+    return replace(run, model=model, objective=replace(run.objective, drop_condition=0.1))
 
 
 def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:

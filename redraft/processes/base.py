@@ -41,7 +41,7 @@ class Process(ABC):
         """(B, L) nats, zero where nothing is learnt: the bound's integrand at t, or with s the KL of the step t → s."""
 
     @abstractmethod
-    def unsure(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: Noised) -> Tensor:
         """(B, L) bool: where z does not already tell x, so that there is something to learn."""
 
     @property

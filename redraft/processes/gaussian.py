@@ -282,9 +282,9 @@ class Gaussian(Process):
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         error = (noised.target - pred.x).square()
         nats = self._rate(noised.t) * error if s is None else self._kl(pred, error, s, noised.t)
-        return torch.where(self.unsure(noised), nats.sum(-1).to(error.dtype), 0.0)
+        return torch.where(self.undetermined(noised), nats.sum(-1).to(error.dtype), 0.0)
 
-    def unsure(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: Noised) -> Tensor:
         where = (noised.t > 0).expand(noised.z.shape[:2])
         return where if noised.pad is None else where & ~noised.pad
 

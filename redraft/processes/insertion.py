@@ -172,8 +172,8 @@ class Insertion(TokenProcess):
         missing = rate * (mean - count - torch.xlogy(count, mean))
         return F.pad(self.unmasking.nelbo(pred, noised), (0, 1)) + missing
 
-    def unsure(self, noised: Noised) -> Tensor:
-        return self.unmasking.unsure(noised)
+    def undetermined(self, noised: Noised) -> Tensor:
+        return self.unmasking.undetermined(noised)
 
     def marginal(self, t: float) -> Tensor:
         """(V, V + 1): the last column is a missing token. Masked: (1 − b_t)·J_t, J_t = ∫_t^1 −a'/(1 − b)."""

@@ -145,7 +145,7 @@ class Interpolating(TokenProcess):
         rest = ((u - mix.keep) / _positive(1 - mix.keep)).clamp(0, 1)
         return Noised(torch.where(lost, self._lost(mix, rest), x), t, x, pad)
 
-    def unsure(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: Noised) -> Tensor:
         where = self._b(self.mix(noised.t), noised.z) > 0
         return where if noised.pad is None else where & ~noised.pad
 
@@ -194,7 +194,7 @@ class Interpolating(TokenProcess):
     # --- the bound ---
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
-        where = self.unsure(noised)
+        where = self.undetermined(noised)
         places = _Places.of(pred, noised, where)
         mix = self.mix(noised.t).pick(where)
         if s is None:

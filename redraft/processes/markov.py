@@ -227,7 +227,7 @@ class Markov(TokenProcess):
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
-        where = self.unsure(noised)
+        where = self.undetermined(noised)
         log_x, z, x, t = pred.at(where), noised.z[where], noised.target[where], noised.t.expand_as(where)[where]
         if s is None:
             nats = self._continuous(log_x.exp(), z, x, t)
@@ -251,7 +251,7 @@ class Markov(TokenProcess):
         truth, said = onto * self._rows(x, s), onto * self._mixed(guess, s)
         return ops.pkl(truth / truth.sum(-1, keepdim=True), said / said.sum(-1, keepdim=True)).sum(-1)
 
-    def unsure(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: Noised) -> Tensor:
         where = self._entered(noised.z) & (noised.t > 0)
         return where if noised.pad is None else where & ~noised.pad
 

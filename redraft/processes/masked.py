@@ -140,7 +140,7 @@ class Masked(TokenProcess):
         return self.schedule.inverse(1 - lost).clamp(min=0).to(t.dtype)
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
-        where = self.unsure(noised)
+        where = self.undetermined(noised)
         if s is None:
             nats = pred.nll(where, noised.target)
             loss = self.schedule.rate(noised.t).to(nats.dtype) * nats
@@ -148,7 +148,7 @@ class Masked(TokenProcess):
             loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
         return torch.where(where, loss, 0.0)
 
-    def unsure(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: Noised) -> Tensor:
         where = noised.z == self.vocab.masked
         return where if noised.pad is None else where & ~noised.pad
 

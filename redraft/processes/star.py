@@ -42,7 +42,7 @@ class Rate(ABC):
         return True
 
     @abstractmethod
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
         """(B, 1) or (B, L). written (B, L): tokens that may be forgotten; sure (B, L): how likely they were drawn."""
 
 
@@ -60,7 +60,7 @@ class Cap(Rate):
     def __post_init__(self) -> None:
         _require_share(self.eta)
 
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.most.clamp(max=self.eta)
 
 
@@ -73,7 +73,7 @@ class Rescale(Rate):
     def __post_init__(self) -> None:
         _require_share(self.eta)
 
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
         return self.eta * now.most
 
 
@@ -85,7 +85,7 @@ class Star(Rate):
     for the tail.
     """
 
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.lost
 
 
@@ -102,10 +102,10 @@ class ByConfidence(Rate):
     def blind(self) -> bool:
         return False
 
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
-        psi = torch.zeros_like(written, dtype=now.lost.dtype) if sure is None else sure.to(now.lost.dtype)
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        psi = torch.zeros_like(written, dtype=now.lost.dtype) if confidence is None else confidence.to(now.lost.dtype)
         share = (-psi).masked_fill(~written, -torch.inf).softmax(-1).nan_to_num(0.0)  # nan: nothing is written
-        return share * self.rate(now, written, sure)
+        return share * self.rate(now, written, confidence)
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class Switch(Rate):
     def blind(self) -> bool:
         return self.rate.blind
 
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
         active = (now.t >= self.off) & (now.t <= self.on)
-        return torch.where(active, self.rate(now, written, sure), 0.0)
+        return torch.where(active, self.rate(now, written, confidence), 0.0)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Loop(Rate):
     def __post_init__(self) -> None:
         _require_share(self.eta)
 
-    def __call__(self, now: Moment, written: Tensor, sure: Tensor | None) -> Tensor:
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
         return torch.where(now.s == now.t, now.most.clamp(max=self.eta), 0.0)
 
 
@@ -193,15 +193,15 @@ class Remask(TokenProcess):
             raise ValueError(
                 f"{self.rate} looks at the text, so marginals move and there is no bound; use Bound() without it"
             )
-        where, now = self.unsure(noised), self._moment(s, noised.t)
+        where, now = self.undetermined(noised), self._moment(s, noised.t)
         sigma = self.rate(now, where, None)
         if isinstance(self.process, Masked):
             loss = reveal_kl(pred, where, noised.target, self._share(now, sigma))
             return torch.where(where, loss, 0.0)
         return self._kl(self.process, pred, noised, now, sigma)
 
-    def unsure(self, noised: Noised) -> Tensor:
-        return self.process.unsure(noised)
+    def undetermined(self, noised: Noised) -> Tensor:
+        return self.process.undetermined(noised)
 
     def marginal(self, t: float) -> Tensor:
         return self.process.marginal(t)
@@ -221,13 +221,13 @@ class Remask(TokenProcess):
 
     def _remasked(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
         masked, free, now = canvas.z == self.vocab.masked, ~canvas.fixed, self._moment(s, t)
-        sigma = self.rate(now, free & ~masked, canvas.sure)
+        sigma = self.rate(now, free & ~masked, canvas.confidence)
         where, tokens, log_p = Chance().draw(pred, free & masked, self._share(now, sigma), rng=rng)
         *_, last = rng.split(3)  # the first two are the draw's: with σ = 0 the text is that of the process
         forgotten = free & ~masked & (last.uniform(canvas.z.shape[1]) < sigma)
         z = canvas.z.masked_scatter(where, tokens).masked_fill(forgotten, self.vocab.masked)
-        sure = torch.zeros_like(z, dtype=torch.float32) if canvas.sure is None else canvas.sure
-        return replace(canvas.write(z), sure=sure.masked_scatter(where, log_p.float().exp()))
+        confidence = torch.zeros_like(z, dtype=torch.float32) if canvas.confidence is None else canvas.confidence
+        return replace(canvas.write(z), confidence=confidence.masked_scatter(where, log_p.float().exp()))
 
     def _share(self, now: Moment, sigma: Tensor) -> Tensor:
         """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""
@@ -239,13 +239,13 @@ class Remask(TokenProcess):
     def _renoised(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
         *_, whether, how = rng.split(5)  # the first three are the step's
         now = self._moment(s, t)
-        again = whether.uniform(canvas.z.shape[1]) * now.lost < self.rate(now, ~canvas.fixed, canvas.sure)
+        again = whether.uniform(canvas.z.shape[1]) * now.lost < self.rate(now, ~canvas.fixed, canvas.confidence)
         drawn = self.process.step(pred, canvas, torch.where(again, 0.0, s), t, rng=rng)
         return drawn.write(torch.where(again, self.process.noise(drawn.z, s, rng=how).z, drawn.z))
 
     def _kl(self, process: Interpolating, pred: Prediction, noised: Noised, now: Moment, sigma: Tensor) -> Tensor:
         """(B, L) KL of the step given x to that given x̂, by summing over the vocabulary."""
-        where = self.unsure(noised)
+        where = self.undetermined(noised)
         z, again = noised.z[where], (sigma / now.lost.clamp(min=1e-300)).expand_as(where)[where][:, None]
         clean, early, late = (process.mix(u).pick(where) for u in (torch.zeros_like(now.t), now.s, now.t))
         log_x = pred.at(where)

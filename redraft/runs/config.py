@@ -88,13 +88,26 @@ def read_json(file: Path) -> JSON:
 
 
 def digest(value: object) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of the canonical JSON: the name of a run.
+    """Twelve hexadecimal digits of the SHA-256 of the canonical JSON: the name of a value."""
+    return fingerprint(to_json(value))
 
-    Equal values have equal digests: keys are sorted, and 1.0 counts as 1.
-    """
-    data = json.loads(json.dumps(to_json(value)), parse_float=_whole)
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+def fingerprint(data: JSON) -> str:
+    """The digest of what `to_json` wrote. Equal values have equal ones: keys are sorted, and 1.0 counts as 1."""
+    plain = json.loads(json.dumps(data), parse_float=_whole)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def modules(data: JSON) -> list[str]:
+    """The modules outside this package whose classes a config names."""
+    if isinstance(data, list):
+        return [module for item in data for module in modules(item)]
+    if not isinstance(data, dict):
+        return []
+    name = str(data.get("class", "redraft"))
+    own = [] if _inside(name, ("redraft", "float", "pathlib")) else [name.rpartition(".")[0]]
+    return own + [module for item in data.values() for module in modules(item)]
 
 
 def _encode(value: Any, where: str) -> JSON:

@@ -47,9 +47,12 @@ class Optimiser:
             raise ValueError(f"betas={self.betas}; each must be at least 0 and below 1")
 
 
+WATCHING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep", "tensorboard")
+
+
 @dataclass(frozen=True)
 class Run:
-    """Model, data, objective and how long: everything that decides the weights, so that its hash names the run."""
+    """A whole experiment: what decides the weights, and (from `log_every` on) how the training is watched."""
 
     model: DiffusionLMConfig
     data: Corpus | Endless
@@ -85,6 +88,20 @@ class Run:
         require_range(self, 1, math.inf, *counts)
         require_range(self, 0, math.inf, "samples")
         require_range(self, 0, 2**63 - 1, "seed")
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name the run: what decides its weights, not how it is watched."""
+        described = config.to_json(self)
+        return config.fingerprint({key: value for key, value in described.items() if key not in WATCHING})
+
+    def is_held(self, described: config.JSON) -> bool:
+        """Whether a saved config is this run, though perhaps watched otherwise, or written by an older version."""
+        try:
+            other = config.from_json(described, config.modules(config.to_json(self)))
+        except config.ConfigError:
+            return False
+        return isinstance(other, Run) and other.digest == self.digest
 
 
 def parameters(model: DiffusionLMConfig) -> int:

@@ -94,11 +94,11 @@ class Blocks:
 class Reader(Protocol):
     """A denoiser that knows which tokens vectors stand for; `DiffusionLM` is one."""
 
-    def read(self, canvas: Canvas) -> Canvas:
+    def to_tokens(self, canvas: Canvas) -> Canvas:
         """The canvas in tokens."""
         ...
 
-    def lift(self, canvas: Canvas) -> Canvas:
+    def to_vectors(self, canvas: Canvas) -> Canvas:
         """The inverse: what a canvas of tokens is to the denoiser."""
         ...
 
@@ -116,7 +116,7 @@ def stopped(canvas: Canvas, stop: int | None, written: Tensor | int, denoise: De
     ends = (tokens.z == stop) & ~canvas.fixed & written
     after = ends.cumsum(-1) - ends.int() > 0
     full = replace(tokens, z=torch.full_like(tokens.z, stop))
-    z = denoise.lift(full).z if isinstance(denoise, Reader) else full.z
+    z = denoise.to_vectors(full).z if isinstance(denoise, Reader) else full.z
     done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
     return replace(done, fixed=canvas.fixed | after)
 
@@ -124,7 +124,7 @@ def stopped(canvas: Canvas, stop: int | None, written: Tensor | int, denoise: De
 def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
     """The canvas in tokens."""
     if isinstance(denoise, Reader):
-        return denoise.read(canvas)
+        return denoise.to_tokens(canvas)
     if canvas.z.dim() == 2:
         return canvas
     raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the stop token; leave out stop")

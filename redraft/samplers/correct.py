@@ -65,7 +65,7 @@ class Correct:
     def _doubtful(self, process: Process, canvas: Canvas) -> Tensor:
         """(B, L) where a token may be wrong: neither given nor certain."""
         t = instant(canvas, self.level)
-        free = ~canvas.fixed & process.unsure(Noised(canvas.z, t, canvas.z))
+        free = ~canvas.fixed & process.undetermined(Noised(canvas.z, t, canvas.z))
         if not bool(free.any()) and not bool(canvas.fixed.all()):
             raise ValueError(
                 f"{type(process).__name__} never doubts a visible token; self-correction needs uniform noise"
@@ -79,8 +79,8 @@ class Correct:
         sharp = (log_x / self.temperature).log_softmax(-1)
         proposed = ops.draw(sharp, rng.uniform(free.shape[1])[free])
         # rounded, so that what is equal in mathematics is equal here, whatever the batch
-        sure = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
-        scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, sure)
+        confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
+        scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, confidence)
         z = canvas.z.masked_scatter(free, proposed)
         differs = free & (z != canvas.z)
         chosen = ops.top(scores, differs, torch.full((len(free),), self.tokens, device=free.device))

@@ -45,7 +45,7 @@ class Guide(Protocol):
 class Critic(Protocol):
     """A denoiser that also judges finished texts; `DiffusionLM` with an error layer is one."""
 
-    def doubt(self, x: Tensor, context: Context) -> Tensor:
+    def error_logits(self, x: Tensor, context: Context) -> Tensor:
         """(B, L) logits that tokens are wrong."""
         ...
 
@@ -59,7 +59,7 @@ class Learned:
             raise ValueError(
                 f"{type(denoise).__name__} judges no texts; give the model itself, or Revise(guide=Blind())"
             )
-        return denoise.doubt(text.z, text.context)
+        return denoise.error_logits(text.z, text.context)
 
 
 @dataclass(frozen=True)

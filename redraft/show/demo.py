@@ -31,7 +31,7 @@ from redraft.corpora import STORIES, Follow, StoriesData, Telling
 from redraft.data import evaluation, tokenise
 from redraft.evaluate import BIT, Grammar, Likelihood, excess, grammatical, likelihood
 from redraft.model import DiffusionLM
-from redraft.runs import Run, config, metrics
+from redraft.runs import Run, metrics
 from redraft.show import charts, picture
 from redraft.show import page as report
 from redraft.show.page import Sample, Section
@@ -223,7 +223,7 @@ class Findings:
             "ar_train_seconds": baseline.trained.seconds,
             "steps": model.run.steps,
             "seed": self.seed,
-            "run": config.digest(model.run),
+            "run": model.run.digest,
         }
 
 
@@ -355,7 +355,7 @@ def _leave(out: Path, found: Findings, parts: list[Section], written: tuple[Fram
         f"A masked diffusion model of {model.parameters / 1e6:.1f} million weights has learnt to write small stories. "
         "They come from a grammar with known probabilities, so everything here can be held against the truth."
     )
-    footer = f"Run {config.digest(model.run)}, seed {found.seed}, by redraft demo. The figures are in result.json."
+    footer = f"Run {model.run.digest}, seed {found.seed}, by redraft demo. The figures are in result.json."
     title = f"From noise to stories, learnt in {report.clock(model.seconds)}"
     report.write(out / "report.html", title, summary, parts, footer)
 

@@ -53,7 +53,7 @@ class Section:
 
 def page(title: str, summary: str, sections: Iterable[Section], footer: str = "") -> str:
     """The whole document."""
-    style, script = (files("redraft").joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    style, script = (files("redraft.show").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     body = "\n".join(section.html() for section in sections)
     return f"""<!DOCTYPE html>
 <html lang="en">

@@ -62,7 +62,7 @@ def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iter
     vocab = model.config.vocab
     given: list[bool] = []
     before: list[int | None] = []
-    for step, canvas in enumerate(map(model.read, canvases)):
+    for step, canvas in enumerate(map(model.to_tokens, canvases)):
         now = canvas.z[row].tolist()
         if step == 0 or canvas.open is not None:  # else given is what was so at first: samplers fix what is finished
             given = canvas.fixed[row].tolist()

@@ -21,7 +21,7 @@ class Bar:
 
     def __init__(self, title: str, total: int, done: int = 0, *, shown: bool = True, seconds: float = 10.0) -> None:
         self.title, self.total, self.first, self.seconds = title, total, done, seconds
-        self.done = self.told = done
+        self.done = self.with_source = done
         self.note = ""
         console = Console(stderr=True)
         self.lines = shown and not console.is_terminal
@@ -41,11 +41,11 @@ class Bar:
     def close(self) -> None:
         self.bar.update(self.task, completed=self.done, note=self.note)
         self.bar.stop()
-        if self.lines and self.done > self.told:
+        if self.lines and self.done > self.with_source:
             self._speak()
 
     def _speak(self) -> None:
-        self.spoke, self.told = time.monotonic(), self.done
+        self.spoke, self.with_source = time.monotonic(), self.done
         passed = self.spoke - self.began
         left = passed / max(1, self.done - self.first) * (self.total - self.done)
         clocks = f"{timedelta(seconds=int(passed))} passed, {timedelta(seconds=int(left))} left"

@@ -58,13 +58,14 @@ def only_writer(out: Path, team: Workers) -> Iterator[None]:
 
 def claim(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; refuses one that holds another."""
-    name, file = config.digest(run), out / "run.json"
-    if file.exists() and (other := _held(file).get("hash")) != name:
-        raise TrainingError(f"{out} holds another run ({other}, this one is {name}); choose another directory")
+    file = out / "run.json"
+    if file.exists() and not run.is_held((held := _held(file)).get("run")):
+        other = held.get("hash")
+        raise TrainingError(f"{out} holds another run ({other}, this one is {run.digest}); choose another directory")
     team.wait()
     if team.first and not file.exists():
         out.mkdir(parents=True, exist_ok=True)
-        _replace(file, {"hash": name, "run": config.to_json(run)})
+        _replace(file, {"hash": run.digest, "run": config.to_json(run)})
 
 
 def _held(file: Path) -> dict[str, Any]:

@@ -203,11 +203,11 @@ def test_half_of_the_rows_are_told_in_training() -> None:
     x = made.encode(many).x
     noised = Noised(x, torch.full((400, 1), 0.5), x)
     made.train()
-    hint = made.hinted(noised, Context(), rng=rng(0, 400)).hint
+    hint = made.self_condition(noised, Context(), rng=rng(0, 400)).hint
     assert hint is not None
     assert 160 < int((hint != 0).any(-1).any(-1).sum()) < 240
     made.eval()
-    hint = made.hinted(noised, Context(), rng=rng(0, 400)).hint
+    hint = made.self_condition(noised, Context(), rng=rng(0, 400)).hint
     assert hint is not None
     assert bool((hint != 0).any(-1).any(-1).all())
     assert not hint.requires_grad

@@ -100,9 +100,9 @@ def test_blocks_with_the_cache_and_without(project: Sampled | Greedy) -> None:
     keys = ops.rng(3, 3)
     cached = last(sampler(net, PROCESS, canvas, rng=keys))
     whole = last(replace(sampler, cache=False)(net, PROCESS, canvas, rng=keys))
-    assert torch.equal(net.read(cached).z, net.read(whole).z)
+    assert torch.equal(net.to_tokens(cached).z, net.to_tokens(whole).z)
     assert torch.equal(cached.z.abs(), torch.ones_like(cached.z))  # every token is a corner in the end
-    assert net.read(cached).z[:, :4].tolist() == [[0, 1, 2, 3]] * 3
+    assert net.to_tokens(cached).z[:, :4].tolist() == [[0, 1, 2, 3]] * 3
 
 
 def test_finished_blocks_are_at_level_zero() -> None:
@@ -116,7 +116,7 @@ def test_rows_end_at_the_stop_token() -> None:
     sampler = Blocks(Renoise(3), stop=EOS)
     for cache in (True, False):
         end = last(replace(sampler, cache=cache)(net, PROCESS, net.canvas(new=12, rows=40), rng=ops.rng(0, 40)))
-        ids = net.read(end).z
+        ids = net.to_tokens(end).z
         ended = (ids == EOS).any(-1)
         first = (ids == EOS).int().argmax(-1)
         assert 10 < int(ended.sum()) < 40
@@ -142,7 +142,7 @@ def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:
     net = model()
     z = torch.full((1, 6), EOS)
     nothing = torch.zeros(1, 6, dtype=torch.bool)
-    for canvas, denoise in ((Canvas(z, nothing), Wrapped(net)), (net.lift(Canvas(z, nothing)), net)):
+    for canvas, denoise in ((Canvas(z, nothing), Wrapped(net)), (net.to_vectors(Canvas(z, nothing)), net)):
         assert stopped(canvas, EOS, 0, denoise).fixed.tolist() == [[False] * 6]
         assert stopped(canvas, EOS, 3, denoise).fixed.tolist() == [[False] + [True] * 5]
         assert stopped(canvas, EOS, torch.arange(6)[None] >= 4, denoise).fixed.tolist() == [[False] * 5 + [True]]

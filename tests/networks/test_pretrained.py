@@ -388,7 +388,7 @@ def test_llada_pretraining_loss() -> None:
     golden = load("llada")
     lm = model(llada(golden.weights, golden.config), 37, LEARNT_MASK)
     pred, noised = lm(golden["xt"], golden["p_mask"]), Noised(golden["xt"], golden["p_mask"], golden["x0"])
-    assert torch.equal(lm.process.unsure(noised), golden["masked_indices"].bool())
+    assert torch.equal(lm.process.undetermined(noised), golden["masked_indices"].bool())
     for term in (Recover(power=1.0), Bound()):  # the same for the linear schedule
         same(term(lm.process, pred, noised, Times(golden["p_mask"])).mean(), golden.loss("pretrain_loss"))
 

@@ -26,7 +26,6 @@ from redraft.networks import (
     attend,
     attention,
     layers,
-    transformer,
 )
 from redraft.types import Context
 
@@ -370,7 +369,7 @@ def test_tiles_give_what_a_dense_mask_gives(
 
     dense = passes()
     monkeypatch.setattr(attention, "tiled", lambda *case: True)
-    monkeypatch.setattr(transformer, "attend", counted)
+    monkeypatch.setattr(layers, "attend", counted)
     assert all(close(a, b) for a, b in zip(dense, passes(), strict=True))
     assert (masks[BlockMask] > 0) == (ragged or not isinstance(pattern, Full))
 

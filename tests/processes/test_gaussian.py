@@ -202,7 +202,7 @@ def test_prompts_and_padding_stay_clean() -> None:
     assert bool((noised.z[~clean] != x[~clean]).all())
     assert noised.z.dtype == x.dtype
     assert torch.equal(noised.target, x)
-    assert torch.equal(process.unsure(noised), ~clean)
+    assert torch.equal(process.undetermined(noised), ~clean)
 
 
 def test_noise_is_differentiable_in_what_is_noised() -> None:

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from redraft.evaluate import likelihood
 from redraft.heads import Shift, Subs
-from redraft.laws import LONGEST, VOCAB, AtOnce, Oracle, Sentences, Ways, expected, proof, quadrature, written
+from redraft.laws import LONGEST, AtOnce, Sentences, Ways, expected, proof, quadrature, written
 from redraft.laws import insertion as insertion_laws
 from redraft.laws import tokens as check
+from redraft.laws.sentences import VOCAB, Oracle
 from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
 from redraft.networks import Causal, TransformerConfig
 from redraft.objectives import Bound, Objective, Recover, Stratified
@@ -562,8 +563,8 @@ def test_the_original_s_draws(variant: str) -> None:
     assert torch.equal((~noised.pad).sum(-1), io["xt_length"])
     assert torch.equal(noised.gaps * noised.open, io["gaps"] * io["gaps_mask"])
     assert torch.equal(noised.open, io["gaps_mask"].bool())
-    assert torch.equal(process.unsure(noised), io["mask_indices"].bool())
-    masked = process.unsure(noised)
+    assert torch.equal(process.undetermined(noised), io["mask_indices"].bool())
+    masked = process.undetermined(noised)
     assert torch.equal(noised.target[masked], io["unmasked_targets"][masked])
     rate = process.insert_schedule.rate(noised.t).float()
     assert torch.allclose(rate.expand_as(io["insert_weight"]), io["insert_weight"], rtol=1e-4)

@@ -19,13 +19,13 @@ from redraft import ops
 from redraft.heads import Subs
 from redraft.model import DiffusionLM
 from redraft.networks import TransformerConfig
-from redraft.objectives import Bound, Clip, Dynamic, Objective, Times, Weight
+from redraft.objectives import Bound, Clip, Dynamic, Objective, Weight
 from redraft.ops import rng
 from redraft.processes import Hybrid, Interpolating, Masked, MaskNoise, Mixing, UniformNoise
 from redraft.runs import load
 from redraft.samplers import Ancestral, last
 from redraft.schedules import Cosine, CosineRatio, CosineSquared, Exponential, Linear, Polynomial, Schedule
-from redraft.types import Batch, Canvas, Known, Noised, Prediction, Vocab
+from redraft.types import Batch, Canvas, Known, Noised, Prediction, Times, Vocab
 
 PValue = Callable[[Tensor, Tensor], float]
 Build = Callable[..., DiffusionLM]
@@ -164,8 +164,8 @@ def test_padding_and_prompts_are_never_noised(process: Interpolating, seed: int)
     t = torch.where(given_, 0.0, 1.0).double()
     noised = process.noise(x, t, pad=pad, rng=rng(seed, 2))
     assert torch.equal(noised.z[pad | given_], x[pad | given_])
-    assert not process.unsure(noised)[pad | given_].any()
-    assert process.unsure(noised)[~pad & ~given_ & (noised.z != x)].all()
+    assert not process.undetermined(noised)[pad | given_].any()
+    assert process.undetermined(noised)[~pad & ~given_ & (noised.z != x)].all()
     loss = process.nelbo(guess(process, 2, 40), noised._replace(t=t.clamp(max=0.9)))
     assert (loss[pad | given_] == 0).all()
     assert loss.isfinite().all()
@@ -244,7 +244,7 @@ def test_mask_noise_is_masked(mixing: Mixing, schedule: Schedule) -> None:
     for t in (0.001, 0.4, 0.999):
         noised = theirs.noise(x, column(t, 3), rng=rng(1, 3))
         assert torch.equal(ours.noise(x, column(t, 3), rng=rng(1, 3)).z, noised.z)
-        assert torch.equal(ours.unsure(noised), theirs.unsure(noised))
+        assert torch.equal(ours.undetermined(noised), theirs.undetermined(noised))
         for s in (None, column(0.0, 3), column(t / 3, 3)):
             assert torch.allclose(ours.nelbo(pred, noised, s), theirs.nelbo(pred, noised, s), rtol=1e-5)
         assert torch.allclose(ours.marginal(t), theirs.marginal(t))

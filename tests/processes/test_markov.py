@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft.model import DiffusionLM
-from redraft.objectives import Bound, Recover, Sum, Times
+from redraft.objectives import Bound, Recover, Sum
 from redraft.ops import rng
 from redraft.processes import (
     BandJumps,
@@ -25,7 +25,7 @@ from redraft.processes import (
     nearest,
 )
 from redraft.schedules import Cosine, Linear, Polynomial, Schedule
-from redraft.types import Canvas, Known, Noised, Vocab
+from redraft.types import Canvas, Known, Noised, Times, Vocab
 
 PValue = Callable[[Tensor, Tensor], float]
 Build = Callable[..., DiffusionLM]
@@ -94,7 +94,7 @@ def test_closed_forms_are_the_same_process(
         pred = guess(dense, noised.z.shape[1])
         x = words(dense)
         assert torch.allclose(dense.marginal(t)[x], closed.marginal(t)[x], atol=1e-9)
-        assert torch.equal(dense.unsure(noised), closed.unsure(noised))
+        assert torch.equal(dense.undetermined(noised), closed.undetermined(noised))
         for s in (None, column(0.0), column(t / 2)):
             assert torch.allclose(dense.nelbo(pred, noised, s), closed.nelbo(pred, noised, s), rtol=1e-5, atol=1e-6)
     assert torch.allclose(dense.transition(0.3, 0.6)[x], closed.transition(0.3, 0.6)[x], atol=1e-9)
@@ -134,7 +134,7 @@ def test_given_tokens_and_padding_are_left_alone(process: Markov) -> None:
     t = torch.where(prompt, 0.0, 1.0).double()
     noised = process.noise(x, t, pad=pad, rng=rng(0))
     assert torch.equal(noised.z[pad | prompt], x[pad | prompt])
-    assert not process.unsure(noised)[pad | prompt].any()
+    assert not process.undetermined(noised)[pad | prompt].any()
     loss = process.nelbo(guess(process, 40), noised)
     assert (loss[pad | prompt] == 0).all()
     assert loss.isfinite().all()

@@ -264,7 +264,7 @@ def test_padding_costs_nothing() -> None:
     loss = Masked(VOCAB).nelbo(random_prediction(0, 2, 6), noised)
     assert (loss[pad] == 0).all()
     assert (loss[~pad] > 0).all()
-    assert torch.equal(Masked(VOCAB).unsure(noised), ~pad)
+    assert torch.equal(Masked(VOCAB).undetermined(noised), ~pad)
 
 
 @every_schedule

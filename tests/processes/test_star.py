@@ -166,10 +166,10 @@ def test_rates_by_hand() -> None:
 
 def test_confidence_deals_out_the_rate() -> None:
     written = torch.tensor([[True, True, False, True], [False] * 4])
-    sure = torch.tensor([[0.9, 0.1, 0.0, 0.5], [0.0] * 4])
+    confidence = torch.tensor([[0.9, 0.1, 0.0, 0.5], [0.0] * 4])
     now = Moment(*(value.expand(2, 1) for value in moment(0.3, 0.4)))
-    found = ByConfidence(Cap(0.2))(now, written, sure)
-    expected = (-sure[0][written[0]]).double().exp()
+    found = ByConfidence(Cap(0.2))(now, written, confidence)
+    expected = (-confidence[0][written[0]]).double().exp()
     torch.testing.assert_close(found[0][written[0]], 0.2 * expected / expected.sum())
     assert float(found[0, 2]) == 0
     assert torch.equal(found[1], torch.zeros(4).double())
@@ -185,12 +185,12 @@ def test_the_probability_of_what_is_written_is_kept_in_mind() -> None:
     pred = Known(log_x.expand(rows, 2, V))
     canvas = process.step(pred, free(torch.full((rows, 2), MASK)), at(0.5, rows), at(1.0, rows), rng=rng(0, rows))
     shown = canvas.z != MASK
-    assert canvas.sure is not None
+    assert canvas.confidence is not None
     said = log_x.exp()[None].expand(rows, 2, V).gather(-1, canvas.z.clamp(max=MASK - 1)[..., None]).squeeze(-1)
-    torch.testing.assert_close(canvas.sure[shown].double(), said[shown], rtol=1e-5, atol=0)
+    torch.testing.assert_close(canvas.confidence[shown].double(), said[shown], rtol=1e-5, atol=0)
     both = shown.all(-1)
     later = process.step(pred, canvas, at(0.5, rows), at(0.5, rows), rng=rng(1, rows)).z == MASK
-    weight = (-canvas.sure.double()).softmax(-1)[both]
+    weight = (-canvas.confidence.double()).softmax(-1)[both]
     for column in range(2):
         expected = float(weight[:, column].mean())
         found = float(later[both][:, column].double().mean())
@@ -327,7 +327,7 @@ def test_the_rest_is_the_process_s() -> None:
             assert ours is theirs or torch.equal(ours, theirs)
         assert torch.equal(process.prior(free(x), rng=rng(0, 2)).z, base.prior(free(x), rng=rng(0, 2)).z)
         noised = base.noise(x, at(0.5, 2), rng=rng(0, 2))
-        assert torch.equal(process.unsure(noised), base.unsure(noised))
+        assert torch.equal(process.undetermined(noised), base.undetermined(noised))
 
 
 def test_errors() -> None:

@@ -69,7 +69,7 @@ class Fake:
     def absorb(self, z: Tensor, context: Context) -> Context:
         return context
 
-    def doubt(self, x: Tensor, context: Context) -> Tensor:
+    def error_logits(self, x: Tensor, context: Context) -> Tensor:
         assert not bool((x == MASK).any()), "the guide reads a finished text"
         return self.doubts.expand_as(x)
 
@@ -258,7 +258,7 @@ def test_the_loss_is_the_cross_entropy_of_mistakes(critic: DiffusionLM) -> None:
     wrong = written != batch.tokens
     assert bool((wrong & batch.learn).any())
     assert not bool(wrong[~batch.learn].any())
-    p = critic.doubt(written, context).sigmoid()
+    p = critic.error_logits(written, context).sigmoid()
     nats = torch.where(batch.learn, -torch.where(wrong, p, 1 - p).log(), 0.0)
     loss = Mistakes()(critic, batch, rng=keys)
     torch.testing.assert_close(loss.nats, nats.sum(-1).detach(), rtol=1e-4, atol=1e-5)
@@ -272,16 +272,16 @@ def test_doubt_reads_the_whole_text_and_no_padding(critic: DiffusionLM) -> None:
     pad = torch.zeros_like(x, dtype=torch.bool)
     pad[:, 5] = True
     with torch.no_grad():
-        assert bool((critic.doubt(x) != critic.doubt(other))[:, :5].all())
-        hidden = (critic.doubt(text, Context(pad=pad))[:, :5] for text in (x, other))
+        assert bool((critic.error_logits(x) != critic.error_logits(other))[:, :5].all())
+        hidden = (critic.error_logits(text, Context(pad=pad))[:, :5] for text in (x, other))
         torch.testing.assert_close(*hidden)
-        torch.testing.assert_close(critic.doubt(x[:, :5]), critic.doubt(x, Context(pad=pad))[:, :5])
+        torch.testing.assert_close(critic.error_logits(x[:, :5]), critic.error_logits(x, Context(pad=pad))[:, :5])
 
 
 def test_networks_that_see_time_judge_clean_texts(critic: DiffusionLM) -> None:
     """At time zero, whatever the level says of it; a new layer finds every token as likely wrong as right."""
     model = DiffusionLM(replace(critic.config, network=replace(critic.config.network, time=8)))
-    assert torch.equal(model.doubt(torch.zeros(2, 4, dtype=torch.int64)), torch.zeros(2, 4))
+    assert torch.equal(model.error_logits(torch.zeros(2, 4, dtype=torch.int64)), torch.zeros(2, 4))
 
 
 @pytest.fixture(scope="module")

@@ -155,3 +155,20 @@ def test_any_network_setting_survives(trained: tuple[Run, Path, DiffusionLM], tm
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert torch.equal(says(load(export(tmp_path / "odd", model, run))), says(model))
     assert checkpoint.verify(tmp_path / "odd")["step"] is None
+
+
+def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:
+    run = small(tmp_path, steps=4, save_every=2)
+    watched = replace(run, log_every=7, save_every=1, eval_every=3, eval_rows=3, samples=0, keep=5)
+    assert watched.digest == run.digest
+    assert replace(run, seed=run.seed + 1).digest != run.digest
+    assert run.is_held(config.to_json(watched))
+    assert not run.is_held(config.to_json(replace(run, steps=5)))
+    assert not run.is_held({"class": "redraft.types.Vocab", "size": 3})
+
+
+def test_a_run_that_is_saved_more_often_goes_on(tmp_path: Path) -> None:
+    run, out = small(tmp_path, steps=4, save_every=2), tmp_path / "out"
+    model = fit(run, out, quiet=True)
+    again = fit(replace(run, save_every=1, keep=1), out, quiet=True)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
-from redraft.model.compose import _BLANK, _EMPTY, _ROOM, UpTo, _pieces
+from redraft.model.compose import Composer, UpTo, content, given_tokens, pieces, require_labels, require_rows
 from redraft.model.config import DiffusionLMConfig
 from redraft.model.levels import ByTime
 from redraft.networks import BlockCausal, Causal, Errors, Transformer
@@ -216,14 +216,17 @@ class DiffusionLM(nn.Module):
         ids, length = F.pad(tokens, (0, 1), value=end), tokens.ne(end).sum(-1, keepdim=True)
         return ids, Context(pad=torch.arange(ids.shape[1], device=ids.device) > length)
 
-    # --- text ↔ canvas ---
+    # Text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec)
 
     def canvas(
         self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1, source: str | Sequence[str] | None = None
     ) -> Canvas:
-        """Prompts, then `new` tokens to be written (insertion: at most so many); one prompt may start several rows.
+        """A canvas with a prompt in each row, followed by tokens to write.
 
-        So may one source, which the text is to answer.
+        prompt: the text each row starts with: one for `rows` rows, or a list with one per row.
+        new: number of tokens to write after the prompt; for insertion models the maximum.
+        rows: how many rows share a single prompt; ignored for a list of prompts.
+        source: the text to answer, for models trained on pairs: one for all rows, or a list with one per row.
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         hole = UpTo(new) if isinstance(self.process, Insertion) else new
@@ -231,15 +234,40 @@ class DiffusionLM(nn.Module):
         return self.compose([[p, hole] for p in prompts], sources)
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
-        """Text with holes: "She opened the [[6]] and [[3]]." has a hole of six tokens and one of three.
+        """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
 
-        Models of insertion also fill holes of any length, up to `room` tokens each: "She opened the [[*]] and left."
+        template: text with holes [[n]] of n tokens: one for `rows` rows, or a list with one per row.
+            Insertion models also fill holes of any length: "She opened the [[*]] and left."
+        rows: how many rows share a single template; ignored for a list of templates.
+        room: maximum number of tokens in each [[*]].
         """
         templates = [template] * rows if isinstance(template, str) else list(template)
-        return self.compose([_pieces(t, room) for t in templates])
+        return self.compose([pieces(t, room) for t in templates])
+
+    def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
+        """A canvas from rows of given texts and holes; shorter rows are padded.
+
+        rows: each a list of texts (str), holes of exactly n tokens (int) and holes of any length (UpTo).
+        sources: the text each row answers; the encoder reads it, and without an encoder it is placed at the
+            beginning of the row, before the start token.
+        """
+        require_rows(rows, sources)
+        composer, device = self._composer, self.network.embedding.weight.device
+        if sources is None or self.encoder is None:
+            return self.to_vectors(composer.canvas(rows, sources, device))
+        canvas = composer.canvas(rows, None, device)
+        with torch.no_grad():
+            context = self.with_source(canvas.context, *composer.sources(sources, device))
+        return self.to_vectors(replace(canvas, context=context))
+
+    @property
+    def _composer(self) -> Composer:
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
+        return Composer(self.process, self.tokenizer, self.config.network.positions)
 
     def blank(self, batch: Batch) -> Canvas:
-        """The canvas on which all that is learnt in a batch is to be written anew, after what is given there."""
+        """A canvas on which every learned token of a batch is to be written anew; prompts and sources stay given."""
         with torch.no_grad():
             given = Context(pad=batch.pad, label=self._known(batch.label))
             z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
@@ -247,7 +275,7 @@ class DiffusionLM(nn.Module):
             return self.to_vectors(canvas)
 
     def labelled(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
-        """A canvas to be filled with texts of these classes, one for each row or one for all."""
+        """The canvas, to be filled with texts of these classes: one for each row, or one for all."""
         labels = [label] * len(canvas.z) if isinstance(label, int) else list(label)
         if len(labels) != len(canvas.z):
             raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one for each, or one for all")
@@ -255,85 +283,13 @@ class DiffusionLM(nn.Module):
         return replace(canvas, context=replace(canvas.context, label=known))
 
     def _known(self, label: Tensor | None) -> Tensor | None:
-        """The labels of some rows; what is no class must not be taken for the sign of none."""
-        classes = self.config.network.classes or 0
-        if label is not None and bool((label < 0).any() | (label >= classes).any()):
-            raise ValueError(
-                f"labels from {int(label.min())} to {int(label.max())} for a network that knows {classes} classes, "
-                "counted from 0; give others, or set TransformerConfig(classes=how many)"
-            )
-        return label
-
-    def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
-        """Each row a list of texts (given) and holes: so many tokens, or up to so many; shorter rows are padded.
-
-        A source goes to the encoder; without one it stands at the beginning of its row, before the start sign.
-        """
-        if not rows or any(isinstance(p, int) and p < 0 for row in rows for p in row):
-            raise ValueError("a canvas needs at least one row, and no hole shorter than nothing")
-        if sources is not None and len(sources) != len(rows):
-            raise ValueError(f"{len(sources)} sources for {len(rows)} rows; give one for each")
-        vocab, device = self.config.vocab, self.network.embedding.weight.device
-        before = [""] * len(rows) if sources is None or self.encoder is not None else sources
-        ids, doors = zip(*map(self._sketch, rows, before), strict=True)
-        width = max(map(len, ids))
-        z = torch.tensor([row + [_EMPTY] * (width - len(row)) for row in ids], dtype=torch.int64, device=device)
-        pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
-        fixed = ~hole & (z != _ROOM)
-        z = z.masked_fill(pad, vocab.filler).masked_fill(hole, vocab.mask or 0)
-        inside = hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
-        grows = isinstance(self.process, Insertion)  # a gap has no place in the row yet
-        context = Context(pad=pad if bool(pad.any()) else None, inside=inside if grows or bool(inside.any()) else None)
-        if sources is not None and self.encoder is not None:
-            context = self._asked(context, sources)
-        canvas = Canvas(z, fixed, context)
-        if self.codec is not None:
-            return self.to_vectors(canvas)
-        if not isinstance(self.process, Insertion):
-            return canvas
-        open = torch.tensor([[gap in row for gap in range(width + 1)] for row in doors], device=device)
-        return replace(canvas, open=open)
-
-    def _asked(self, context: Context, sources: Sequence[str]) -> Context:
-        """The context of rows whose sources the encoder reads, as the framing `Sourced` gives them in training."""
-        vocab, device = self.config.vocab, self.network.embedding.weight.device
-        if self.tokenizer is None or vocab.eos is None:
-            raise ValueError("reading a source needs a tokenizer that has an end sign; give DiffusionLM one")
-        rows = [[*self.tokenizer.encode(text), vocab.eos] for text in sources]
-        width = max(map(len, rows))
-        ids = torch.tensor([row + [vocab.filler] * (width - len(row)) for row in rows], device=device)
-        pad = torch.arange(width, device=device) >= torch.tensor([[len(row)] for row in rows], device=device)
-        with torch.no_grad():
-            return self.with_source(context, ids, pad)
-
-    def _sketch(self, pieces: Sequence[str | int | UpTo], source: str = "") -> tuple[list[int], set[int]]:
-        """The ids of a row and its open gaps; the room that they share stands at the end."""
-        if self.tokenizer is None:
-            raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
-        if source and self.config.vocab.bos is None:
-            raise ValueError("this model knows no sources: it has neither an encoder nor a sign to end one with")
-        ids = self.tokenizer.encode(source) + ([] if self.config.vocab.bos is None else [self.config.vocab.bos])
-        doors: set[int] = set()
-        room = 0
-        for piece in pieces:
-            if not isinstance(piece, UpTo):
-                ids += [_BLANK] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
-            elif isinstance(self.process, Insertion):
-                doors, room = doors | {len(ids)}, room + piece.most
-            else:
-                raise ValueError(
-                    "a hole of any length needs an insertion model such as flex_tiny, this one has "
-                    f"{type(self.process).__name__}; write [[n]] for n tokens, say [[3]]"
-                )
-        if (known := self.config.network.positions) is not None:
-            room = min(room, known - 1 - len(ids))  # one position is the end's
-        return ids + [_ROOM] * room, doors
+        return require_labels(label, self.config.network.classes or 0)
 
     def to_vectors(self, canvas: Canvas) -> Canvas:
-        """A canvas of tokens as one of vectors, if it is vectors that are noised; the inverse of `read`."""
+        """A canvas of tokens as one of vectors, if the process noises vectors; the inverse of `to_tokens`."""
         if self.codec is None:
             return canvas
-        if self.codec.latents is not None and bool(self._given_tokens(canvas).any()):
+        if self.codec.latents is not None and bool(given_tokens(canvas, self.config.vocab).any()):
             raise ValueError(
                 f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
                 "leave out prompt and holes"
@@ -344,13 +300,8 @@ class DiffusionLM(nn.Module):
         z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
         return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, inside=None))
 
-    def _given_tokens(self, canvas: Canvas) -> Tensor:
-        """(B, L) bool: what is fixed but neither padding nor the start sign, which a codec writes itself"""
-        given = canvas.fixed if self.config.vocab.bos is None else canvas.fixed & (canvas.z != self.config.vocab.bos)
-        return given if canvas.context.pad is None else given & ~canvas.context.pad
-
     def to_tokens(self, canvas: Canvas) -> Canvas:
-        """The canvas in tokens: what a codec makes of its vectors; a canvas of tokens as it is."""
+        """The canvas with its vectors decoded to tokens; a canvas of tokens comes back unchanged."""
         if self.codec is None:
             return canvas
         with torch.no_grad():
@@ -360,25 +311,11 @@ class DiffusionLM(nn.Module):
         return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))
 
     def text(self, canvas: Canvas) -> list[str]:
-        """The rows as text, up to their end sign."""
+        """The text of each row, up to its end token."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
         canvas = self.to_tokens(canvas) if canvas.z.dim() == 3 else canvas
-        return [self.tokenizer.decode(self._content(canvas, i)) for i in range(canvas.z.shape[0])]
-
-    def _content(self, canvas: Canvas, row: int) -> list[int]:
-        """What stands after the start sign, which ends a source, and before the next end sign.
-
-        An end sign with given text after it, which only vectors can be read as, ends nothing.
-        """
-        vocab, pad = self.config.vocab, canvas.context.pad
-        there = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]
-        ids, fixed = canvas.z[row][there].tolist(), canvas.fixed[row][there].tolist()
-        given = [i for i, token in enumerate(ids) if fixed[i] and token not in vocab.ends]
-        begin = ids.index(vocab.bos) + 1 if vocab.bos in ids else 0
-        inner = max([begin, *(i + 1 for i in given)])
-        end = ids.index(vocab.eos, inner) if vocab.eos in ids[inner:] else len(ids)
-        return ids[begin:end]
+        return [self.tokenizer.decode(content(canvas, self.config.vocab, row)) for row in range(len(canvas.z))]
 
 
 class Lazy(Prediction):

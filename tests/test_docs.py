@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from redraft import codecs, guidance, samplers
 from redraft.cli.usercode import load_module
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +46,37 @@ def test_there_are_examples() -> None:
     """A page for every noun and method, each with an example of its own."""
     assert {page.stem for page in EXAMPLES} >= {page.stem for page in (DOCS / "nouns").glob("*.md")}
     assert len(EXAMPLES) >= 18
+
+
+def kinds(room: ModuleType, of: Callable[[type], bool]) -> set[str]:
+    """Public classes of a room that can be built and are of a kind."""
+    classes = [thing for thing in vars(room).values() if inspect.isclass(thing) and not thing.__name__.startswith("_")]
+    real = [cls for cls in classes if not inspect.isabstract(cls) and not getattr(cls, "_is_protocol", False)]
+    return {cls.__name__ for cls in real if of(cls)}
+
+
+def called_with(*names: str) -> Callable[[type], bool]:
+    """Whether objects of a class are called with just these arguments."""
+    return lambda cls: any(names == _arguments(base) for base in cls.__mro__)
+
+
+def _arguments(cls: type) -> tuple[str, ...]:
+    call = vars(cls).get("__call__")
+    return tuple(inspect.signature(call).parameters)[1:] if call else ()
+
+
+@pytest.mark.parametrize(
+    ("noun", "found"),
+    [
+        ("codec", kinds(codecs, lambda cls: issubclass(cls, codecs.CodecConfig | codecs.EncoderConfig))),
+        ("guidance", kinds(guidance, called_with("denoise"))),
+        ("sampler", kinds(samplers, called_with("denoise", "process", "canvas", "rng"))),
+    ],
+)
+def test_pages_list_all_kinds(noun: str, found: set[str]) -> None:
+    listed = re.findall(r"^\| `(\w+)\(", (DOCS / "nouns" / f"{noun}.md").read_text("utf-8"), re.MULTILINE)
+    assert len(found) >= 4
+    assert found - set(listed) == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

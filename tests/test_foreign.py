@@ -20,7 +20,7 @@ from redraft.model import ByKeep, BySigma, ByTime, DiffusionLM, Level
 from redraft.networks import BlockCausal
 from redraft.ops import rng
 from redraft.processes import Hybrid, Insertion, Interpolating, Masked, Process, UniformNoise, ratios, uniform_limit
-from redraft.runs import CheckpointError, Ratios, export, load
+from redraft.runs import CheckpointError, Ratios, export, load, raw_gaps, raw_outputs
 from redraft.samplers import Ancestral, Blocks, last
 from redraft.schedules import Geometric, Linear
 from redraft.types import Canvas, Context, Noised, Vocab
@@ -96,19 +96,19 @@ def test_raw_numbers_are_those_of_the_original(
     folder: Path, name: str, tokens: str, level: str | None, expected: str
 ) -> None:
     model, given = load(folder / name), io(name)
-    same(model.raw(given[tokens], None if level is None else given[level]), given[expected])
+    same(raw_outputs(model, given[tokens], None if level is None else given[level]), given[expected])
 
 
 def test_a_network_that_sees_sigma_may_be_told_zero(folder: Path) -> None:
     given = io("mdlm")
-    same(load(folder / "mdlm").raw(given["xt"], torch.zeros(3, 1)), given["logits_sigma0"])
+    same(raw_outputs(load(folder / "mdlm"), given["xt"], torch.zeros(3, 1)), given["logits_sigma0"])
 
 
 def test_udlm_knows_labels(folder: Path) -> None:
     model, given = load(folder / "udlm"), io("udlm")
     assert model.config.network.classes == 3
-    same(model.raw(given["xt"], given["sigma"], given["cond"]), given["logits_cond"])
-    none = model.raw(given["xt"], given["sigma"], torch.full((3,), 3))
+    same(raw_outputs(model, given["xt"], given["sigma"], given["cond"]), given["logits_cond"])
+    none = raw_outputs(model, given["xt"], given["sigma"], torch.full((3,), 3))
     assert not torch.allclose(none, given["logits"], atol=1e-2), "the class of none is told too"
 
 
@@ -121,15 +121,15 @@ def test_flexmdm_infers_its_padding(folder: Path, name: str, expected: str) -> N
     length, place = given["xt_length"][:, None], torch.arange(17)
     assert length.flatten().tolist() == [3, 6, 7]
     real, gap = place[:16] < length, place <= length  # beyond, the original's queries see nothing at all
-    same(model.raw(given["xt"], given["t"])[real], given["token_logits"][real])
-    same(model.raw_gaps(given["xt"], given["t"])[gap], given[expected][gap])
+    same(raw_outputs(model, given["xt"], given["t"])[real], given["token_logits"][real])
+    same(raw_gaps(model, given["xt"], given["t"])[gap], given[expected][gap])
 
 
 def test_gidd_has_no_numbers_for_the_rounded_vocabulary(folder: Path) -> None:
     """Training rounds the vocabulary up to 128; the export drops the rows that stand for nothing."""
     given = io("gidd")
     assert given["logits_rounded_vocab"].shape[-1] == 128
-    found = load(folder / "gidd").raw(given["z_t"], given["t"])
+    found = raw_outputs(load(folder / "gidd"), given["z_t"], given["t"])
     same(found[:, :4], given["logits_rounded_vocab"][..., :40])
 
 
@@ -137,13 +137,13 @@ def test_raw_wants_what_the_network_is_told(folder: Path) -> None:
     given = io("mdlm")
     told, untold = load(folder / "mdlm"), load(folder / "bd3lm")
     with pytest.raises(ValueError, match=r"is told the time \(BySigma\(.*\)\); give its level, a number per row"):
-        told.raw(given["xt"])
+        raw_outputs(told, given["xt"])
     with pytest.raises(ValueError, match="times must have shape"):
-        told.raw(given["xt"], given["sigma"][:2])
+        raw_outputs(told, given["xt"], given["sigma"][:2])
     with pytest.raises(ValueError, match="knows no labels"):
-        told.raw(given["xt"], given["sigma"], torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(ValueError, match="gaps need a sign for the end"):
-        untold.raw_gaps(given["xt"])
+        raw_outputs(told, given["xt"], given["sigma"], torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="gaps need a token for the end"):
+        raw_gaps(untold, given["xt"])
 
 
 # --- what it means ---
@@ -318,7 +318,9 @@ def test_names_of_compiled_models_are_understood(folder: Path, tmp_path: Path) -
     weights = load_file(folder / name / "model.safetensors")
     compiled = {key.replace("model.", "model._orig_mod.", 1): tensor for key, tensor in weights.items()}
     model = load(put(tmp_path / name, settings_of(folder / name), compiled))
-    assert torch.equal(model.raw(given["xt"], given["t"]), load(folder / name).raw(given["xt"], given["t"]))
+    assert torch.equal(
+        raw_outputs(model, given["xt"], given["t"]), raw_outputs(load(folder / name), given["xt"], given["t"])
+    )
 
 
 def test_weights_may_come_in_shards(folder: Path, tmp_path: Path) -> None:
@@ -329,7 +331,9 @@ def test_weights_may_come_in_shards(folder: Path, tmp_path: Path) -> None:
         save_file({key: weights[key] for key in keys}, path / f"{shard}.safetensors")
     index = {key: f"{shard}.safetensors" for shard, keys in shards.items() for key in keys}
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-    assert torch.equal(load(path).raw(io("llada")["xt"]), load(folder / "llada").raw(io("llada")["xt"]))
+    assert torch.equal(
+        raw_outputs(load(path), io("llada")["xt"]), raw_outputs(load(folder / "llada"), io("llada")["xt"])
+    )
     (path / "b.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"lacks b\.safetensors"):
         load(path)

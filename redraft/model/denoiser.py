@@ -16,7 +16,6 @@ from redraft import ops
 from redraft.heads import VectorHead
 from redraft.model.compose import Composer, UpTo, content, given_tokens, pieces, require_labels, require_rows
 from redraft.model.config import DiffusionLMConfig
-from redraft.model.levels import ByTime
 from redraft.networks import BlockCausal, Causal, Errors, Transformer
 from redraft.ops import Rng
 from redraft.processes import (
@@ -26,7 +25,6 @@ from redraft.processes import (
     Insertion,
     Preserving,
     Process,
-    log_scores,
     require_times,
     require_vectors,
 )
@@ -174,47 +172,6 @@ class DiffusionLM(nn.Module):
         with torch.no_grad():
             h = self.network(x, level, context)
         return self.errors(h, context.pad).float()
-
-    # --- the numbers of the originals ---
-
-    def raw(self, tokens: Tensor, level: Tensor | None = None, label: Tensor | None = None) -> Tensor:
-        """(B, L, V) the very numbers that the original network returns for these ids: logits, or SEDD's log-scores.
-
-        level, (B,) or (B, 1), is what that network is told: σ for MDLM, SEDD and UDLM, t for GIDD, for FlexMDM its own
-        time (1 is data, and its padding is told by the ids); None for those told nothing. label (B,): UDLM's classes.
-        Networks of blocks run as in sampling: a block sees itself and what stands before it.
-        """
-        told = self._given(tokens, level)
-        ids, context = (tokens, Context()) if self.config.network.gaps is None else self._ended(tokens)
-        states = self.network(ids, told, replace(context, label=label))
-        raw = self.network.logits(states[:, : tokens.shape[1]])
-        if self.config.token_head.normalised:
-            return raw
-        return log_scores(raw, tokens, None if self.config.vocab.mask is None else told)
-
-    def raw_gaps(self, tokens: Tensor, level: Tensor | None = None) -> Tensor:
-        """What the original network says of the gap before each id and of the one at the end, as `raw` (FlexMDM).
-
-        (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.
-        """
-        ids, context = self._ended(tokens)
-        return self.network.with_gaps(ids, self._given(tokens, level), context)[1]
-
-    def _given(self, tokens: Tensor, level: Tensor | None) -> Tensor:
-        """The level as the network wants it; those told nothing see that of clean tokens."""
-        if level is None and self.config.network.time and self.config.level != ByTime(0.0):
-            raise ValueError(f"this network is told the time ({self.config.level}); give its level, a number per row")
-        level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
-        level = level[:, None] if level.dim() == 1 else level
-        require_times(tokens, level)
-        return level
-
-    def _ended(self, tokens: Tensor) -> tuple[Tensor, Context]:
-        """The ids and one more, which stands for the end of the longest; nothing sees beyond the end of its row."""
-        if (end := self.config.vocab.pad) is None:
-            raise ValueError("gaps need a sign for the end of a row; use a vocabulary with pad")
-        ids, length = F.pad(tokens, (0, 1), value=end), tokens.ne(end).sum(-1, keepdim=True)
-        return ids, Context(pad=torch.arange(ids.shape[1], device=ids.device) > length)
 
     # Text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec)
 

@@ -2,7 +2,7 @@
 
 from redraft.runs.checkpoint import Alone, Checkpoint, CheckpointError, Exported, Joined, Team, latest, save
 from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json
-from redraft.runs.foreign import Foreign, Ratios
+from redraft.runs.foreign import Foreign, Ratios, raw_gaps, raw_outputs
 from redraft.runs.lock import Busy, only_writer
 from redraft.runs.metrics import last
 from redraft.runs.run import (

@@ -15,19 +15,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from redraft.heads import Head, Score, Shift, Softmax, Subs
-from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig
+from redraft.model import ByKeep, BySigma, ByTime, DiffusionLM, DiffusionLMConfig
 from redraft.networks import LayoutError, Settings, TransformerConfig, Weights, flat, pretrained, require, setting, some
-from redraft.processes import Hybrid, Insertion, Interpolating, Masked, Process, UniformNoise, log_scores, proper
+from redraft.processes import (
+    Hybrid,
+    Insertion,
+    Interpolating,
+    Masked,
+    Process,
+    UniformNoise,
+    log_scores,
+    proper,
+    require_times,
+)
 from redraft.runs.checkpoint import CheckpointError
 from redraft.runs.config import read_json
 from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.text import Hub
-from redraft.types import Vocab
+from redraft.types import Context, Vocab
 
 Layout: TypeAlias = Callable[[Weights, Settings], tuple[TransformerConfig, dict[str, Tensor]]]
 Meaning: TypeAlias = Callable[[Settings, TransformerConfig, Hub | None], DiffusionLMConfig]
@@ -41,7 +53,7 @@ class Ratios(Head):
     """x̂ of SEDD's scores for uniform noise, s_y = q_t(y)/q_t(z): q_t = α·x̂ + b solved for x̂, with Σq_t = 1.
 
     Scores that were learnt freely need not come from any x̂: what is below zero counts as zero. The scores themselves
-    are `DiffusionLM.raw`, and the bound and the steps that take them as they are stand in processes/score.py.
+    are `raw_outputs`, and the bound and the steps that take them as they are stand in processes/score.py.
     """
 
     @property
@@ -97,6 +109,54 @@ def refuse_pickles(path: Path) -> None:
             f"{path} holds pickled weights ({some(pickled)}); only safetensors are read. If you trust them, convert "
             "them once: torch.load with weights_only=True, then safetensors.torch.save_file to model.safetensors"
         )
+
+
+# What the original says
+
+
+def raw_outputs(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None, label: Tensor | None = None) -> Tensor:
+    """(B, L, V) exactly what the original network returns for these ids: logits, or log-scores for SEDD.
+
+    model: a loaded checkpoint. Block networks run as in sampling: a block sees itself and everything before it.
+    tokens: (B, L) ids, noisy or clean. FlexMDM infers its padding from them.
+    level: (B,) or (B, 1), the noise level in the original's own terms: σ for MDLM, SEDD and UDLM, t for GIDD, and for
+        FlexMDM its time, where 1 is data. None for networks that are not told the level.
+    label: (B,) class ids, for UDLM.
+    """
+    told = _level(model, tokens, level)
+    ids, context = (tokens, Context()) if model.config.network.gaps is None else _with_end(model, tokens)
+    states = model.network(ids, told, replace(context, label=label))
+    raw = model.network.logits(states[:, : tokens.shape[1]])
+    if model.config.token_head.normalised:
+        return raw
+    return log_scores(raw, tokens, None if model.config.vocab.mask is None else told)
+
+
+def raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) -> Tensor:
+    """What FlexMDM's network returns for the gap before each id and the one at the end; arguments as `raw_outputs`.
+
+    (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.
+    """
+    ids, context = _with_end(model, tokens)
+    return model.network.with_gaps(ids, _level(model, tokens, level), context)[1]
+
+
+def _level(model: DiffusionLM, tokens: Tensor, level: Tensor | None) -> Tensor:
+    """(B, 1) the level the network is told; one that ignores the noise always sees that of clean tokens."""
+    if level is None and model.config.network.time and model.config.level != _UNTOLD:
+        raise ValueError(f"this network is told the time ({model.config.level}); give its level, a number per row")
+    level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
+    level = level[:, None] if level.dim() == 1 else level
+    require_times(tokens, level)
+    return level
+
+
+def _with_end(model: DiffusionLM, tokens: Tensor) -> tuple[Tensor, Context]:
+    """The ids and one more, where the longest row ends; nothing sees beyond the end of its row."""
+    if (end := model.config.vocab.pad) is None:
+        raise ValueError("gaps need a token for the end of a row; use a vocabulary with pad")
+    ids, length = F.pad(tokens, (0, 1), value=end), tokens.ne(end).sum(-1, keepdim=True)
+    return ids, Context(pad=torch.arange(ids.shape[1], device=ids.device) > length)
 
 
 # Which original

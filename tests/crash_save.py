@@ -22,7 +22,7 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from redraft.runs import JSON, checkpoint
+from redraft.runs import JSON, checkpoint, stored
 
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 
@@ -36,8 +36,8 @@ def contents(step: int, life: int = 0, size: int = 500) -> tuple[dict[str, dict[
 
 
 def endless(parent: Path, announce: Callable[[int], object]) -> None:
-    newest = checkpoint.latest(parent)
-    for step in count(checkpoint.read(newest).step + 1 if newest else 0):
+    newest = stored.latest(parent)
+    for step in count(stored.read(newest).step + 1 if newest else 0):
         checkpoint.save(parent, step, *contents(step, size=200_000))
         announce(step)
 

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from redraft.cli.usercode import load_module
-from redraft.runs import CheckpointError, checkpoint
+from redraft.runs import CheckpointError, checkpoint, stored
 
 CHILD = Path(__file__).with_name("crash_save.py")
 contents = load_module(CHILD).contents
@@ -35,7 +35,7 @@ def save(parent: Path, step: int, life: int = 0, keep: int = 2) -> Path:
 def assert_right(path: Path | None, step: int, life: int | None = None) -> None:
     """The checkpoint holds exactly what `contents` says of that step and of the life that wrote it."""
     assert path is not None
-    held = checkpoint.read(path)
+    held = stored.read(path)
     state = held.documents["state"]
     tensors, documents = contents(**state)
     assert held.step == state["step"] == step
@@ -79,7 +79,7 @@ def test_round_trip_of_unusual_tensors(tmp_path: Path) -> None:
         "class": torch.tensor(1, dtype=torch.uint8),
     }
     path = checkpoint.save(tmp_path, 3, {"model": tensors, "none": {}}, {})
-    held = checkpoint.read(path, device=torch.device("cpu"))
+    held = stored.read(path, device=torch.device("cpu"))
     assert held.step == 3
     assert held.documents == {}
     assert held.tensors["none"] == {}
@@ -93,7 +93,7 @@ def test_round_trip_of_unusual_tensors(tmp_path: Path) -> None:
 
 def test_documents_come_back_equal(tmp_path: Path) -> None:
     documents = {"a": {"x": [1, 2.5, None, True, "é"], "pi": 0.1 + 0.2}, "b": [], "c.d": "text"}
-    held = checkpoint.read(checkpoint.save(tmp_path, 0, {}, documents))
+    held = stored.read(checkpoint.save(tmp_path, 0, {}, documents))
     assert held.documents == documents
 
 
@@ -120,8 +120,8 @@ def test_senseless_numbers_are_refused(tmp_path: Path, step: int, keep: int) -> 
 
 
 def test_nothing_saved_is_none(tmp_path: Path) -> None:
-    assert checkpoint.latest(tmp_path) is None
-    assert checkpoint.latest(tmp_path / "nowhere") is None
+    assert stored.latest(tmp_path) is None
+    assert stored.latest(tmp_path / "nowhere") is None
 
 
 def test_files_obey_the_umask(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_keep(tmp_path: Path, keep: int, left: list[int]) -> None:
     for step in range(1, 6):
         save(tmp_path, step, keep=keep)
     assert names(tmp_path) == [f"step-{step:08d}" for step in left]
-    assert_right(checkpoint.latest(tmp_path), 5)
+    assert_right(stored.latest(tmp_path), 5)
 
 
 def test_only_verified_ones_count_as_kept(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_nothing_is_pruned_when_the_new_one_does_not_verify(tmp_path: Path, monk
         save(tmp_path, 3, keep=1)
     monkeypatch.undo()
     assert names(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
-    assert_right(checkpoint.latest(tmp_path), 2)
+    assert_right(stored.latest(tmp_path), 2)
 
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
@@ -261,11 +261,11 @@ def test_kill_during_save(tmp_path: Path, live: Callable[..., int]) -> None:
         announced = max(announced, live("after", number, draws.uniform(0, 0.05), tmp_path))
         total += number
         interrupted += any(name.startswith(".tmp-") for name in names(tmp_path))
-        newest = checkpoint.latest(tmp_path)
+        newest = stored.latest(tmp_path)
         if newest is None:
             assert announced == -1
         else:
-            step = checkpoint.read(newest).step
+            step = stored.read(newest).step
             assert announced <= step <= announced + 1
             assert_right(newest, step)
     assert announced >= total - 1
@@ -285,13 +285,13 @@ def test_kill_at_every_file_operation(tmp_path: Path, live: Callable[..., int], 
             shutil.rmtree(tmp_path / "step-00000006", ignore_errors=True)
             save(tmp_path, 5)
         announced = live("at", life, step, life, tmp_path)
-        newest = checkpoint.latest(tmp_path)
+        newest = stored.latest(tmp_path)
         assert newest is not None
-        held = checkpoint.read(newest)
+        held = stored.read(newest)
         assert held.step in (5, step)
         assert_right(newest, held.step)
         for path in tmp_path.glob("step-*"):  # nothing half-written or half-removed has the name of a checkpoint
-            checkpoint.verify(path)
+            stored.verify(path)
     assert life > 20  # that many moments were tried
     assert held.documents["state"]["life"] == life
     assert names(tmp_path) == [f"step-{step:08d}"]
@@ -329,7 +329,7 @@ def test_full_disk_part_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             save(tmp_path, 2)
         assert names(tmp_path) == ["step-00000001"]
     monkeypatch.undo()
-    assert_right(checkpoint.latest(tmp_path), 1)
+    assert_right(stored.latest(tmp_path), 1)
 
 
 @pytest.mark.parametrize("call", range(1, 7))
@@ -390,12 +390,12 @@ def test_real_full_and_read_only_disk(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="No space left on device; free some space"):
             checkpoint.save(disk, 2, *contents(2, size=60_000))
         assert names(disk) == ["step-00000001"]
-        assert_right(checkpoint.latest(disk), 1)
+        assert_right(stored.latest(disk), 1)
         assert_right(save(disk, 3), 3)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         with pytest.raises(CheckpointError, match="Read-only file system; choose a directory"):
             save(disk, 4)
-        assert_right(checkpoint.latest(disk), 3)
+        assert_right(stored.latest(disk), 3)
 
 
 # Damage and forgery
@@ -425,7 +425,7 @@ def admit(path: Path, name: str) -> None:
 
 def rewrite(path: Path, **tensors: Tensor) -> None:
     """Other tensors in a valid file, and a manifest that knows all but their shapes."""
-    save_file(checkpoint.read(path).tensors["model"] | tensors, path / "model.safetensors")
+    save_file(stored.read(path).tensors["model"] | tensors, path / "model.safetensors")
     admit(path, "model.safetensors")
 
 
@@ -529,11 +529,11 @@ def test_damage_is_found_and_the_older_one_used(tmp_path: Path, caplog: pytest.L
     damage, message = DAMAGE[kind]
     damage(new, old)
     with pytest.raises(CheckpointError, match=message):
-        checkpoint.verify(new)
+        stored.verify(new)
     with pytest.raises(CheckpointError):
-        checkpoint.read(new)
+        stored.read(new)
     with caplog.at_level(logging.WARNING):
-        assert checkpoint.latest(tmp_path) == old
+        assert stored.latest(tmp_path) == old
     assert "step-00000002" in caplog.text
     assert_right(old, 1)
 
@@ -546,7 +546,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
         for _ in range(40):
             flip(file, draws.randrange(8 * len(whole)))
             with pytest.raises(CheckpointError):
-                checkpoint.verify(path)
+                stored.verify(path)
             file.write_bytes(whole)
     assert_right(path, 1)
 
@@ -555,7 +555,7 @@ def test_all_damaged_is_an_error_not_a_fresh_start(tmp_path: Path) -> None:
     for step in (1, 2):
         (save(tmp_path, step) / "state.json").unlink()
     with pytest.raises(CheckpointError, match="none of the 2 checkpoints"):
-        checkpoint.latest(tmp_path)
+        stored.latest(tmp_path)
 
 
 def test_a_link_within_the_directory_is_allowed(tmp_path: Path) -> None:
@@ -578,11 +578,11 @@ def test_export_and_import(tmp_path: Path, tokenizer: dict[str, Any] | None) -> 
     assert names(path) == ["README.md", "config.json", "manifest.json", "model.safetensors", *optional]
     assert names(path.parent) == ["model"]
     assert (path / "README.md").read_text() == "# A model\n"
-    held = checkpoint.import_model(path)
+    held = stored.import_model(path)
     assert (held.config, held.tokenizer) == ({"class": "x"}, tokenizer)
     assert_same({"": held.tensors}, {"": MODEL})
     with pytest.raises(CheckpointError, match="import_model"):
-        checkpoint.read(path)
+        stored.read(path)
 
 
 def test_export_replaces_nothing(tmp_path: Path) -> None:
@@ -595,12 +595,12 @@ def test_export_replaces_nothing(tmp_path: Path) -> None:
 def test_import_verifies_if_there_is_a_manifest(tmp_path: Path) -> None:
     path = checkpoint.export(tmp_path / "model", MODEL, {}, None, "card")
     (path / "tokenizer.json").write_text("{}")  # not listed: not read
-    assert checkpoint.import_model(path).tokenizer is None
+    assert stored.import_model(path).tokenizer is None
     flip(path / "model.safetensors", 8 * (path / "model.safetensors").stat().st_size - 1)
     with pytest.raises(CheckpointError, match="SHA-256"):
-        checkpoint.import_model(path)
+        stored.import_model(path)
     (path / "manifest.json").unlink()
-    assert checkpoint.import_model(path).tokenizer == {}
+    assert stored.import_model(path).tokenizer == {}
 
 
 @pytest.mark.parametrize("spoil", ["pickle", "header", "link", "nothing"])
@@ -616,8 +616,8 @@ def test_foreign_directories_are_read_with_care(tmp_path: Path, spoil: str) -> N
         (path / "model.safetensors").symlink_to(tmp_path / "outside.safetensors")
     if spoil == "nothing":
         save_file(MODEL, path / "model.safetensors")
-        assert_same({"": checkpoint.import_model(path).tensors}, {"": MODEL})
+        assert_same({"": stored.import_model(path).tensors}, {"": MODEL})
         return
     message = {"pickle": "lacks model.safetensors; pickled", "header": "too large", "link": "link that leaves"}[spoil]
     with pytest.raises(CheckpointError, match=message):
-        checkpoint.import_model(path)
+        stored.import_model(path)

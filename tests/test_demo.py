@@ -25,9 +25,10 @@ from redraft.corpora import STORIES
 from redraft.evaluate import BIT
 from redraft.runs import Run
 from redraft.samplers import Ancestral
-from redraft.show import demo
+from redraft.show import demo, findings
 from redraft.show import page as report
-from redraft.show.demo import Gap, Trained, cut, filled, judged, next_commands
+from redraft.show.demo import next_commands
+from redraft.show.findings import Gap, Trained, cut, filled, judged
 from redraft.text import split_words
 from redraft.train import TrainingError
 
@@ -68,8 +69,8 @@ _preset = presets.mdlm_tiny
 def shrunk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(presets, "mdlm_tiny", small)  # ar_tiny is made from it
-        patch.setattr(demo, "HELD_OUT", 6)
-        patch.setattr(demo, "WRITTEN", 8)
+        patch.setattr(findings, "HELD_OUT", 6)
+        patch.setattr(findings, "WRITTEN", 8)
         yield
 
 
@@ -100,7 +101,7 @@ def test_the_result_has_its_keys_and_true_numbers(out: Path) -> None:
     assert found["entropy_bits_per_char"] == pytest.approx(STORIES.entropy_per_char() / BIT)
     assert found["bits_per_char"] > found["entropy_bits_per_char"]
     assert found["ar_bits_per_char"] > found["entropy_bits_per_char"]
-    stories = [demo.StoriesData().document("test", i) for i in range(6)]
+    stories = [findings.StoriesData().document("test", i) for i in range(6)]
     truth = -sum(map(STORIES.log_prob, stories)) / sum(map(len, stories)) / BIT
     assert found["excess_bits_per_char"] == pytest.approx(found["bits_per_char"] - truth, rel=1e-5)
     assert 0 <= found["grammatical"] <= 1
@@ -221,7 +222,7 @@ def test_a_filled_text_ends_as_in_training(trained: Trained) -> None:
 
 def test_the_story_shown_is_one_of_those_written(out: Path, trained: Trained) -> None:
     with shrunk():
-        texts = demo.generate(trained.model, trained.run.sampler, trained.blank(8)).texts
+        texts = findings.generate(trained.model, trained.run.sampler, trained.blank(8)).texts
     root = ElementTree.fromstring((out / "writing.svg").read_text("utf-8"))
     assert root.attrib["aria-label"] in texts
 

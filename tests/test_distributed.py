@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from redraft.cli.usercode import load_module
-from redraft.runs import CheckpointError, checkpoint, load, newest
+from redraft.runs import CheckpointError, checkpoint, load, newest, stored
 from redraft.train import Workers, asked_to_stop, best_device, local, same_bits, spread, whole, workers
 
 child, training = (load_module(Path(__file__).with_name(f"{name}.py")) for name in ("train_child", "test_train"))
@@ -72,7 +72,7 @@ def assert_changed_hands(one: Path, changed: Path, workers: list[int]) -> None:
 
 
 def assert_each_worker_wrote_its_rows(one: Path, two: Path) -> None:
-    end = checkpoint.latest(two)
+    end = stored.latest(two)
     assert end is not None
     files = [f"{stem}-{n}of2.safetensors" for stem in ("model", "optimiser", "raw") for n in (1, 2)]
     assert sorted(path.name for path in end.iterdir()) == sorted([*files, "config.json", "manifest.json", "state.json"])
@@ -151,7 +151,7 @@ def test_a_damaged_part_damages_the_whole(tmp_path: Path, part: int) -> None:
     save_together(tmp_path, 2)
     (tmp_path / "step-00000002" / f"model-{part}of2.safetensors").unlink()
     with pytest.raises(CheckpointError, match="is missing"):
-        checkpoint.read(tmp_path / "step-00000002")
+        stored.read(tmp_path / "step-00000002")
     assert newest(tmp_path).step == 1
 
 

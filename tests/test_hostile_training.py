@@ -42,8 +42,8 @@ from redraft.runs import (
     only_writer,
     save,
 )
-from redraft.runs.checkpoint import _digest, read
 from redraft.runs.lock import FILE
+from redraft.runs.stored import read, seal
 from redraft.text import Bytes, Tokenizer, train_bpe
 from redraft.train import Bar, waiting
 from redraft.types import Vocab
@@ -158,7 +158,7 @@ def test_two_trainings_never_share_a_directory(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     """Killed without mercy, a holder leaves a file behind, but no lock."""
-    code = "import sys\nfrom pathlib import Path\nfrom redraft.lock import only_writer\n"
+    code = "import sys\nfrom pathlib import Path\nfrom redraft.runs.lock import only_writer\n"
     code += "with only_writer(Path(sys.argv[1])):\n print(1, flush=True)\n input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -395,7 +395,7 @@ def test_a_manifest_that_leads_out(name: str, run: Path, capsys: pytest.CaptureF
     manifest = json.loads((path / "manifest.json").read_text())
     manifest.pop("digest")
     manifest["files"][name] = {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "tensors": {}}
-    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": _digest(manifest)}))
+    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": seal(manifest)}))
     with pytest.raises(CheckpointError, match="cannot be a file of a checkpoint"):
         read(path)
     assert "cannot be a file of a checkpoint" in refused(["generate", path], capsys)

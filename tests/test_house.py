@@ -1,4 +1,4 @@
-"""The house checks itself: where randomness lives, and that public names are documented and annotated."""
+"""The house checks itself: where randomness lives, its sizes and doors, public names documented and annotated."""
 
 from __future__ import annotations
 
@@ -48,6 +48,51 @@ def test_public_names_are_documented_and_annotated(name: str) -> None:
 def test_modules_say_what_they_are(file: Path) -> None:
     text = file.read_text()
     assert not text or ast.get_docstring(ast.parse(text))
+
+
+MOST_FILES, MOST_LINES, LONGEST_FUNCTION = 8, 450, 50
+INNER = {"redraft.runs.lock": {"FILE"}, "redraft.show.demo": {"demo"}}  # a door cannot offer two things named demo
+
+
+def test_few_files_lie_beside_the_rooms() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= MOST_FILES
+
+
+def test_no_file_is_too_long() -> None:
+    """No file of data is longer either; if one must be, it is named here."""
+    assert [str(f.relative_to(PACKAGE)) for f in FILES if len(f.read_text().splitlines()) > MOST_LINES] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_no_function_is_too_long(file: Path) -> None:
+    functions = (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.FunctionDef))
+    assert [f.name for f in functions if (f.end_lineno or 0) - f.lineno + 1 > LONGEST_FUNCTION] == []
+
+
+def past_the_door(code: str, room: str) -> list[str]:
+    """What a file of some room imports from inside another room, not from its door; private names may."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module or "", alias.name) for alias in node.names]
+        else:
+            continue
+        inside = [(m, n) for m, n in names if m.startswith("redraft.") and m.count(".") > 1 and m.split(".")[1] != room]
+        found += [f"{m}: {n}" for m, n in inside if not n.startswith("_") and n not in INNER.get(m, set())]
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_rooms_are_entered_by_their_doors(file: Path) -> None:
+    assert past_the_door(file.read_text(), file.relative_to(PACKAGE).parts[0]) == []
+
+
+def test_a_way_past_the_door_is_noticed() -> None:
+    code = "from redraft.runs import load\nfrom redraft.runs.run import load, _described\nimport redraft.runs.run\n"
+    assert past_the_door(code, "cli") == ["redraft.runs.run: load", "redraft.runs.run: "]
+    assert past_the_door(code, "runs") == []
 
 
 def test_help_needs_no_torch() -> None:

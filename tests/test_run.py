@@ -15,7 +15,7 @@ from redraft.cli.usercode import load_module
 from redraft.model import DiffusionLM
 from redraft.networks import TransformerConfig
 from redraft.processes import Masked
-from redraft.runs import CheckpointError, ConfigError, Run, assemble, checkpoint, config, export, load, newest
+from redraft.runs import CheckpointError, ConfigError, Run, assemble, config, export, load, newest, stored
 from redraft.schedules import Linear
 from redraft.train import fit
 
@@ -154,7 +154,7 @@ def test_any_network_setting_survives(trained: tuple[Run, Path, DiffusionLM], tm
     torch.manual_seed(1)
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert torch.equal(says(load(export(tmp_path / "odd", model, run))), says(model))
-    assert checkpoint.verify(tmp_path / "odd")["step"] is None
+    assert stored.verify(tmp_path / "odd")["step"] is None
 
 
 def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from redraft.model import DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Objective, Recover
 from redraft.processes import Masked
-from redraft.runs import Optimiser, Run, checkpoint
+from redraft.runs import Optimiser, Run, checkpoint, stored
 from redraft.samplers import Ancestral
 from redraft.text import Characters
 from redraft.train import Workers, state, workers
@@ -232,10 +232,10 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 
 def end(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What two runs share if they end in the same bits: the manifest, so every file of the checkpoint, and the log."""
-    newest = checkpoint.latest(out)
+    newest = stored.latest(out)
     if newest is None:
         raise RuntimeError(f"{out} holds no checkpoint")
-    return checkpoint.verify(newest), metrics(out)
+    return stored.verify(newest), metrics(out)
 
 
 def taken(out: Path) -> dict[int, dict[int, list[int]]]:

@@ -19,7 +19,7 @@ from redraft.objectives import Autoencode
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes import Masked, Process
-from redraft.runs import CheckpointError, Run, checkpoint, config, load
+from redraft.runs import CheckpointError, Run, config, load, stored
 from redraft.samplers import (
     Ancestral,
     AnyOrder,
@@ -98,7 +98,7 @@ def holder(path: Path) -> Path:
         raise CheckpointError(f"{path} is a preset, not a trained model; train it first: redraft train {path}")
     if not path.is_dir() or (path / "config.json").exists():
         return path
-    return checkpoint.latest(path) or path
+    return stored.latest(path) or path
 
 
 def described(where: Path, trust: tuple[str, ...]) -> Run | None:

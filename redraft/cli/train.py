@@ -99,9 +99,9 @@ class Train:
 def _step(out: Path) -> int:
     """At which step the newest sound checkpoint stands."""
     from redraft.cli.models import step_of
-    from redraft.runs import checkpoint
+    from redraft.runs import stored
 
-    found = checkpoint.latest(out)
+    found = stored.latest(out)
     return 0 if found is None else step_of(found) or 0
 
 

@@ -90,7 +90,7 @@ class Writing:
         from rich.console import Console
 
         from redraft.cli.models import Beginning, Counted
-        from redraft.show.watch import Watched
+        from redraft.show import Watched
         from redraft.write import generate
 
         order, sampler = plan.order, plan.sampler

@@ -1,6 +1,6 @@
 """Runs: a whole experiment as one value, saved, loaded and varied."""
 
-from redraft.runs.checkpoint import Alone, Checkpoint, CheckpointError, Exported, Joined, Team, latest, save
+from redraft.runs.checkpoint import Alone, Team, save
 from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json
 from redraft.runs.foreign import Foreign, Ratios, raw_gaps, raw_outputs
 from redraft.runs.lock import Busy, only_writer
@@ -17,3 +17,4 @@ from redraft.runs.run import (
     newest,
     parameters,
 )
+from redraft.runs.stored import Checkpoint, CheckpointError, Exported, Joined, latest

@@ -17,30 +17,34 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import logging
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-from redraft.runs.config import JSON, read_json
+from redraft.runs.config import JSON
+from redraft.runs.stored import (
+    FORMAT,
+    MANIFEST,
+    PLAIN_NAME,
+    CheckpointError,
+    checkpoints,
+    is_sound,
+    read_document,
+    seal,
+    shapes,
+    step_number,
+    verify,
+)
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-_FILE = re.compile(r"\w[\w.-]*\.(safetensors|json|md)", re.ASCII)  # plain names: no path, no pickle
-_PART = re.compile(r"(.+)-(\d+)of(\d+)", re.ASCII)
-_STEP = re.compile(r"step-(\d{8,})(\.old)?", re.ASCII)
 _DRAFT_NAME = ".tmp-redraft-{}-{:08x}"  # the process that writes it, and a random number
 _DRAFT = re.compile(r"\.tmp-redraft-(\d{1,9})-\w+", re.ASCII)
 _ADVICE = {
@@ -48,21 +52,7 @@ _ADVICE = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a directory that can be written"),
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "a part of this path is a file, choose another"),
 }
-_log = logging.getLogger(__name__)
 Content: TypeAlias = Mapping[str, Tensor] | str  # of a file: tensors or text
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be written, or must not be used."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a checkpoint holds, by file name without its ending."""
-
-    step: int
-    tensors: dict[str, Mapping[str, Tensor]]
-    documents: dict[str, JSON]
 
 
 class Team(Protocol):
@@ -97,32 +87,6 @@ class Alone:
         pass
 
 
-@dataclass(frozen=True)
-class Joined(Mapping[str, Tensor]):
-    """Tensors of which each part holds some rows, put together when asked for; a scalar is the same in all parts."""
-
-    parts: Sequence[Mapping[str, Tensor]]
-
-    def __getitem__(self, name: str) -> Tensor:
-        rows = [part[name] for part in self.parts]
-        return torch.cat(rows) if rows[0].dim() else rows[0]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.parts[0])
-
-    def __len__(self) -> int:
-        return len(self.parts[0])
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What a model directory holds."""
-
-    tensors: dict[str, Tensor]
-    config: JSON
-    tokenizer: JSON | None
-
-
 def save(
     parent: Path,
     step: int,
@@ -148,46 +112,9 @@ def save(
         _publish(target, contents, step, team)
         if team.rank == 0:
             _discard(_aside(target))
-            _prune([path for path in _found(parent) if _number(path) < step], keep - 1)
+            _prune([path for path in checkpoints(parent) if step_number(path) < step], keep - 1)
         team.wait()
     return target
-
-
-def read(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
-    """Verify a checkpoint, then load all of it."""
-    manifest = verify(path)
-    if manifest["step"] is None:
-        raise CheckpointError(f"{path} is an exported model, not a checkpoint; read it with import_model")
-    names = [Path(name) for name in manifest["files"]]
-    tensors = _joined({name.stem: _tensors(path / name, device) for name in names if name.suffix == ".safetensors"})
-    documents = {name.stem: _json(path / name) for name in names if name.suffix == ".json"}
-    return Checkpoint(manifest["step"], tensors, documents)
-
-
-def latest(parent: Path) -> Path | None:
-    """The newest checkpoint that verifies, None if there is none at all; damaged ones are named in the log."""
-    found = _found(parent)
-    for path in found:
-        if _sound(path):
-            return path
-    if found:
-        raise CheckpointError(f"none of the {len(found)} checkpoints in {parent} verifies; remove them to start anew")
-    return None
-
-
-def verify(path: Path) -> dict[str, Any]:
-    """The manifest, once every byte has been read and found as it says; a CheckpointError tells what is wrong."""
-    manifest = _manifest(path)
-    for name, entry in manifest["files"].items():
-        _check(path / name, entry)
-    return manifest
-
-
-def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of a tensor with a value that is nan or infinite; None if all are sound."""
-    floats = ((name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
-    ends = ((name, torch.stack(torch.aminmax(tensor))) for name, tensor in floats)  # nan spreads to both
-    return next((name for name, pair in ends if not bool(pair.isfinite().all())), None)
 
 
 def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: JSON | None, card: str) -> Path:
@@ -203,22 +130,9 @@ def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: J
     return path
 
 
-def import_model(path: Path, device: torch.device | str = "cpu") -> Exported:
-    """Read a model directory; where it has a manifest it is verified, and only what is listed is read."""
-    names = set(verify(path)["files"]) if (path / MANIFEST).exists() else {file.name for file in path.glob("*")}
-    if missing := {"model.safetensors", "config.json"} - names:
-        pickles = "; pickled weights are never opened, convert them to safetensors"
-        raise CheckpointError(f"{path} lacks {' and '.join(sorted(missing))}{pickles}")
-    tokenizer = _json(path / "tokenizer.json") if "tokenizer.json" in names else None
-    return Exported(_tensors(path / "model.safetensors", device), _json(path / "config.json"), tokenizer)
-
-
-# Writing
-
-
 def _publish(target: Path, contents: Mapping[str, Content], step: int | None, team: Team = Alone()) -> None:
     """Write a directory under a hidden name, sync it, name it, verify it. Each worker writes, the first one names."""
-    if wrong := [name for name in contents if not _FILE.fullmatch(name) or name == MANIFEST]:
+    if wrong := [name for name in contents if not PLAIN_NAME.fullmatch(name) or name == MANIFEST]:
         raise ValueError(f"{wrong[0]!r} cannot be a file of a checkpoint; use letters, digits, '_', '.', '-'")
     draft = target.parent / _DRAFT_NAME.format(team.agree(os.getpid()), team.agree(secrets.randbits(32)))
     if team.rank == 0:
@@ -233,7 +147,7 @@ def _publish(target: Path, contents: Mapping[str, Content], step: int | None, te
         team.wait()
         if team.rank == 0:
             for worker in range(1, team.world):
-                files |= _json(_notes(draft, worker))
+                files |= read_document(_notes(draft, worker))
                 _notes(draft, worker).unlink()
             _name(draft, target, {"format": FORMAT, "step": step, "files": files})
     finally:
@@ -243,7 +157,7 @@ def _publish(target: Path, contents: Mapping[str, Content], step: int | None, te
 
 def _name(draft: Path, target: Path, manifest: dict[str, JSON]) -> None:
     """The moment of truth: manifest, sync, rename, verify."""
-    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": _digest(manifest)}))
+    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": seal(manifest)}))
     _sync(draft)
     _make_room(target)
     draft.rename(target)
@@ -264,7 +178,7 @@ def _write(path: Path, content: Content) -> dict[str, JSON]:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": _shapes(tensors)}
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": shapes(tensors)}
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -300,7 +214,7 @@ def _sync(directory: Path) -> None:
 
 def _make_room(target: Path) -> None:
     """Set a sound directory of that name aside, where `latest` still finds it; drop a damaged one."""
-    if target.exists() and _sound(target):
+    if target.exists() and is_sound(target):
         _discard(_aside(target))
         target.rename(_aside(target))
     _discard(target)
@@ -315,7 +229,7 @@ def _prune(older: list[Path], keep: int) -> None:
     for path in older:
         if keep == 0:
             _discard(path)
-        elif _sound(path):
+        elif is_sound(path):
             keep -= 1
 
 
@@ -353,103 +267,3 @@ def _explained(target: Path) -> Iterator[None]:
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "check the disk and the path")
         raise CheckpointError(f"cannot write {target}: {error.strerror}; {advice}; older ones are intact") from error
-
-
-# Reading
-
-
-def _found(parent: Path) -> list[Path]:
-    """All checkpoints of a directory, the newest first, and a replaced one after what replaced it."""
-    paths = [path for path in parent.glob("step-*") if _STEP.fullmatch(path.name)]
-    return sorted(paths, key=lambda path: (-_number(path), path.name))
-
-
-def _number(path: Path) -> int:
-    match = _STEP.fullmatch(path.name)
-    return int(match[1]) if match else -1
-
-
-def _sound(path: Path) -> bool:
-    try:
-        verify(path)
-    except CheckpointError as error:
-        _log.warning("damaged checkpoint: %s", error)
-        return False
-    return True
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    """The manifest, if it is whole, belongs to this directory, and lists nothing but plain files of known kinds."""
-    file = path / MANIFEST
-    manifest = _json(file)
-    match manifest:
-        case {"format": int(version)} if version > FORMAT:
-            raise CheckpointError(f"{file} has format {version}; this version reads up to {FORMAT}: upgrade redraft")
-        case {"format": 1, "step": int() | None, "files": dict(files), "digest": str(digest)}:
-            pass
-        case _:
-            raise CheckpointError(f"{file} is not a manifest of this library")
-    if _digest({key: value for key, value in manifest.items() if key != "digest"}) != digest:
-        raise CheckpointError(f"{file} is damaged or edited: its digest does not fit")
-    if _number(path) not in (-1, manifest["step"]):
-        raise CheckpointError(f"{path} holds step {manifest['step']}; it is damaged or renamed")
-    for name, entry in files.items():
-        if not _FILE.fullmatch(name) or not isinstance(entry, dict) or entry.keys() != {"size", "sha256", "tensors"}:
-            raise CheckpointError(f"{file} lists {name!r}, which cannot be a file of a checkpoint")
-    return manifest
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Reading a regular file; if it is a link, to one in the same directory."""
-    if not file.is_file():
-        raise CheckpointError(f"{file} is missing or no regular file")
-    if file.resolve().parent != file.parent.resolve():
-        raise CheckpointError(f"{file} is a link that leaves the directory")
-    try:
-        yield
-    except (SafetensorError, ValueError, RecursionError, OSError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
-
-
-def _tensors(file: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    with _reading(file):
-        return load_file(file, device=str(device))
-
-
-def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Tensor]]:
-    """Files by stem, those that a team wrote by the stem of the whole."""
-    parts: dict[str, dict[int, dict[str, Tensor]]] = {}
-    for stem, tensors in files.items():
-        match = _PART.fullmatch(stem)
-        whole, number = (match[1], int(match[2])) if match else (stem, 0)
-        parts.setdefault(whole, {})[number] = tensors
-    return {
-        stem: found[0] if 0 in found else Joined([found[n] for n in sorted(found)]) for stem, found in parts.items()
-    }
-
-
-def _json(file: Path) -> JSON:
-    with _reading(file):
-        return read_json(file)
-
-
-def _check(file: Path, entry: Mapping[str, JSON]) -> None:
-    """Raise unless the file is what the manifest says of it."""
-    with _reading(file), open(file, "rb") as stream:
-        size, sha256 = os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
-    if size != entry["size"]:
-        raise CheckpointError(f"{file} has {size} bytes; the manifest says {entry['size']}")
-    if sha256 != entry["sha256"]:
-        raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of the manifest")
-    if file.suffix == ".safetensors" and _shapes(_tensors(file)) != entry["tensors"]:
-        raise CheckpointError(f"{file} holds other tensors, dtypes or shapes than the manifest says")
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """{"weight": "float32[4, 6]"}"""
-    return {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
-
-
-def _digest(manifest: Mapping[str, JSON]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

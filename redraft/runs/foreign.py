@@ -35,8 +35,8 @@ from redraft.processes import (
     proper,
     require_times,
 )
-from redraft.runs.checkpoint import CheckpointError
 from redraft.runs.config import read_json
+from redraft.runs.stored import CheckpointError
 from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
 from redraft.text import Hub
 from redraft.types import Context, Vocab

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from redraft.runs.checkpoint import CheckpointError
+from redraft.runs.stored import CheckpointError
 
 FILE = ".lock"
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from redraft.runs.checkpoint import CheckpointError
 from redraft.runs.config import read_bytes
+from redraft.runs.stored import CheckpointError
 
 FILE = "metrics.jsonl"
 OLD_NAMES = {  # until 0.1.0

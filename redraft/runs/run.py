@@ -17,8 +17,8 @@ from torch import Tensor
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.objectives import Autoencode, Mistakes, Objective
-from redraft.runs import checkpoint, config, foreign
-from redraft.runs.checkpoint import Checkpoint, CheckpointError
+from redraft.runs import checkpoint, config, foreign, stored
+from redraft.runs.stored import Checkpoint, CheckpointError
 from redraft.samplers import Ancestral, Sampler
 from redraft.text import Tokenizer
 from redraft.types import ABOVE_0, BELOW_1, FINITE, require_range
@@ -145,15 +145,15 @@ def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str,
     if not path.is_dir():
         foreign.refuse_pickles(path)
         raise CheckpointError(f"{path} is no directory; give the directory of a run, say runs/demo")
-    if (path / checkpoint.MANIFEST).exists() and (path / "state.json").exists():
-        return _from_checkpoint(checkpoint.read(path), device, trust)
+    if (path / stored.MANIFEST).exists() and (path / "state.json").exists():
+        return _from_checkpoint(stored.read(path), device, trust)
     if not (path / "config.json").exists():
         foreign.refuse_pickles(path)
         return _from_checkpoint(newest(path), device, trust)
     if "class" not in foreign.settings(path):
         found = foreign.read(path)
         return assemble(Bundle(found.model, found.tokenizer), found.weights, device)
-    exported = checkpoint.import_model(path)
+    exported = stored.import_model(path)
     return assemble(_described(exported.config, trust), exported.tensors, device)
 
 
@@ -173,9 +173,9 @@ def begin_with(model: DiffusionLM, path: str | Path, part: str = "") -> None:
 
 def newest(path: Path) -> Checkpoint:
     """The newest sound checkpoint of a run's directory."""
-    if (found := checkpoint.latest(path)) is None:
+    if (found := stored.latest(path)) is None:
         raise CheckpointError(f"{path} is no model: it holds neither step-… directories nor config.json")
-    return checkpoint.read(found)
+    return stored.read(found)
 
 
 def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
@@ -196,7 +196,7 @@ def assemble(run: Run | Bundle, weights: Mapping[str, Tensor], device: torch.dev
             f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
             f"the config needs {needed.get(name, 'no such thing')}"
         )
-    if (wrong := checkpoint.not_finite(weights)) is not None:
+    if (wrong := stored.not_finite(weights)) is not None:
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
     model.to_empty(device=device)
     model.load_state_dict(dict(weights))

@@ -38,6 +38,7 @@ from redraft.runs import (
     config,
     least_memory,
     newest,
+    stored,
 )
 from redraft.train.bar import waiting
 from redraft.train.begin import claim, only_writer, require_packages, settle
@@ -79,17 +80,16 @@ def fit(
         with waiting("reading the text", shown=team.first and not quiet):
             train = tokenise(run.data, "train", run.tokenizer, run.framing)
             valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
-        found = checkpoint.latest(out)
+        found = stored.latest(out)
         if run.base is None and found is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute
         step = team.wrap(Step(model, run.objective), run.shard)
         state = State(model, _copies(model), optimisers(model, run.optimiser, choice.dtype), choice)
         if found is not None:
-            state.restore(checkpoint.read(found))
+            state.restore(stored.read(found))
         if run.compile:
-            for block in model.network.blocks:
-                block.compile()
+            _compile(model)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
         with closing(Log(run, out, state, team, quiet, tell)) as log:
@@ -107,6 +107,11 @@ def fit(
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
         return assemble(run, newest(out).tensors["model"], "cpu" if run.shard else team.device)
+
+
+def _compile(model: DiffusionLM) -> None:
+    for block in model.network.blocks:
+        block.compile()
 
 
 def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
@@ -204,7 +209,7 @@ def save(run: Run, state: State, out: Path, team: Workers) -> None:
     numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
     documents = {"config": config.to_json(run), "state": numbers}
     tensors = state.tensors()
-    if team.any((wrong := checkpoint.not_finite(tensors["raw"])) is not None):
+    if team.any((wrong := stored.not_finite(tensors["raw"])) is not None):
         raise TrainingError(
             f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
             "this step is not saved, earlier ones are intact. Try a lower learning rate, in another directory"

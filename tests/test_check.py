@@ -64,7 +64,7 @@ def test_every_law_holds_for_mask_noise(rows: list[check.Row]) -> None:
     assert len({r.law for r in rows}) >= 18
 
 
-@pytest.mark.parametrize("process", [p for p in proof.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
+@pytest.mark.parametrize("process", [p for p in check.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
 def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Markov) -> None:
     """Sampling too, for one of them; all of them by `redraft check`."""
     toy = check.Toy.of()

@@ -36,7 +36,8 @@ class Check:
         from redraft import laws
 
         failed = 0
-        for row in laws.check_all(laws.built_in() if self.file is None else laws.processes_of(self._module())):
+        rows = laws.check_built_in() if self.file is None else laws.check_all(laws.processes_of(self._module()))
+        for row in rows:
             failed += not row.ok
             emit(asdict(row), self.json, _law(row))
         if failed:

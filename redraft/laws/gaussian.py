@@ -20,8 +20,8 @@ from redraft.processes import Exploding, Gaussian, Path, Preserving, Straight, g
 from redraft.samplers import Ancestral, Sampler, last
 from redraft.types import Canvas, Context, Mean, Noised, Vocab
 
-VOCAB = Vocab(4)
-DRAWS = 20_000
+VECTOR_VOCAB = Vocab(4)
+_DRAWS = 20_000
 ERRORS = 5.0  # standard errors that a right estimate may be off; the seeds are fixed
 PAIRS = ((0.2, 0.5), (0.5, 0.9), (0.1, 0.95))  # s, t
 # --- the toys ---
@@ -124,7 +124,7 @@ class Warped(Path):
         return self.path.prior_std
 
 
-def sampled(process: Gaussian, mixture: Mixture, sampler: Sampler, keys: Rng, each: int = 1000) -> Tensor:
+def sampled_vectors(process: Gaussian, mixture: Mixture, sampler: Sampler, keys: Rng, each: int = 1000) -> Tensor:
     """(B, each, D) vectors that a sampler writes with the best denoiser."""
     z = torch.zeros(len(keys.key), each, mixture.means.shape[1], dtype=torch.float64)
     canvas = Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
@@ -135,23 +135,23 @@ def sampled(process: Gaussian, mixture: Mixture, sampler: Sampler, keys: Rng, ea
 
 
 def laws(process: Gaussian) -> Iterator[Row]:
-    """All laws on one process."""
-    yield from forward_laws(process)
-    yield from reverse_laws(process)
+    """All laws of Gaussian noise on one process."""
+    yield from vector_forward_laws(process)
+    yield from vector_reverse_laws(process)
     yield from conversion_laws(process)
-    yield from bound_laws(process)
-    yield from sampling_laws(process)
+    yield from vector_bound_laws(process)
+    yield from vector_sampling_laws(process)
 
 
-def forward_laws(process: Gaussian) -> Iterator[Row]:
-    x = torch.tensor([[[0.7, -1.3]]], dtype=torch.float64).expand(3, DRAWS, 2)
+def vector_forward_laws(process: Gaussian) -> Iterator[Row]:
+    x = torch.tensor([[[0.7, -1.3]]], dtype=torch.float64).expand(3, _DRAWS, 2)
     t = torch.tensor([[0.1], [0.5], [0.95]])
     clean = process.noise(x, 0 * t, rng=rng(1, 3)).z
     yield equal(process, "time zero is clean", float((clean != x).sum()), 0, 0)
     a, s = process.path.scales(t[..., None])
     noisy = process.noise(x, t, rng=rng(2, 3)).z
     yield equal(process, "draws match marginals (standard errors)", _errors(noisy, a * x, s), 0, ERRORS)
-    blank = Canvas(torch.zeros_like(x), torch.zeros(3, DRAWS, dtype=torch.bool))
+    blank = Canvas(torch.zeros_like(x), torch.zeros(3, _DRAWS, dtype=torch.bool))
     prior = process.prior(blank, rng=rng(3, 3)).z
     std = torch.full_like(prior, process.path.prior_std)
     yield equal(process, "so do those of the prior", _errors(prior, torch.zeros_like(prior), std), 0, ERRORS)
@@ -185,13 +185,13 @@ def _prior_kl(process: Gaussian, x: Tensor) -> float:
     return float(((_normal_log(unit) - s.log() - prior.log_prob(z)) * weight).sum())
 
 
-def reverse_laws(process: Gaussian) -> Iterator[Row]:
+def vector_reverse_laws(process: Gaussian) -> Iterator[Row]:
     bayes = [_bayes(process, *pair) for pair in PAIRS]
     yield equal(process, "posterior is Bayes' rule", max(bayes), 0, 1e-10)
     yield equal(process, "stepping back keeps marginals", max(_returned(process, *pair) for pair in PAIRS), 0, 1e-9)
-    x, z = rng(4).normal(2, 1, 2)[0].expand(2, DRAWS, 2)[:, None]
+    x, z = rng(4).normal(2, 1, 2)[0].expand(2, _DRAWS, 2)[:, None]
     s, t = _moment(0.4), _moment(0.7)
-    canvas = Canvas(z, torch.zeros(1, DRAWS, dtype=torch.bool))
+    canvas = Canvas(z, torch.zeros(1, _DRAWS, dtype=torch.bool))
     mean, variance = process.reverse(Mean(x), z, s, t)
     drawn = process.step(Mean(x), canvas, s, t, rng=rng(5)).z
     yield equal(process, "steps are draws of it", _errors(drawn, mean, variance.sqrt()), 0, ERRORS)
@@ -253,23 +253,23 @@ def _there_and_back(x: Tensor, z: Tensor, a: Tensor, s: Tensor, one: _Reading, o
     return float(((again - said).abs() / (1 + said.abs())).max())
 
 
-def bound_laws(process: Gaussian) -> Iterator[Row]:
+def vector_bound_laws(process: Gaussian) -> Iterator[Row]:
     yield equal(process, "KL of a step = ½ΔSNR·error²", max(_kl_gap(process, *pair) for pair in PAIRS), 0, 1e-9)
     mixture = Mixture.tokens()
     H, oracle = mixture.entropy, MixtureOracle(mixture, process.path)
-    few, many = (bound(process, oracle, steps) @ mixture.weights for steps in (64, 128))
+    few, many = (vector_bound(process, oracle, steps) @ mixture.weights for steps in (64, 128))
     yield at_least(process, "T-step bound falls with T", float(few - many), 0.01)
     yield equal(process, "… to the entropy, as 1/T", float(many + (many - few)), H, 0.02)
-    each, error = integrated(process, oracle)
+    each, error = integrated_vector_bound(process, oracle)
     yield equal(process, "bound = entropy", Integral(each @ mixture.weights, error), H, 2e-3)
     gap = Integral((each + mixture.weights.log()).abs().max(), error)
     yield equal(process, "bound = −log p of each token", gap, 0, 2e-3)
     even = replace(mixture, weights=torch.full_like(mixture.weights, 0.25))
-    other, error = integrated(process, MixtureOracle(even, process.path))
+    other, error = integrated_vector_bound(process, MixtureOracle(even, process.path))
     worse = Integral(other @ mixture.weights, error)
     yield equal(process, "bound of a denoiser for even weights", worse, math.log(4), 2e-3)
     path = Warped(process.path, 2.0)
-    other, error = integrated(replace(process, path=path), MixtureOracle(even, path))
+    other, error = integrated_vector_bound(replace(process, path=path), MixtureOracle(even, path))
     again = Integral(other @ mixture.weights, error + worse.error)
     yield equal(process, "… the same noise at other times", again, float(worse), 2e-3)
 
@@ -288,18 +288,18 @@ def _with_std(moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     return mean, variance.sqrt().expand_as(mean)
 
 
-def bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = None) -> Tensor:
+def vector_bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = None) -> Tensor:
     """(K,) bound of each embedded token in nats, by integration over noise and time, or summation over steps.
 
     With the best denoiser of some weights it is −log of the weight, also if tokens come with others.
     """
     if steps is None:
-        return integrated(process, oracle).value
+        return integrated_vector_bound(process, oracle).value
     grid = torch.arange(steps + 1, dtype=torch.float64) / steps
     return _ends(process, oracle) + _expected(process, oracle, grid[1:], grid[:-1]).sum(0)
 
 
-def integrated(process: Gaussian, oracle: MixtureOracle) -> Integral:
+def integrated_vector_bound(process: Gaussian, oracle: MixtureOracle) -> Integral:
     """The same in continuous time, and how exact the integral is."""
     found = integral(lambda t: _expected(process, oracle, t), nodes=128)  # most happens in a short time
     return found._replace(value=found.value + _ends(process, oracle))
@@ -332,10 +332,10 @@ def _average(process: Gaussian, oracle: MixtureOracle, t: Tensor, s: Tensor | No
     return nats.view(len(t), len(means), -1) @ weight
 
 
-def sampling_laws(process: Gaussian) -> Iterator[Row]:
+def vector_sampling_laws(process: Gaussian) -> Iterator[Row]:
     """The error falls as 1/steps: too little spread within the modes, by a twentieth at this number of steps."""
     mixture, sampler = Mixture.of(), Ancestral(steps=128)
-    z = sampled(process, mixture, sampler, rng(8, 4)).flatten(0, 1)
+    z = sampled_vectors(process, mixture, sampler, rng(8, 4)).flatten(0, 1)
     mean, covariance = mixture.moments()
     yield equal(process, "ancestral sampling recovers the mean", float((z.mean(0) - mean).abs().max()), 0, 0.08)
     yield equal(process, "… and the covariance", float((z.T.cov() - covariance).abs().max()), 0, 0.08)
@@ -374,4 +374,4 @@ def _normal_log(unit: Tensor) -> Tensor:
 
 def built_in() -> list[Gaussian]:
     """Less noise explodes than by default, so that few times suffice."""
-    return [Gaussian(VOCAB, path) for path in (Preserving(), Exploding(0.05, 40.0), Straight())]
+    return [Gaussian(VECTOR_VOCAB, path) for path in (Preserving(), Exploding(0.05, 40.0), Straight())]

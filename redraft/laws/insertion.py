@@ -1,42 +1,194 @@
-"""The laws: every process and sampler against exact enumeration on a toy language.
+"""The laws of insertion, on a toy language whose sentences differ in length.
 
-The toy has three words and sequences of three, with an arbitrary joint distribution; its best denoiser is known by
-enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint. Texts of varying
-length and vectors have toys of their own. `redraft check` runs all laws on the built-in processes, or on those of a
-user's file.
+Two words, sentences of none to three of them. Each token of a sentence is missing, masked or clean; the best denoiser
+sums over all sentences and all ways in which z can lie in them. Its bound must equal the entropy, length included, and
+samplers must reproduce the joint distribution over lengths and words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.laws import sentences as check_insertion
-from redraft.laws.row import P_MIN, Row, at_least, chi_square, equal, integral
-from redraft.laws.tokens import DRAWS, _improper
-from redraft.ops import rng
-from redraft.processes import (
-    Insertion,
-    Masked,
-)
-from redraft.samplers import Ancestral, Entropy, Sampler, Unmask
-from redraft.types import Context, Noised
+from redraft.laws.row import P_MIN, Row, at_least, chi_square, equal, improper, integral
+from redraft.laws.tokens import DRAWS
+from redraft.ops import Rng, rng
+from redraft.processes import Counted, Expected, Insertion, Masked
+from redraft.samplers import Ancestral, Entropy, Sampler, Unmask, last
+from redraft.schedules import Polynomial, Schedule
+from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
+
+LONGEST = 3
+_WORDS = 2
+SENTENCE_VOCAB = Vocab(_WORDS + 2, mask=_WORDS, pad=_WORDS + 1)
+_CLEAN, _MASKED, _MISSING = range(3)
 
 
-def insertion_laws(process: Insertion) -> Iterator[Row]:
-    toy = check_insertion.Sentences.of()
+@dataclass(frozen=True)
+class AtOnce(Schedule):
+    """Nothing until t = 1 is left, then everything: insertion is then mask noise on a text of known length."""
+
+    def keep(self, t: Tensor) -> Tensor:
+        return (t < 1).to(t.dtype)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return torch.ones_like(keep)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """All sentences and their probabilities; N rows of LONGEST columns, padded."""
+
+    x: Tensor  # (N, LONGEST)
+    p: Tensor  # (N,) float64
+
+    @classmethod
+    def of(cls, seed: int = 0, lengths: range = range(LONGEST + 1)) -> Sentences:
+        every = ((n, words) for n in lengths for words in product(range(_WORDS), repeat=n))
+        rows = [[*words, *[SENTENCE_VOCAB.filler] * (LONGEST - n)] for n, words in every]
+        weights = rng(seed).uniform(len(rows))[0] ** 2 + 0.05
+        return cls(torch.tensor(rows), weights / weights.sum())
+
+    @property
+    def pad(self) -> Tensor:
+        return self.x == SENTENCE_VOCAB.filler
+
+    @property
+    def entropy(self) -> float:
+        return float(-(self.p * self.p.log()).sum())
+
+    @property
+    def length_entropy(self) -> float:
+        p = torch.bincount((~self.pad).sum(-1), self.p)
+        return float(-torch.xlogy(p, p).sum())
+
+    def numbers(self, canvas: Canvas) -> Tensor:
+        """(B,) which sentences a canvas holds; N for what is none."""
+        assert canvas.context.pad is not None
+        z = canvas.z.masked_fill(canvas.context.pad, SENTENCE_VOCAB.filler)
+        same = (z[:, None] == self.x).all(-1)
+        return torch.where(same.any(-1), same.int().argmax(-1), len(self.x))
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Every sentence with every choice of clean, masked and missing tokens: each z that there is, and where from."""
+
+    noised: Noised
+    sentence: Tensor  # (M,) index
+    states: Tensor  # (M, LONGEST); padding counts as clean
+
+    @classmethod
+    def of(cls, toy: Sentences, process: Insertion) -> Ways:
+        states = torch.tensor(list(product((_CLEAN, _MASKED, _MISSING), repeat=LONGEST)))
+        each = torch.arange(len(toy.p)).repeat_interleave(len(states))
+        states = states.repeat(len(toy.p), 1)
+        real = ~((states != _CLEAN) & toy.pad[each]).any(-1)  # where there is no token, there is nothing to choose
+        each, states = each[real], states[real]
+        never, given = torch.zeros(len(each), 1), torch.zeros_like(states, dtype=torch.bool)
+        noised = process.packed(toy.x[each], never, states == _MISSING, states == _MASKED, given, toy.pad[each])
+        return cls(noised, each, states)
+
+    def p(self, toy: Sentences, process: Insertion, t: float) -> Tensor:
+        """(M,) the probability of sentence and states at time t."""
+        word = process.marginal(t)[0]
+        chance = word[torch.tensor([0, SENTENCE_VOCAB.masked, -1])][self.states]
+        return toy.p[self.sentence] * torch.where(toy.pad[self.sentence], 1.0, chance).prod(-1)
+
+    def at(self, *times: float) -> Noised:
+        """All of them at each of the times, one after the other."""
+        again = {n: a.repeat(len(times), 1) for n, a in self.noised._asdict().items() if a is not None}
+        t = torch.tensor(times, dtype=torch.float64).repeat_interleave(len(self.sentence))[:, None]
+        return self.noised._replace(**{**again, "t": t})
+
+
+@dataclass(frozen=True)
+class SentenceOracle:
+    """The best denoiser: x̂ and gaps given z, summed over all sentences x and all ways in which z can lie in x.
+
+    p(x, way | z) ∝ p(x)·(1 − a_t)^(tokens missing): it depends on the time, but not on which tokens are masked.
+    `counted` gives the distribution of each gap instead of its mean. With `blur` a part of both is even, for contrast.
+    """
+
+    toy: Sentences
+    process: Insertion
+    counted: bool = False
+    blur: float = 0.0
+    block: int | None = None
+
+    @cached_property
+    def _ways(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sentences with tokens missing, none masked: (M, LONGEST) tokens, (M, LONGEST + 1) gaps, (M,) probability."""
+        ways = Ways.of(self.toy, self.process)
+        plain = (ways.states != _MASKED).all(-1)
+        assert ways.noised.gaps is not None
+        return ways.noised.z[plain], ways.noised.gaps[plain], self.toy.p[ways.sentence[plain]]
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        z = z if context.pad is None else z.masked_fill(context.pad, SENTENCE_VOCAB.filler)
+        number = (z * SENTENCE_VOCAB.size ** torch.arange(LONGEST - 1, -1, -1)).sum(-1)
+        moments, which = t.flatten().unique(return_inverse=True)
+        # any z there is, in the order of numbers
+        every = torch.cartesian_prod(*[torch.arange(SENTENCE_VOCAB.size)] * LONGEST)
+        tables = zip(*(self._posterior(every, moment) for moment in moments), strict=True)
+        return self._said(*(torch.stack(table)[which, number] for table in tables))
+
+    def _posterior(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, LONGEST, V) probabilities of words, (B, LONGEST + 1, LONGEST + 1) of counts; nan if no sentence fits."""
+        tokens, gaps, p = self._ways
+        unknown = (z == SENTENCE_VOCAB.masked)[:, None] & (tokens != SENTENCE_VOCAB.filler)
+        fits = (unknown | (z[:, None] == tokens)).all(-1)
+        weight = fits * p * (1 - self.process.insert_schedule.kept(t)) ** gaps.sum(-1)
+        weight = weight / weight.sum(-1, keepdim=True)  # (B, M)
+        x = torch.einsum("bm,mlv->blv", weight, F.one_hot(tokens, SENTENCE_VOCAB.size).double())
+        return x, torch.einsum("bm,mgn->bgn", weight, F.one_hot(gaps, LONGEST + 1).double())
+
+    def _said(self, x: Tensor, count: Tensor) -> Known:
+        even = (torch.arange(x.shape[-1]) < _WORDS) / _WORDS
+        x, count = (1 - self.blur) * x + self.blur * even, (1 - self.blur) * count + self.blur / count.shape[-1]
+        expected = count @ torch.arange(count.shape[-1], dtype=count.dtype)
+        return Known(x.log(), missing=Counted(count.log()) if self.counted else Expected(expected))
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        raise ValueError("a text that grows everywhere has no finished part to keep")
+
+
+def sentence_integrand(oracle: SentenceOracle, t: Tensor) -> Tensor:
+    """(T,) times → (T,) the bound's integrand at each of them, averaged over the language and over z."""
+    process, ways = oracle.process, Ways.of(oracle.toy, oracle.process)
+    noised = ways.at(*t.tolist())
+    nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1)
+    p = torch.stack([ways.p(oracle.toy, process, time) for time in t.tolist()])
+    return (p * torch.where(p > 0, nats.view_as(p), 0.0)).sum(-1)  # what cannot be missing has no finite price
+
+
+def written_sentences(oracle: SentenceOracle, sampler: Sampler, keys: Rng) -> Tensor:
+    """(n,) the numbers of sampled sentences, each from an empty canvas with room for the longest."""
+    blank = torch.full((len(keys.key), LONGEST), SENTENCE_VOCAB.filler)
+    everywhere, gaps = torch.ones_like(blank, dtype=torch.bool), torch.zeros(len(blank), LONGEST + 1, dtype=torch.bool)
+    gaps[:, 0] = True
+    canvas = Canvas(blank, ~everywhere, Context(pad=everywhere), open=gaps)
+    return oracle.toy.numbers(last(sampler(oracle, oracle.process, canvas, rng=keys)))
+
+
+def laws(process: Insertion) -> Iterator[Row]:
+    """All laws of insertion on one process."""
+    toy = Sentences.of()
     yield from _lost_and_found(process)
-    yield from _growing_bound(process, check_insertion.Oracle(toy, process))
+    yield from _growing_bound(process, SentenceOracle(toy, process))
     samplers: dict[str, tuple[Sampler, bool]] = {
         "tau-leaping reproduces lengths and words": (Ancestral(steps=64), False),
         "tau-leaping by counts reproduces them": (Ancestral(steps=64), True),
         "so does revealing the surest first": (Unmask(64, Entropy(temperature=1.0)), False),
     }
     for law, (sampler, counted) in samplers.items():
-        oracle = check_insertion.Oracle(toy, process, counted)
+        oracle = SentenceOracle(toy, process, counted)
         yield at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
     yield from _all_at_once(process, toy)
 
@@ -45,9 +197,9 @@ def _lost_and_found(process: Insertion) -> Iterator[Row]:
     """Tokens are missing, masked and clean as the tables say, and the gaps tell how many are missing."""
     times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
     tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
-    yield equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
-    composed = process.marginal(0.15)[: check_insertion.WORDS] @ process.transition(0.15, 0.5)
-    gap = float((composed - process.marginal(0.5)[: check_insertion.WORDS]).abs().max())
+    yield equal(process, "tables are distributions", max(improper(table) for table in tables), 0, 1e-9)
+    composed = process.marginal(0.15)[:_WORDS] @ process.transition(0.15, 0.5)
+    gap = float((composed - process.marginal(0.5)[:_WORDS]).abs().max())
     yield equal(process, "marginals compose", gap, 0, 1e-9)
     draws = [process.noise(word, torch.full((1, 1), t), rng=rng(2)) for t in (0.0, *times, 1.0)]
     clean, *between, noise = [_states(process, drawn) for drawn in draws]
@@ -64,19 +216,19 @@ def _states(process: Insertion, noised: Noised) -> Tensor:
     return torch.cat([noised.z[~noised.pad], torch.full((int(noised.gaps.sum()),), process.vocab.size)])
 
 
-def _growing_bound(process: Insertion, oracle: check_insertion.Oracle) -> Iterator[Row]:
+def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Row]:
     H, worse = oracle.toy.entropy, replace(oracle, blur=0.3)
-    exact = integral(lambda t: check_insertion.expected(oracle, t))
+    exact = integral(lambda t: sentence_integrand(oracle, t))
     yield equal(process, "bound = entropy, length included", exact, H, 1e-3)
-    more = integral(lambda t: check_insertion.expected(worse, t))
+    more = integral(lambda t: sentence_integrand(worse, t))
     yield at_least(process, "bound rises for a worse denoiser", float(more), H + 0.01)
 
 
-def _all_at_once(process: Insertion, toy: check_insertion.Sentences) -> Iterator[Row]:
+def _all_at_once(process: Insertion, toy: Sentences) -> Iterator[Row]:
     """All tokens inserted in one moment: mask noise on a text whose length is drawn first."""
-    process = replace(process, insert_schedule=check_insertion.AtOnce())
-    ways, oracle = check_insertion.Ways.of(toy, process), check_insertion.Oracle(toy, process, counted=True, blur=0.3)
-    there, masked = (ways.states != check_insertion.MISSING).all(-1), Masked(process.vocab, process.unmask_schedule)
+    process = replace(process, insert_schedule=AtOnce())
+    ways, oracle = Ways.of(toy, process), SentenceOracle(toy, process, counted=True, blur=0.3)
+    there, masked = (ways.states != _MISSING).all(-1), Masked(process.vocab, process.unmask_schedule)
     worst = 0.0
     for t in (0.2, 0.7):
         noised = Noised(*(a[there] for a in ways.at(t) if a is not None))
@@ -88,7 +240,12 @@ def _all_at_once(process: Insertion, toy: check_insertion.Sentences) -> Iterator
     yield at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
 
 
-def _sentence_p(oracle: check_insertion.Oracle, sampler: Sampler) -> float:
+def _sentence_p(oracle: SentenceOracle, sampler: Sampler) -> float:
     """The p-value of sampled sentences; what is no sentence has probability zero."""
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    return chi_square(check_insertion.written(oracle, sampler, rng(7, DRAWS)), p)
+    return chi_square(written_sentences(oracle, sampler, rng(7, DRAWS)), p)
+
+
+def built_in() -> list[Insertion]:
+    # equal steps of this schedule are small at the end, where the last step inserts nothing
+    return [Insertion(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0))]

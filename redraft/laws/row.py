@@ -92,3 +92,8 @@ def integral(f: Callable[[Tensor], Tensor], nodes: int = 64) -> Integral:
     values = f(time).double()
     fine, coarse = weight @ values, 2 * weight[::2] @ values[::2]
     return Integral(fine, float((fine - coarse).abs().max()))
+
+
+def improper(table: Tensor) -> float:
+    """How far a table is from rows of probabilities."""
+    return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))

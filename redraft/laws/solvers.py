@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from redraft.guidance import Classifier
-from redraft.laws.gaussian import VOCAB, Mixture, MixtureOracle, sampled
-from redraft.laws.row import Row, at_least, chi_square, equal
+from redraft.laws.gaussian import VECTOR_VOCAB, Mixture, MixtureOracle, sampled_vectors
+from redraft.laws.row import P_MIN, Row, at_least, chi_square, equal
 from redraft.ops import rng
 from redraft.processes import Gaussian, Path, Preserving
 from redraft.samplers import (
@@ -44,11 +44,10 @@ from redraft.samplers import (
 from redraft.schedules import Clamped, CosineSquared
 from redraft.types import Canvas, Context, Denoiser, Mean
 
-P_MIN = 1e-4
 ROWS, PLACES = 2, 500
 EVEN = EvenLogSnr()
 # log-SNR as far as the mixture needs it: beyond, equal steps of it would be wasted
-PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineSquared(), -9.0, 9.0)))
+PROCESS = Gaussian(VECTOR_VOCAB, Preserving(Clamped(CosineSquared(), -9.0, 9.0)))
 # name, sampler, how far the variance within modes may be off: few steps of DDIM(1) lose some, Langevin has too much
 SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
     ("DDIM", Ddim(60, EVEN), 0.12),
@@ -69,11 +68,11 @@ ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
 )
 
 
-def laws(process: Gaussian = PROCESS) -> Iterator[Row]:
+def laws(process: Gaussian) -> Iterator[Row]:
     """All laws of solvers on one process."""
     mixture = Mixture.of()
     oracle = MixtureOracle(mixture, process.path)
-    yield from order_laws(process, oracle)
+    yield from convergence_laws(process, oracle)
     yield from moment_laws(process, mixture)
     yield from disguise_laws(process, mixture, oracle)
     yield from flow_laws(process, mixture, oracle)
@@ -81,7 +80,7 @@ def laws(process: Gaussian = PROCESS) -> Iterator[Row]:
     yield from guidance_laws(process, mixture, oracle)
 
 
-def order_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Row]:
+def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Row]:
     """Doubling the steps of a method of order p leaves 2^{−p} of its error."""
     for name, kind, least in ORDERS:
         yield at_least(process, f"{name}: order of convergence", order(process, oracle, kind), least)
@@ -106,7 +105,7 @@ def down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> 
 def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Row]:
     """Each sampler recovers mean and covariance, the weight of each mode, and the variance within modes."""
     for name, sampler, wide in SAMPLERS:
-        x = sampled(process, mixture, sampler, rng(7, ROWS), PLACES).flatten(0, 1)
+        x = sampled_vectors(process, mixture, sampler, rng(7, ROWS), PLACES).flatten(0, 1)
         mean, covariance = mixture.moments()
         off = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
         yield equal(process, f"{name}: mean and covariance", off, 0, 0.15)
@@ -127,7 +126,7 @@ def _within(mixture: Mixture, x: Tensor, mode: Tensor) -> float:
 
 def disguise_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Row]:
     """Equal numbers for equal draws."""
-    pair = [sampled(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
+    pair = [sampled_vectors(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
     yield equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
     worst: list[float] = []
     for t, s in ((1.0, 0.8), (0.7, 0.4), (0.3, 0.05)):
@@ -227,3 +226,7 @@ def blank(rows: int, places: int, width: int = 2) -> Canvas:
 
 def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
+
+
+def built_in() -> list[Gaussian]:
+    return [PROCESS]

@@ -1,9 +1,7 @@
-"""The laws: every process and sampler against exact enumeration on a toy language.
+"""The laws of tokens: every process and sampler against exact enumeration on a toy language.
 
 The toy has three words and sequences of three, with an arbitrary joint distribution; its best denoiser is known by
-enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint. Texts of varying
-length and vectors have toys of their own. `redraft check` runs all laws on the built-in processes, or on those of a
-user's file.
+enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ import torch
 from torch import Tensor
 
 from redraft import ops
-from redraft.laws.row import P_MIN, Integral, Row, at_least, chi_square, equal, integral, name
+from redraft.laws.row import P_MIN, Integral, Row, at_least, chi_square, equal, improper, integral, name
 from redraft.ops import Rng, rng
 from redraft.processes import (
+    BandJumps,
     Cap,
     Hybrid,
     Interpolating,
@@ -28,7 +27,10 @@ from redraft.processes import (
     MaskJumps,
     MaskNoise,
     Remask,
+    Rescale,
+    Star,
     TokenProcess,
+    UniformNoise,
     score,
 )
 from redraft.samplers import Ancestral, AnyOrder, Blocks, FirstHitting, Sampler, Unmask, last
@@ -156,10 +158,41 @@ def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
     return first, which
 
 
+def laws(process: TokenProcess) -> Iterator[Row]:
+    """All laws of tokens on one process."""
+    toy = Toy.of()
+    if isinstance(process, Remask):
+        yield from remask_laws(process, toy)
+        return
+    yield from forward_laws(process)
+    yield from reverse_laws(process)
+    yield from bound_laws(process, toy)
+    yield from closed_form_laws(process, toy)
+    yield from block_laws(process, toy)
+    yield from sampling_laws(process, toy)
+    if isinstance(process, Masked) or (isinstance(process, Interpolating) and process.mixing == UniformNoise()):
+        yield from score_laws(process)
+
+
+def built_in() -> list[TokenProcess]:
+    return [
+        Masked(VOCAB),
+        Masked(VOCAB, Cosine()),
+        Interpolating(Vocab(WORDS), mixing=UniformNoise()),
+        # equal steps of this schedule are those that suit the square-root ends of hybrid noise
+        Interpolating(VOCAB, CosineSquared(), Hybrid(0.2)),
+        Markov(VOCAB, MaskJumps()),
+        Markov(VOCAB, BandJumps(0.8)),
+        Remask(Masked(VOCAB), Rescale(0.3)),
+        Remask(Masked(VOCAB), Star()),
+        Remask(Interpolating(Vocab(WORDS)), Star()),
+    ]
+
+
 def forward_laws(process: TokenProcess) -> Iterator[Row]:
     times = (0.15, 0.5, 0.9)
     tables = [process.marginal(t) for t in times] + [process.transition(s, t) for s, t in ((0.15, 0.5), (0.5, 0.9))]
-    yield equal(process, "tables are distributions", max(_improper(table) for table in tables), 0, 1e-9)
+    yield equal(process, "tables are distributions", max(improper(table) for table in tables), 0, 1e-9)
     gap = max(
         float((process.marginal(s) @ process.transition(s, t) - process.marginal(t)).abs().max())
         for s, t in ((0.15, 0.5), (0.5, 0.9), (0.15, 0.9))
@@ -392,11 +425,6 @@ def _frequencies(z: Tensor, states: int) -> Tensor:
 
 def _kl(p: Tensor, q: Tensor) -> Tensor:
     return torch.where(p > 0, p * (p.log() - q.log()), 0.0).sum()
-
-
-def _improper(table: Tensor) -> float:
-    """How far a table is from rows of probabilities."""
-    return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))
 
 
 def _with_schedules(process: TokenProcess) -> Iterator[TokenProcess]:

@@ -16,10 +16,20 @@ from torch import Tensor
 
 from redraft.evaluate import likelihood
 from redraft.heads import Shift, Subs
-from redraft.laws import LONGEST, AtOnce, Sentences, Ways, expected, proof, quadrature, written
+from redraft.laws import (
+    LONGEST,
+    SENTENCE_VOCAB,
+    AtOnce,
+    SentenceOracle,
+    Sentences,
+    Ways,
+    proof,
+    quadrature,
+    sentence_integrand,
+    written_sentences,
+)
 from redraft.laws import insertion as insertion_laws
 from redraft.laws import tokens as check
-from redraft.laws.sentences import VOCAB, Oracle
 from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
 from redraft.networks import Causal, TransformerConfig
 from redraft.objectives import Bound, Objective, Recover, Stratified
@@ -50,7 +60,7 @@ PAD, MASK = 6, 7
 WORDS = Vocab(8, mask=MASK, pad=PAD)
 LETTERS = Characters("abcdef", ("pad", "mask"))
 PROCESS = Insertion(WORDS, Polynomial(2.0), Linear())
-SQUARE = Insertion(VOCAB, Polynomial(2.0), Polynomial(2.0))
+SQUARE = Insertion(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0))
 seeds = st.integers(0, 10**6)
 
 
@@ -237,9 +247,9 @@ def test_what_a_count_costs() -> None:
 # --- the bound ---
 
 
-def integral(oracle: Oracle) -> float:
+def integral(oracle: SentenceOracle) -> float:
     time, weight = quadrature(48)
-    return float(weight @ expected(oracle, time))
+    return float(weight @ sentence_integrand(oracle, time))
 
 
 @dataclass(frozen=True)
@@ -260,39 +270,41 @@ def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
     pair = Sentences(torch.tensor([[0, 1, 3], [1, 0, 3]]), torch.full((2,), 0.5, dtype=torch.float64))
     log2 = torch.tensor(2.0).log().item()
     for schedules in ((Linear(), Linear()), (Polynomial(2.0), Polynomial(3.0)), (CosineSquared(), Linear())):
-        process = Insertion(VOCAB, *schedules)
-        assert integral(Oracle(pair, process)) == pytest.approx(log2, abs=1e-4)
-        assert integral(Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-4)
-    assert integral(Oracle(pair, Loose(VOCAB))) == pytest.approx(2 * log2, abs=1e-3)
-    assert integral(Oracle(toy, Loose(VOCAB))) - toy.entropy == pytest.approx(0.8305, abs=1e-3)
+        process = Insertion(SENTENCE_VOCAB, *schedules)
+        assert integral(SentenceOracle(pair, process)) == pytest.approx(log2, abs=1e-4)
+        assert integral(SentenceOracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-4)
+    assert integral(SentenceOracle(pair, Loose(SENTENCE_VOCAB))) == pytest.approx(2 * log2, abs=1e-3)
+    assert integral(SentenceOracle(toy, Loose(SENTENCE_VOCAB))) - toy.entropy == pytest.approx(0.8305, abs=1e-3)
     one = Sentences(torch.tensor([[0, 3, 3], [3, 3, 3]]), torch.tensor([0.3, 0.7], dtype=torch.float64))
-    assert integral(Oracle(one, Loose(VOCAB))) == pytest.approx(one.entropy, abs=1e-4), "no gap of two: no difference"
+    assert integral(SentenceOracle(one, Loose(SENTENCE_VOCAB))) == pytest.approx(one.entropy, abs=1e-4), (
+        "no gap of two: no difference"
+    )
 
 
 def test_the_bound_rises_with_any_error() -> None:
     toy = Sentences.of()
-    assert integral(Oracle(toy, SQUARE, counted=True)) == pytest.approx(toy.entropy, abs=1e-4)
-    assert [integral(Oracle(toy, SQUARE, blur=b)) > toy.entropy + 0.05 for b in (0.003, 0.1)] == [True, True]
+    assert integral(SentenceOracle(toy, SQUARE, counted=True)) == pytest.approx(toy.entropy, abs=1e-4)
+    assert [integral(SentenceOracle(toy, SQUARE, blur=b)) > toy.entropy + 0.05 for b in (0.003, 0.1)] == [True, True]
 
 
 def test_all_at_once_is_mask_noise_on_a_known_length() -> None:
-    process, toy = Insertion(VOCAB, AtOnce(), Cosine()), Sentences.of()
+    process, toy = Insertion(SENTENCE_VOCAB, AtOnce(), Cosine()), Sentences.of()
     x, pad = toy.x.repeat(40, 1), toy.pad.repeat(40, 1)
     noised = process.noise(x, column(0.6, len(x)), pad=pad, rng=rng(0, len(x)))
     assert noised.gaps is not None
     assert int(noised.gaps.sum()) == 0
     assert torch.equal(noised.target.masked_fill(pad, 3), x)
-    pred = Oracle(toy, process, blur=0.2)(noised.z, noised.t, Context(pad=noised.pad))
-    mask_noise = Masked(VOCAB, Cosine())
+    pred = SentenceOracle(toy, process, blur=0.2)(noised.z, noised.t, Context(pad=noised.pad))
+    mask_noise = Masked(SENTENCE_VOCAB, Cosine())
     assert torch.equal(process.nelbo(pred, noised)[:, :-1], mask_noise.nelbo(pred, noised))
-    share = float((noised.z == VOCAB.masked).sum() / (~pad).sum())
+    share = float((noised.z == SENTENCE_VOCAB.masked).sum() / (~pad).sum())
     assert share == pytest.approx(1 - float(mask_noise.marginal(0.6)[0, 0]), abs=0.04)
 
 
 def test_draws_of_time_near_zero_tame_the_noise() -> None:
     """E[(weight·integrand)²] of linear schedules, where the rate is 1/t: with t = u² twenty times smaller."""
-    process, toy = Insertion(VOCAB), Sentences.of()
-    ways, oracle = Ways.of(toy, process), Oracle(toy, process)
+    process, toy = Insertion(SENTENCE_VOCAB), Sentences.of()
+    ways, oracle = Ways.of(toy, process), SentenceOracle(toy, process)
     time, weight = quadrature(64)
     noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
@@ -317,7 +329,11 @@ def test_every_law_holds() -> None:
 
 
 def test_the_laws_catch_a_loose_bound() -> None:
-    failed = [r.law for r in insertion_laws._growing_bound(SQUARE, Oracle(Sentences.of(), Loose(VOCAB))) if not r.ok]
+    failed = [
+        r.law
+        for r in insertion_laws._growing_bound(SQUARE, SentenceOracle(Sentences.of(), Loose(SENTENCE_VOCAB)))
+        if not r.ok
+    ]
     assert failed == ["bound = entropy, length included"]
 
 
@@ -339,19 +355,19 @@ class Forgetful(Insertion):
 
 
 def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
-    oracle = Oracle(Sentences.of(), Hasty(VOCAB, Polynomial(2.0), Polynomial(2.0)))
+    oracle = SentenceOracle(Sentences.of(), Hasty(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    assert check.chi_square(written(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
-    failed = [r.law for r in insertion_laws._lost_and_found(Forgetful(VOCAB)) if not r.ok]
+    assert check.chi_square(written_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
+    failed = [r.law for r in insertion_laws._lost_and_found(Forgetful(SENTENCE_VOCAB)) if not r.ok]
     assert failed == ["the prior is reached", "draws match marginals"]
 
 
 @pytest.mark.parametrize("sampler", [Unmask(32, Margin(1.0)), Unmask(32, Entropy(1.0))], ids=repr)
 def test_any_order_of_revealing_writes_the_language(sampler: Sampler) -> None:
     """Scores that do not depend on the drawn token: one mask after the other has the law of chance."""
-    oracle = Oracle(Sentences.of(), SQUARE, counted=True)
+    oracle = SentenceOracle(Sentences.of(), SQUARE, counted=True)
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    assert check.chi_square(written(oracle, sampler, rng(5, 4000)), p) > CHANCE
+    assert check.chi_square(written_sentences(oracle, sampler, rng(5, 4000)), p) > CHANCE
 
 
 # --- networks ---
@@ -453,7 +469,7 @@ class Learnt:
 def test_a_network_learns_lengths_and_words() -> None:
     """The toy language, 200 steps: the bound, integrated exactly, comes near the entropy; `likelihood` estimates it."""
     toy, steps = Sentences.of(), 200
-    network = TransformerConfig(VOCAB.size, width=32, layers=1, heads=2, time=16, gaps=LONGEST)
+    network = TransformerConfig(SENTENCE_VOCAB.size, width=32, layers=1, heads=2, time=16, gaps=LONGEST)
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
     adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(Recover())

@@ -71,7 +71,7 @@ every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: f"{ty
 def test_laws(law: str) -> None:
     oracle = MixtureOracle(MIXTURE, PROCESS.path)
     rows = {
-        "order": lambda: check_solvers.order_laws(PROCESS, oracle),
+        "order": lambda: check_solvers.convergence_laws(PROCESS, oracle),
         "disguise": lambda: check_solvers.disguise_laws(PROCESS, MIXTURE, oracle),
         "flow": lambda: check_solvers.flow_laws(PROCESS, MIXTURE, oracle),
     }[law]()

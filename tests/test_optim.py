@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.model import DiffusionLM
+from redraft.networks import Errors, Transformer, TransformerConfig, hidden_matrices
 from redraft.runs import Optimiser
 from redraft.train import Muon, adjust, optimisers, orthogonal, rate
 
@@ -73,6 +75,16 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(build: Callabl
     assert {names[id(p)] for p in adamw.param_groups[0]["params"]} == set(names.values()) - taken
     (alone,) = optimisers(model, Optimiser(lr=1e-3))
     assert len(alone.param_groups[0]["params"]) == len(names)
+
+
+def test_hidden_matrices_are_neither_those_that_read_the_time_nor_those_of_the_error_layer(
+    tiny: TransformerConfig,
+) -> None:
+    model = nn.ModuleDict({"network": Transformer(replace(tiny, time=8, cross=6)), "errors": Errors(tiny)})
+    names = {id(p): n for n, p in model.named_parameters()}
+    matrices = ("attention.qkv", "attention.out", "mlp.up", "mlp.down", "cross.q", "cross.kv", "cross.out")
+    taken = [names[id(p)] for p in hidden_matrices(model)]
+    assert taken == [f"network.blocks.{i}.{matrix}.weight" for i in range(2) for matrix in matrices]
 
 
 def test_rates_are_shares_of_the_full_ones(build: Callable[..., DiffusionLM]) -> None:

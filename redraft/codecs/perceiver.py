@@ -64,6 +64,10 @@ class Resampler(nn.Module):
             h = block(h, inputs, mask)
         return self.output(self.norm(h))
 
+    def hidden_matrices(self) -> list[nn.Parameter]:
+        """The matrices of the blocks, which Muon may train."""
+        return [p for p in self.blocks.parameters() if p.dim() == 2]
+
     def _around(self, states: Tensor) -> Tensor:
         """(B, N, D) what lies around each query: several states of a long text, or a part of one of a short one."""
         count = len(self.queries)

@@ -26,6 +26,7 @@ from redraft.networks.layers import (
     Block,
     CrossAttention,
     Gaps,
+    Joined,
     Norm,
     Source,
     SwiGLU,
@@ -47,4 +48,4 @@ from redraft.networks.pretrained import (
     setting,
     some,
 )
-from redraft.networks.transformer import Transformer
+from redraft.networks.transformer import Deep, Transformer, hidden_matrices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,36 @@ from redraft.networks.attention import (
 )
 from redraft.networks.config import TransformerConfig
 from redraft.ops import dropout
+
+
+def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
+    """The first weights of a layer: normal with this deviation, by default 1/√inputs, and no bias; 0 draws nothing."""
+    if std == 0:
+        layer.weight.zero_()
+    else:
+        layer.weight.normal_(0, layer.weight.shape[1] ** -0.5 if std is None else std)
+    if isinstance(layer, nn.Linear) and layer.bias is not None:
+        layer.bias.zero_()
+
+
+def start_residual(layer: nn.Linear, layers: int) -> None:
+    """The same for what each of the layers adds to the residual stream: smaller, the more of them there are."""
+    start(layer, (layer.in_features * 2 * layers) ** -0.5)
+
+
+class Joined(nn.Linear):
+    """Linear layers with one input as one matrix product. Some of them can be asked alone: `layer(h, 0, 1)`."""
+
+    def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
+        super().__init__(inputs, sum(sizes), bias)
+        self.sizes = tuple(sizes)
+
+    def forward(self, h: Tensor, first: int = 0, end: int | None = None) -> Tensor:
+        """(…, inputs) → (…, outputs of the layers from `first` to before `end`)"""
+        if first == 0 and end is None:
+            return super().forward(h)
+        lo, hi = sum(self.sizes[:first]), sum(self.sizes[:end])
+        return F.linear(h, self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi])
 
 
 class RMS(torch.autograd.Function):
@@ -83,12 +114,17 @@ class Norm(nn.Module):
             h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
         return h if shift is None or scale is None else h * (1 + scale) + shift
 
+    def initialise(self) -> None:
+        self.weight.fill_(1)
+        if self.bias is not None:
+            self.bias.zero_()
+
 
 class Attention(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config, d = config, config.head_width
-        self.qkv = nn.Linear(config.width, (config.heads + 2 * config.groups) * d, bias=config.qkv_bias)
+        self.qkv = Joined(config.width, [config.heads * d, config.groups * d, config.groups * d], config.qkv_bias)
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
@@ -96,14 +132,7 @@ class Attention(nn.Module):
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
         c, queries = self.config, view if at is None else view.at(at)
-        own, shared = c.heads * c.head_width, c.groups * c.head_width
-        if at is None:
-            q, k, v = self.qkv(h).split([own, shared, shared], -1)
-        else:
-            bias = [None, None] if self.qkv.bias is None else self.qkv.bias.split([own, 2 * shared])
-            q = at.spread(F.linear(at.take(h), self.qkv.weight[:own], bias[0]))
-            k, v = F.linear(h, self.qkv.weight[own:], bias[1]).split(shared, -1)
-        q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in (q, k, v))
+        q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if view.rotary is not None and queries.rotary is not None:
@@ -113,6 +142,22 @@ class Attention(nn.Module):
             k, v = (torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
         mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), new
+
+    def _projected(self, h: Tensor, at: Asked | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, of all tokens or of those asked for, and keys and values of all."""
+        own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
+        if at is not None and isinstance(self.qkv, Joined):
+            k, v = self.qkv(h, 1).split(shared, -1)
+            return at.spread(self.qkv(at.take(h), 0, 1)), k, v
+        q, k, v = self.qkv(h).split([own, shared, shared], -1)  # also what wraps our layer, which knows only the whole
+        return q if at is None else at.spread(at.take(q)), k, v
+
+    def initialise(self) -> None:
+        start(self.qkv)
+        start_residual(self.out, self.config.layers)
+        for norm in (self.q_norm, self.k_norm):
+            if norm is not None:
+                norm.initialise()
 
 
 class CrossAttention(nn.Module):
@@ -135,11 +180,17 @@ class CrossAttention(nn.Module):
         mixed = attend(q, k, v, source.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed))
 
+    def initialise(self) -> None:
+        self.norm.initialise()
+        start(self.q)
+        start(self.kv)
+        start_residual(self.out, self.config.layers)
+
 
 class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.gated, hidden = config.gated, config.hidden_width
+        self.gated, self.layers, hidden = config.gated, config.layers, config.hidden_width
         self.up = nn.Linear(config.width, hidden * (2 if config.gated else 1), bias=config.mlp_bias)
         self.down = nn.Linear(hidden, config.width, bias=config.mlp_bias)
 
@@ -152,6 +203,10 @@ class MLP(nn.Module):
         gate, up = h.chunk(2, -1)
         gate = F.silu(gate)
         return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
+
+    def initialise(self) -> None:
+        start(self.up)
+        start_residual(self.down, self.layers)
 
 
 class Block(nn.Module):
@@ -183,6 +238,18 @@ class Block(nn.Module):
     def _add(self, h: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:
         change = dropout(change, self.dropout, self.training)
         return h + (change if gate is None else gate * change)
+
+    def initialise(self) -> None:
+        for part in (self.norm1, self.norm2, self.attention, self.mlp, self.cross):
+            if part is not None:
+                part.initialise()
+        if self.modulation is not None:
+            start(self.modulation, 0)
+
+    def matrices(self) -> list[nn.Parameter]:
+        """The matrices between hidden states, which Muon may train; not those that read the time."""
+        parts = [part for part in (self.attention, self.mlp, self.cross) if part is not None]
+        return [p for part in parts for p in part.parameters() if p.dim() == 2]
 
 
 @dataclass(frozen=True)
@@ -309,6 +376,14 @@ class TimeEmbedding(nn.Module):
         angle = level[:, None] * frequency
         return F.silu(self.mlp(torch.cat([angle.cos(), angle.sin()], -1)))
 
+    def initialise(self) -> None:
+        for layer in self.mlp:
+            if isinstance(layer, nn.Linear):
+                start(layer)
+        if self.label is not None:
+            start(self.label)
+            self.label.weight[-1].zero_()
+
 
 class Gaps(nn.Module):
     """The output layer for gaps: what the state of a token says of those missing right before it, in fp32.
@@ -332,3 +407,13 @@ class Gaps(nn.Module):
             if self.hidden is None:
                 return self.output(h)
             return self.most * F.softplus(self.output(F.gelu(self.hidden(h))).squeeze(-1))
+
+    def initialise(self) -> None:
+        self.norm.initialise()
+        if self.modulation is not None:
+            start(self.modulation, 0)
+        if self.hidden is not None:
+            start(self.hidden)
+        start(self.output, 0)
+        if self.hidden is not None:  # one missing token in every gap, to begin with
+            self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ from redraft.networks.attention import (
     join_pads,
 )
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layers import Asked, Block, Gaps, Norm, Source, TimeEmbedding, TimeOf, View, modulated
+from redraft.networks.layers import Asked, Block, Gaps, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -198,25 +199,44 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Fan-in scaled matrices; what writes into the residual starts smaller, modulation and output at zero."""
-        for name, p in self.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                p.fill_(1)
-            elif name.endswith("bias") or "modulation" in name or name.startswith(("output", "gaps.output")):
-                p.zero_()
-            elif name == "nothing" or (name.startswith(("embedding", "position")) and self.config.vectors is None):
-                p.normal_(0, 0.02)
-            elif name.startswith("position"):
-                p.normal_(0, 0.5)
-            elif name == "embedding.weight":  # vectors are noisy: at first what stands where counts more
-                p.normal_(0, 0.1 * p.shape[1] ** -0.5)
-            else:
-                residual = name.endswith(("attention.out.weight", "cross.out.weight", "mlp.down.weight"))
-                p.normal_(0, (p.shape[1] * (2 * self.config.layers if residual else 1)) ** -0.5)
-        if self.time is not None and self.time.label is not None:
-            self.time.label.weight[-1].zero_()
-        if self.gaps is not None and self.gaps.hidden is not None:  # one missing token in every gap, to begin with
-            self.gaps.output.bias.fill_(math.log(math.expm1(1 / self.gaps.most)))
+        """Every layer sets its first weights, in the order of `named_parameters`, so that a seed gives one network.
+
+        Fan-in scaled matrices; what writes into the residual starts smaller, modulation and output at zero.
+        """
+        if self.nothing is not None:
+            self.nothing.normal_(0, 0.02)
+        self._initialise_inputs()
+        for layer in (self.time, *self.blocks, self.norm):
+            if layer is not None:
+                layer.initialise()
+        for last in (self.modulation, self.output):
+            if last is not None:
+                start(last, 0)
+        if self.gaps is not None:
+            self.gaps.initialise()
+
+    def _initialise_inputs(self) -> None:
+        """Vectors are noisy: at first what stands where counts more."""
+        vectors = self.config.vectors
+        start(self.embedding, 0.02 if vectors is None else 0.1 * vectors**-0.5)
+        if self.position is not None:
+            start(self.position, 0.02 if vectors is None else 0.5)
+
+    def hidden_matrices(self) -> list[nn.Parameter]:
+        """The matrices of all blocks that stand between hidden states."""
+        return [p for block in cast("Iterable[Block]", self.blocks) for p in block.matrices()]
+
+
+@runtime_checkable
+class Deep(Protocol):
+    """A module with hidden layers, which can tell their matrices from those that read or write something else."""
+
+    def hidden_matrices(self) -> list[nn.Parameter]: ...
+
+
+def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The matrices between hidden states of all networks in a model: those that Muon trains."""
+    return [p for module in model.modules() if isinstance(module, Deep) for p in module.hidden_matrices()]
 
 
 def _require_positions(length: int, known: int) -> None:

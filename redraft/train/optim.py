@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
+from redraft.networks import hidden_matrices
 from redraft.runs import Optimiser
 
 
@@ -73,11 +74,11 @@ def orthogonal(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) ->
 
 
 def optimisers(model: nn.Module, settings: Optimiser, dtype: torch.dtype = torch.float32) -> list[Optimizer]:
-    """AdamW for all, or for all but the matrices of the blocks, which go to Muon; `adjust` sets their rates.
+    """AdamW for all, or for all but the matrices between hidden states, which go to Muon; `adjust` sets their rates.
 
     `dtype` is that of the matrix products inside Muon.
     """
-    hidden = [p for n, p in model.named_parameters() if settings.muon and _is_hidden_matrix(n, p)]
+    hidden = hidden_matrices(model) if settings.muon else []
     ids = {id(p) for p in hidden}
     rest = [p for p in model.parameters() if id(p) not in ids]
     found: list[Optimizer] = [
@@ -88,10 +89,6 @@ def optimisers(model: nn.Module, settings: Optimiser, dtype: torch.dtype = torch
     for group in _groups(found):
         group["full_lr"] = group["lr"]
     return found
-
-
-def _is_hidden_matrix(name: str, p: nn.Parameter) -> bool:
-    return ".blocks." in name and p.dim() == 2 and "modulation" not in name
 
 
 def _groups(optimisers: list[Optimizer]) -> list[dict[str, Any]]:

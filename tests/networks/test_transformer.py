@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,6 +236,40 @@ def test_the_last_block_computes_what_is_asked(net: Net) -> None:
     network(tokens(3, 8), None, Context(), torch.tensor([0, 3, 4, 7, 21]))
     assert list(sizes.values()) == [24, 24, 5, 5]
     assert list(sizes) == ["blocks.0.mlp", "blocks.1.norm1", "blocks.1.attention.out", "blocks.1.mlp"]
+
+
+class LowRank(nn.Module):
+    """A layer that knows only how to be called, and adds a product of two narrow matrices (LoRA)."""
+
+    def __init__(self, inner: nn.Linear) -> None:
+        super().__init__()
+        self.inner = inner
+        self.down = nn.Linear(inner.in_features, 2, bias=False)
+        self.up = nn.Linear(2, inner.out_features, bias=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.inner(h) + self.up(self.down(h))
+
+
+@pytest.mark.parametrize("layout", ["plain", "grouped queries", "layer norm and biases"])
+def test_a_wrapped_projection_is_asked_as_a_whole(net: Net, layout: str) -> None:
+    network, z, place = copy.deepcopy(net(Full(), layout)), tokens(3, 8), [0, 3, 4, 7, 21]
+    before = network(z).flatten(0, 1)[place]
+    for i in range(network.config.layers):
+        attention = network.get_submodule(f"blocks.{i}.attention")
+        attention.qkv = LowRank(network.get_submodule(f"blocks.{i}.attention.qkv"))  # type: ignore[arg-type]
+    some = network(z, None, Context(), torch.tensor(place))
+    assert close(some, network(z).flatten(0, 1)[place])
+    assert not close(some, before)
+
+
+def test_hooks_of_a_projection_see_every_call(net: Net) -> None:
+    network, sizes = copy.deepcopy(net()), list[tuple[int, int]]()
+    network.get_submodule("blocks.1.attention.qkv").register_forward_hook(
+        lambda _, inputs, out: sizes.append((inputs[0].shape[:-1].numel(), out.shape[-1]))
+    )
+    network(tokens(3, 8), None, Context(), torch.tensor([0, 3, 4, 7, 21]))
+    assert sorted(sizes) == [(5, 16), (24, 32)], "queries of five tokens, keys and values of all"
 
 
 def test_weights_learn_from_some_positions_as_from_all(net: Net) -> None:
@@ -528,6 +563,21 @@ def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
     for name, p in network.named_parameters():
         zero = name.endswith("bias") or "modulation" in name or name.startswith("output")
         assert bool((p == 0).all()) == zero, name
+
+
+@pytest.mark.parametrize("vectors", [None, 5])
+def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, vectors: int | None) -> None:
+    """So that a seed gives the same network for ever; what begins at zero or one takes no draw."""
+    config = replace(tiny, rotary=None, positions=9, time=8, classes=3, cross=6, gaps=4, vectors=vectors)
+    network = Transformer(config)
+    torch.manual_seed(3)
+    network.initialise()
+    torch.manual_seed(3)
+    drawn = {n: p.detach() for n, p in network.named_parameters() if len(p.flatten().unique()) > 1}
+    for name, p in drawn.items():
+        noise = torch.empty_like(p).normal_()[: -1 if name == "time.label.weight" else None]
+        assert float((p[: len(noise)] * noise).sum()) > 0.999 * float(p.norm() * noise.norm()), name
+    assert len(drawn) == 1 + 2 + 3 + 2 * 7 + 1  # no source, inputs, time and label, blocks, gaps
 
 
 def test_dropout_acts_in_training_only(tiny: TransformerConfig, build: Build) -> None:

@@ -34,7 +34,7 @@ from redraft.guidance import ClassifierFree
 from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
-from redraft.objectives import Mistakes, Objective, Recover
+from redraft.objectives import Mistakes, Objective, Recover, drop_condition
 from redraft.processes import Gaussian, Insertion, Interpolating, Masked
 from redraft.runs import Optimiser, Run, export
 from redraft.samplers import Ancestral, Guided
@@ -193,18 +193,18 @@ def test_framings_say_what_they_need() -> None:
 def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
     z, t = noisy()
     told = Context(label=torch.tensor([1, 0, 1]))
-    lost = model.drop_condition(told, 1.0, rng=ops.rng(0, 3))
+    lost = drop_condition(model, told, 1.0, rng=ops.rng(0, 3))
     assert lost.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
     assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
     assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
-    assert model.drop_condition(told, 0.0, rng=ops.rng(0, 3)) is told
-    assert model.drop_condition(Context(), 1.0, rng=ops.rng(0, 3)) == Context()
+    assert drop_condition(model, told, 0.0, rng=ops.rng(0, 3)) is told
+    assert drop_condition(model, Context(), 1.0, rng=ops.rng(0, 3)) == Context()
 
 
 def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None:
     rows = 400
     told = Context(label=torch.arange(rows) % 2)
-    lost = model.drop_condition(told, 0.25, rng=ops.rng(0, rows)).label
+    lost = drop_condition(model, told, 0.25, rng=ops.rng(0, rows)).label
     assert lost is not None
     gone = lost == 2
     assert 70 < int(gone.sum()) < 130

@@ -19,7 +19,7 @@ from redraft.evaluate import bleu, minimum_risk
 from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
-from redraft.objectives import Match, Objective
+from redraft.objectives import Match, Objective, drop_condition
 from redraft.processes import Gaussian
 from redraft.runs import Run, begin_with, config
 from redraft.samplers import Ancestral
@@ -323,17 +323,17 @@ def test_rows_that_lose_their_source_see_none() -> None:
     x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
     context, keys = model.context(batch), ops.rng(0, 2)
     alone = model(x, t, Context()).x
-    assert torch.allclose(model(x, t, model.drop_condition(context, 1.0, rng=keys)).x, alone, atol=1e-6)
-    assert model.drop_condition(context, 0.0, rng=keys) is context
+    assert torch.allclose(model(x, t, drop_condition(model, context, 1.0, rng=keys)).x, alone, atol=1e-6)
+    assert drop_condition(model, context, 0.0, rng=keys) is context
     lost = (keys.uniform(1) < 0.5).squeeze(-1)
-    some = model(x, t, model.drop_condition(context, 0.5, rng=keys)).x
+    some = model(x, t, drop_condition(model, context, 0.5, rng=keys)).x
     assert torch.allclose(some, torch.where(lost[:, None, None], alone, model(x, t, context).x), atol=1e-6)
 
 
 def test_how_many_rows_lose_their_source() -> None:
     model, batch = small(encoder=True), genie_batch()
     many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
-    dropped = model.drop_condition(many, 0.1, rng=ops.rng(0, 4000))
+    dropped = drop_condition(model, many, 0.1, rng=ops.rng(0, 4000))
     assert dropped.cond_pad is not None
     assert float(dropped.cond_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
 

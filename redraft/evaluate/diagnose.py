@@ -20,6 +20,7 @@ from redraft.codecs import Codec, MaskedEncoder, concealed
 from redraft.evaluate.heldout import told
 from redraft.evaluate.texts import bleu
 from redraft.model import DiffusionLM
+from redraft.objectives import self_condition
 from redraft.ops import Rng
 from redraft.processes import Gaussian
 from redraft.schedules import Retimed
@@ -88,7 +89,7 @@ def _noised(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> tuple[Tenso
     encoded = model.encode(batch)
     times = torch.full((len(batch.tokens), 1), t, dtype=torch.float64, device=batch.tokens.device)
     noised = model.process.noise(encoded.x, times, pad=encoded.pad, rng=early)
-    context = model.self_condition(noised, model.context(batch, encoded), rng=late)
+    context = self_condition(model, noised, model.context(batch, encoded), rng=late)
     return noised.z, model(noised.z, noised.t, context).x, encoded.x
 
 

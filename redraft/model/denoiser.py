@@ -17,7 +17,6 @@ from redraft.heads import VectorHead
 from redraft.model.compose import Composer, UpTo, content, given_tokens, pieces, require_labels, require_rows
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import BlockCausal, Causal, Errors, Transformer
-from redraft.ops import Rng
 from redraft.processes import (
     Counted,
     Expected,
@@ -30,7 +29,7 @@ from redraft.processes import (
 )
 from redraft.schedules import Clamped
 from redraft.text import Tokenizer
-from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Noised, Prediction
+from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 
 
 class DiffusionLM(nn.Module):
@@ -93,41 +92,6 @@ class DiffusionLM(nn.Module):
         if self.encoder is None:
             raise ValueError("there is a source, but this model has no encoder to read it; use the framing Pairs")
         return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
-
-    def drop_condition(self, context: Context, share: float, *, rng: Rng) -> Context:
-        """A share of the rows loses source and label, which teaches the network to do without: for guidance.
-
-        They see what a network without any source sees, one learned state, and the class that stands for none.
-        """
-        if not share or (context.cond is None and context.label is None):
-            return context
-        lost = rng.uniform(1) < share
-        if context.label is not None and (none := self.config.network.classes) is not None:
-            context = replace(context, label=context.label.masked_fill(lost.squeeze(-1), none))
-        return self._unsourced(context, lost)
-
-    def _unsourced(self, context: Context, lost: Tensor) -> Context:
-        """The context without the source of some rows, (B, 1) bool."""
-        if context.cond is None or self.network.nothing is None:
-            return context
-        first = torch.arange(context.cond.shape[1], device=lost.device) == 0
-        pad = torch.zeros_like(lost & first) if context.cond_pad is None else context.cond_pad
-        nothing = self.network.nothing.to(context.cond.dtype)
-        cond = torch.where(lost[..., None], nothing, context.cond)
-        return replace(context, cond=cond, cond_pad=torch.where(lost, ~first, pad))
-
-    def self_condition(self, noised: Noised, context: Context, *, rng: Rng) -> Context:
-        """Self-conditioning (Chen et al. 2022): what the network says of z at first, told to half of the rows.
-
-        No gradient passes through it. Out of training it is told to all of them, as in sampling.
-        """
-        if not self.config.hint:
-            return context
-        told = (rng.uniform(1) < (0.5 if self.training else 1.0)).squeeze(-1).nonzero().squeeze(-1)
-        with torch.no_grad():
-            said = self(noised.z[told], noised.t[told], context.rows(told)).x
-            hint = torch.zeros_like(noised.z).index_copy(0, told, said.to(noised.z.dtype))
-        return replace(context, hint=hint)
 
     def ending(self, logsnr: float) -> DiffusionLM:
         """The same model, with the same weights, whose diffusion ends at a log-SNR, where the codec reads it."""

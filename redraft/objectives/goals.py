@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from redraft import ops
 from redraft.model import DiffusionLM
 from redraft.objectives.clocks import Clock, Stratified
+from redraft.objectives.conditions import drop_condition, self_condition
 from redraft.objectives.terms import Bound, Term
 from redraft.ops import Rng
 from redraft.types import FINITE, Batch, Canvas, Encoded, Loss, require_range
@@ -47,8 +48,8 @@ class Objective:
         times = self.loss.grid(t)
         times = times._replace(t=_given_at_zero(times.t, encoded))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
-        context = model.drop_condition(model.context(batch, encoded), self.drop_condition, rng=which)
-        context = model.self_condition(noised, replace(context, pad=noised.pad), rng=first)
+        context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=which)
+        context = self_condition(model, noised, replace(context, pad=noised.pad), rng=first)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {

@@ -13,7 +13,7 @@ from redraft.codecs import Contextual, Embedding, MaskedLM, Size, neighbours
 from redraft.heads import PredictEps, PredictScore, PredictTokens, PredictV, PredictX, Subs, VectorHead, WithSpread
 from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
-from redraft.objectives import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step
+from redraft.objectives import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step, self_condition
 from redraft.ops import rng
 from redraft.processes import Between, Gaussian, Masked, Preserving
 from redraft.samplers import Ancestral, MultiHot, Renoise, last
@@ -203,11 +203,11 @@ def test_half_of_the_rows_are_told_in_training() -> None:
     x = made.encode(many).x
     noised = Noised(x, torch.full((400, 1), 0.5), x)
     made.train()
-    hint = made.self_condition(noised, Context(), rng=rng(0, 400)).hint
+    hint = self_condition(made, noised, Context(), rng=rng(0, 400)).hint
     assert hint is not None
     assert 160 < int((hint != 0).any(-1).any(-1).sum()) < 240
     made.eval()
-    hint = made.self_condition(noised, Context(), rng=rng(0, 400)).hint
+    hint = self_condition(made, noised, Context(), rng=rng(0, 400)).hint
     assert hint is not None
     assert bool((hint != 0).any(-1).any(-1).all())
     assert not hint.requires_grad

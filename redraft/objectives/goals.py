@@ -35,10 +35,11 @@ class Objective:
         require_range(self, 0, FINITE, "anchor")
         require_range(self, 0, 1, "drop_condition")
 
-    def learns(self, model: DiffusionLM, name: str) -> bool:
-        """Whether a parameter is trained: not the error layer, nor a codec that was trained before."""
-        codec = model.codec is not None and not model.codec.frozen
-        return codec if name.startswith("codec.") else not name.startswith("errors.")
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train: all but those of the error layer and of a codec that was trained before."""
+        codec = model.codec if model.codec is not None and model.codec.frozen else None
+        still = {id(p) for p in (*_parameters(model.errors), *_parameters(codec))}
+        return [p for p in model.parameters() if id(p) not in still]
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
@@ -61,6 +62,10 @@ class Objective:
         if self.anchor and model.codec is not None:
             parts["anchor"] = self.anchor * _summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
+
+
+def _parameters(part: nn.Module | None) -> list[nn.Parameter]:
+    return [] if part is None else list(part.parameters())
 
 
 def _summed(nats: Tensor, learn: Tensor) -> Tensor:
@@ -94,9 +99,9 @@ class Mistakes:
 
     times: Clock = Stratified()
 
-    def learns(self, model: DiffusionLM, name: str) -> bool:
-        """Whether a parameter is trained."""
-        return name.startswith("errors.")
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        return _parameters(model.errors)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         early, late, last = rng.split(3)
@@ -116,9 +121,9 @@ class Mistakes:
 class Autoencode:
     """Trains the codec alone, by its own loss: before the diffusion, whose codec stays as it is."""
 
-    def learns(self, model: DiffusionLM, name: str) -> bool:
-        """Whether a parameter is trained."""
-        return name.startswith("codec.")
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        return _parameters(model.codec)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         if model.codec is None:
@@ -131,7 +136,7 @@ class Autoencode:
 class Goal(Protocol):
     """What is trained, and on which loss: `Objective`, `Mistakes` or `Autoencode`."""
 
-    def learns(self, model: DiffusionLM, name: str) -> bool: ...
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
 
@@ -143,8 +148,9 @@ class Step(nn.Module):
         super().__init__()
         self.model = model
         self.objective = objective
-        for name, p in model.named_parameters():
-            p.requires_grad_(objective.learns(model, name))
+        learns = {id(p) for p in objective.learns(model)}
+        for p in model.parameters():
+            p.requires_grad_(id(p) in learns)
 
     def forward(self, batch: Batch, rng: Rng, total: Tensor | None = None) -> Loss:
         return self.objective(self.model, batch, rng=rng, total=total)

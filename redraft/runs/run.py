@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
@@ -158,12 +158,18 @@ def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str,
 
 
 @torch.no_grad()
-def begin_with(model: DiffusionLM, path: str | Path, part: str = "") -> None:
-    """Takes over the weights of another model whose names begin with `part`; what only ours has stays as it is."""
+def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = None) -> None:
+    """Takes over the weights of the model at `path`; whatever only ours has stays as it is.
+
+    `part`: a module of `model`, such as its codec, if only its weights are wanted.
+    """
     if not Path(path).is_dir():
         raise CheckpointError(f"the base {path} is no directory; train it first, or name another with --base DIR")
-    ours = dict(model.named_parameters())
-    theirs = {n: p for n, p in load(path).named_parameters() if n.startswith(part)}
+    ours, base, wanted = dict(model.named_parameters()), load(path), model if part is None else part
+    place = next(name for name, module in model.named_modules() if module is wanted)
+    if place not in dict(base.named_modules()):
+        raise CheckpointError(f"{path} is no base for this model: it has no {place}; build both alike")
+    theirs = dict(base.get_submodule(place).named_parameters(prefix=place))
     wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
     if wrong:
         raise CheckpointError(f"{path} is no base for this model: it has another {wrong[0]}; build both alike")

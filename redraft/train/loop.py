@@ -76,7 +76,7 @@ def fit(
         model = DiffusionLM(run.model, run.tokenizer).to(team.device)
         if run.base is not None:
             latent = model.codec is not None and model.codec.frozen  # another denoiser may work on the same latents
-            begin_with(model, run.base, "codec." if latent else "")
+            begin_with(model, run.base, model.codec if latent else None)
         with waiting("reading the text", shown=team.first and not quiet):
             train = tokenise(run.data, "train", run.tokenizer, run.framing)
             valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)

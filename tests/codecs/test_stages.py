@@ -14,11 +14,11 @@ from redraft.codecs import Compressed, Contextual, Embedding, EmbeddingCodec, Ma
 from redraft.data import Documents, TextFiles, evaluation, tokenise
 from redraft.evaluate import reconstruction
 from redraft.heads import PredictX
-from redraft.model import DiffusionLMConfig
+from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Autoencode, Objective
 from redraft.processes import Gaussian
-from redraft.runs import CheckpointError, Optimiser, Run
+from redraft.runs import CheckpointError, Optimiser, Run, begin_with, export
 from redraft.samplers import Ancestral
 from redraft.text import Words
 from redraft.train import fit
@@ -78,6 +78,13 @@ def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path)
     same = {name for name, p in after.items() if p.equal(before[name])}
     assert {name for name in after if name.startswith("codec.")} <= same
     assert {name for name in after if name.startswith("network.blocks.")} - same  # these were trained
+
+
+def test_a_base_without_a_codec_is_refused(run: Run, tmp_path: Path) -> None:
+    plain, model = presets.mdlm_tiny(), DiffusionLM(presets.diffusion_on(run, "unused").model, run.tokenizer)
+    base = export(tmp_path / "plain", DiffusionLM(plain.model, plain.tokenizer))
+    with pytest.raises(CheckpointError, match="is no base for this model: it has no codec; build both alike"):
+        begin_with(model, base, model.codec)
 
 
 def test_a_training_begins_with_a_survey_and_a_resumed_one_does_not(

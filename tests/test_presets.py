@@ -20,7 +20,7 @@ from redraft.codecs import MaskedLM, Size
 from redraft.data import Endless, JsonlPairs, Pairs, Sourced, TextFiles
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode
-from redraft.presets import PRESETS, PUBLISHED, TINY
+from redraft.presets import PRESETS, PUBLISHED, TINY, index
 from redraft.runs import Run, config
 from redraft.text import Special, Words
 from redraft.train import fit
@@ -56,6 +56,13 @@ def test_the_dict_holds_them_all() -> None:
     assert PRESETS == TINY | PUBLISHED
     assert {name.rsplit("_", 1)[-1] for name in PUBLISHED} <= VOCABULARY.keys() | {"text8", "enwik8"}
     assert all(function.__name__ == name and function.__doc__ for name, function in PRESETS.items())
+
+
+def test_every_preset_of_every_room_is_listed_once() -> None:
+    rooms = [index.tiny, index.tokens, index.vectors, index.latents, index.own]
+    found = [function.__name__ for room in rooms for function in index._presets(room)]
+    assert sorted(found) == sorted(PRESETS)
+    assert {"gstar", "codec_of", "with_encoder", "_tiny", "Run"}.isdisjoint(found), "helpers are no presets"
 
 
 def test_the_small_dit_has_the_published_size() -> None:

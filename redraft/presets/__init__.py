@@ -9,12 +9,11 @@ from redraft.presets.latents import (
     ld4tg_codec_tiny,
     ld4tg_tiny,
     planner_tiny,
-    tencdm_codec_prose,
     tencdm_codec_tiny,
-    tencdm_prose,
     tencdm_tiny,
     with_classes,
 )
+from redraft.presets.own import diffuseq_e2e, tencdm_codec_prose, tencdm_prose
 from redraft.presets.tiny import (
     STORY_LENGTH,
     ar_tiny,
@@ -32,7 +31,6 @@ from redraft.presets.tiny import (
     udlm_tiny,
 )
 from redraft.presets.vectors import (
-    diffuseq_e2e,
     diffuseq_summary_tiny,
     diffuseq_tiny,
     diffusion_lm_tiny,

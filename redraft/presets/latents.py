@@ -37,7 +37,7 @@ from redraft.objectives import (
 )
 from redraft.presets.tiny import STORY_LENGTH, _tiny
 from redraft.presets.tokens import _small, _tokenizer
-from redraft.presets.vectors import with_vectors, with_words
+from redraft.presets.vectors import with_vectors
 from redraft.processes import Gaussian, Preserving
 from redraft.runs import Optimiser, Run
 from redraft.samplers import (
@@ -141,6 +141,14 @@ def _tiny_latents(
     return diffusion_on(with_vectors(run, process, codec, head), base, loss)
 
 
+def tencdm_codec_roc(
+    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
+) -> Run:
+    """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
+    run = codec_of(tencdm_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
+
+
 def tencdm_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
@@ -158,39 +166,12 @@ def _as_tencdm(run: Run, base: str) -> Run:
     return diffusion_on(run, base)
 
 
-def tencdm_codec_roc(
+def ld4tg_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
-    """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
-    run = codec_of(tencdm_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
-
-
-def tencdm_prose(
-    tokenizer: str | Tokenizer = "tokenizer.json",
-    paths: tuple[str, ...] = ("prose.txt",),
-    encoder: EncoderConfig = MiniLM(),
-) -> Run:
-    """TEncDM in the small on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
-
-    No sizes of a paper: it learns something in half an hour on a CPU.
-    """
-    text = _tokenizer(tokenizer)
-    base = with_words(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
-    network = replace(base.model.network, width=256, layers=4)
-    process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
-    codec = Contextual(encoder, 64, Size(256, 1))
-    run = with_vectors(replace(base, model=replace(base.model, network=network), batch=16), process, codec)
-    return diffusion_on(run, "runs/tencdm_codec_prose")
-
-
-def tencdm_codec_prose(
-    tokenizer: str | Tokenizer = "tokenizer.json",
-    paths: tuple[str, ...] = ("prose.txt",),
-    encoder: EncoderConfig = MiniLM(),
-) -> Run:
-    """The codec of `tencdm_prose`: a decoder of one layer."""
-    return codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
+    """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
+    run = codec_of(ld4tg_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
 def ld4tg_roc(
@@ -208,11 +189,11 @@ def ld4tg_roc(
     return diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
 
 
-def ld4tg_codec_roc(
+def cosmos_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
-    """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
-    run = codec_of(ld4tg_roc(tokenizer, path, encoder))
+    """The codec of `cosmos_roc`: 50k steps of 256 rows."""
+    run = codec_of(cosmos_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
@@ -227,12 +208,9 @@ def cosmos_roc(
     return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
 
 
-def cosmos_codec_roc(
-    tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
-) -> Run:
-    """The codec of `cosmos_roc`: 50k steps of 256 rows."""
-    run = codec_of(cosmos_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
+    """The codec of `planner_reviews`: 50k steps of 64 rows."""
+    return replace(codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
 
 
 def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
@@ -248,11 +226,6 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     run = with_vectors(replace(run, model=replace(run.model, network=network)), process, codec, hint=False)
     run = replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
     return diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
-
-
-def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
-    """The codec of `planner_reviews`: 50k steps of 64 rows."""
-    return replace(codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
 
 
 def _latent_roc(

@@ -127,20 +127,6 @@ def sedd_uniform_tiny() -> Run:
     return replace(base, model=replace(base.model, process=process, level=BySigma()))
 
 
-def flex_tiny() -> Run:
-    """Insertion: texts grow while they are written and need no end sign; holes may be of any length.
-
-    Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
-    Words move as others arrive, but learned positions beside rotary ones still learn faster.
-    """
-    base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
-    process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
-    network = TransformerConfig(
-        words.vocab.size, width=128, layers=2, heads=8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH
-    )
-    return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
-
-
 def gstar_tiny() -> Run:
     """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
     return gstar(mdlm_tiny(), base="runs/mdlm_tiny")
@@ -157,6 +143,20 @@ def gstar(run: Run, base: str) -> Run:
         optimiser=Optimiser(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
     )
+
+
+def flex_tiny() -> Run:
+    """Insertion: texts grow while they are written and need no end sign; holes may be of any length.
+
+    Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
+    Words move as others arrive, but learned positions beside rotary ones still learn faster.
+    """
+    base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
+    process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
+    network = TransformerConfig(
+        words.vocab.size, width=128, layers=2, heads=8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH
+    )
+    return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
 
 
 def _tiny() -> Run:

@@ -159,6 +159,24 @@ def _udlm(run: Run, head: Head) -> Run:
     return replace(run, model=DiffusionLMConfig(process, run.model.network, head, BySigma(Linear(1e-3))))
 
 
+def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) -> Run:
+    """GIDD on OpenWebText (von Rütte et al. 2025): small network, rows of 512, 500k steps, dynamic weights.
+
+    They crop documents at random; here they are packed.
+    """
+    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(512))
+    process = Interpolating(run.model.vocab, mixing=Hybrid(p_u))
+    network = replace(run.model.network, dropout=0.0)
+    return replace(
+        run,
+        model=DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)),
+        objective=Objective(Bound(weight=Dynamic()), Stratified(1e-4, 1 - 1e-4)),
+        sampler=Correct(Ancestral(128)),
+        optimiser=Optimiser(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
+        steps=500_000,
+    )
+
+
 def sedd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Score entropy with mask noise on OpenWebText (Lou et al. 2024): small network, rows of 1024, 1.3M steps."""
     return _sedd(mdlm_owt(tokenizer))
@@ -180,24 +198,6 @@ def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) 
     """A network that is told σ, with "analytic" steps to sample."""
     model = replace(run.model, head=head, level=level)
     return replace(run, model=model, sampler=Ancestral(1024), steps=1_300_000)
-
-
-def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) -> Run:
-    """GIDD on OpenWebText (von Rütte et al. 2025): small network, rows of 512, 500k steps, dynamic weights.
-
-    They crop documents at random; here they are packed.
-    """
-    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(512))
-    process = Interpolating(run.model.vocab, mixing=Hybrid(p_u))
-    network = replace(run.model.network, dropout=0.0)
-    return replace(
-        run,
-        model=DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)),
-        objective=Objective(Bound(weight=Dynamic()), Stratified(1e-4, 1 - 1e-4)),
-        sampler=Correct(Ancestral(128)),
-        optimiser=Optimiser(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
-        steps=500_000,
-    )
 
 
 def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:

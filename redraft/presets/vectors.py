@@ -196,17 +196,6 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
     return replace(run, optimiser=Optimiser(lr=1e-4), steps=steps, batch=2048)
 
 
-def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
-    """DiffuSeq in the small on E2E, attributes of a restaurant → a sentence about it: 4 × 128, vectors of 32.
-
-    No sizes of a paper: it learns something in half an hour on a CPU.
-    """
-    text = _tokenizer(tokenizer)
-    base = with_words(_tiny(), text, e2e(folder), Pairs(104, 50))
-    network = replace(base.model.network, layers=4)
-    return with_embedding(replace(base, model=replace(base.model, network=network)))
-
-
 def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
     """GENIE on summaries of news (Lin et al. 2023): 6 + 6 layers × 768, sources of 512 tokens, 120k steps.
 

@@ -1,0 +1,55 @@
+"""Presets for half an hour on a laptop, on text of the user's own: small sizes that no paper gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.codecs import Contextual, EncoderConfig, MiniLM, Size
+from redraft.corpora import e2e
+from redraft.data import Documents, Pairs, TextFiles
+from redraft.presets.latents import codec_of, diffusion_on
+from redraft.presets.tiny import _tiny
+from redraft.presets.tokens import _tokenizer
+from redraft.presets.vectors import with_embedding, with_vectors, with_words
+from redraft.processes import Gaussian, Preserving
+from redraft.runs import Run
+from redraft.schedules import Clamped, TanD
+from redraft.text import Tokenizer
+
+
+def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """DiffuSeq in the small on E2E, attributes of a restaurant → a sentence about it: 4 × 128, vectors of 32.
+
+    No sizes of a paper: it learns something in half an hour on a CPU.
+    """
+    text = _tokenizer(tokenizer)
+    base = with_words(_tiny(), text, e2e(folder), Pairs(104, 50))
+    network = replace(base.model.network, layers=4)
+    return with_embedding(replace(base, model=replace(base.model, network=network)))
+
+
+def tencdm_codec_prose(
+    tokenizer: str | Tokenizer = "tokenizer.json",
+    paths: tuple[str, ...] = ("prose.txt",),
+    encoder: EncoderConfig = MiniLM(),
+) -> Run:
+    """The codec of `tencdm_prose`: a decoder of one layer."""
+    return codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
+
+
+def tencdm_prose(
+    tokenizer: str | Tokenizer = "tokenizer.json",
+    paths: tuple[str, ...] = ("prose.txt",),
+    encoder: EncoderConfig = MiniLM(),
+) -> Run:
+    """TEncDM in the small on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
+
+    No sizes of a paper: it learns something in half an hour on a CPU.
+    """
+    text = _tokenizer(tokenizer)
+    base = with_words(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
+    network = replace(base.model.network, width=256, layers=4)
+    process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
+    codec = Contextual(encoder, 64, Size(256, 1))
+    run = with_vectors(replace(base, model=replace(base.model, network=network), batch=16), process, codec)
+    return diffusion_on(run, "runs/tencdm_codec_prose")

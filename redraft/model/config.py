@@ -1,4 +1,4 @@
-"""DiffusionLM: process, network, head and tokenizer in one module – what a checkpoint holds."""
+"""The settings of a model, and what they require of each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DiffusionLM: process, network, head and tokenizer in one module – what a checkpoint holds."""
+"""The denoiser: process, network, head and tokenizer in one module, and its lazy prediction."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 
 
 class DiffusionLM(nn.Module):
-    """A denoiser: says what the clean sequence behind a noisy one was.
+    """A denoiser: predicts the clean sequence behind a noisy one. It is what a checkpoint holds.
 
-    The network runs when the prediction is asked, for the rows and positions asked about. Hence DDP, FSDP2 and their
-    like must wrap `Step`, inside which the asking happens, never the model alone.
+    The network runs only when the prediction is queried, for the rows and positions in the query. DDP, FSDP2 and the
+    like must therefore wrap `Step`, where the queries happen, never the model alone.
     """
 
     def __init__(self, config: DiffusionLMConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -54,7 +54,7 @@ class DiffusionLM(nn.Module):
 
     @property
     def block(self) -> int | None:
-        """How many tokens its attention wants written at a time: None (all), or the size of a block."""
+        """How many tokens the attention pattern writes at a time: the size of a block, or None for all of them."""
         pattern = self.config.network.pattern
         return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
 
@@ -71,22 +71,22 @@ class DiffusionLM(nn.Module):
         return replace(context, cache=self.network.absorb(read, context), hint=None)
 
     def encode(self, batch: Batch) -> Encoded:
-        """What is noised: the tokens, or their vectors."""
+        """The clean x that gets noised: the tokens, or their vectors."""
         if self.codec is None:
             return Encoded(batch.tokens, batch.learn, batch.pad)
-        pad = batch.pad if self.codec.latents is None else None  # the latents of a compressed text are all there
+        pad = batch.pad if self.codec.latents is None else None  # compressed texts have no padded latents
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
             return Encoded(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
 
     def context(self, batch: Batch, encoded: Encoded | None = None) -> Context:
-        """What the network sees in training besides z: later blocks see what is clean."""
+        """What the network sees in training besides z: label and source, and clean earlier blocks if it has blocks."""
         encoded = encoded or self.encode(batch)
         clean = None if self.block is None else encoded.x
         context = Context(pad=encoded.pad, clean=clean, label=self._known(batch.label))
         return self.with_source(context, batch.source, batch.source_pad)
 
     def with_source(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
-        """A context with the states of a source, (B, C) ids, for cross attention to read; its padding is never seen."""
+        """The context with the encoder's states of a source, (B, C) ids, for cross attention; padding stays unseen."""
         if source is None:
             return context
         if self.encoder is None:
@@ -94,7 +94,7 @@ class DiffusionLM(nn.Module):
         return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
 
     def ending(self, logsnr: float) -> DiffusionLM:
-        """The same model, with the same weights, whose diffusion ends at a log-SNR, where the codec reads it."""
+        """The same model, sharing its weights, whose diffusion ends at this log-SNR; the codec decodes from there."""
         process = self.process
         if not isinstance(process, Gaussian) or not isinstance(process.path, Preserving):
             raise ValueError(f"only variance-preserving Gaussian noise can end elsewhere, not {type(process).__name__}")
@@ -105,20 +105,19 @@ class DiffusionLM(nn.Module):
         return other
 
     def _of_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        """All at once, and at once: every step of Gaussian noise asks for all of x̂."""
+        """Computed at once and for every position: each step of Gaussian noise needs all of x̂."""
         require_vectors(z, t)
         config = self.config
         assert isinstance(config.head, VectorHead)
         assert isinstance(config.process, Gaussian)
         if context.clean is not None:
             context = replace(context, clean=self._read(context.clean, torch.zeros_like(t), None))
-        level = config.level(t, config.process).float() if config.network.time else None
-        states = self.network(self._read(z, t, context.hint), level, context)
+        states = self.network(self._read(z, t, context.hint), _level(config, t), context)
         assert self.codec is not None
         return config.head(self.network.logits(states), z, t, config.process, self.codec.table)
 
     def _read(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
-        """(B, N, D) what the network reads: z at unit variance as the codec shows it, beside the hint."""
+        """(B, N, D) input of the network: z at unit variance, as the codec presents it, beside the hint."""
         assert self.codec is not None
         assert isinstance(self.process, Gaussian)
         a, s = self.process.path.scales(t)
@@ -128,14 +127,13 @@ class DiffusionLM(nn.Module):
         return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
 
     def error_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
-        """(B, L) fp32 logits that the tokens of a finished text are wrong: the error layer on the frozen network."""
+        """(B, L) fp32 logits that each token of a finished text is wrong: the error layer on the frozen network."""
         if self.errors is None:
             raise ValueError("this model has no layer for errors; train one: redraft train gstar_tiny --base DIRECTORY")
         t = torch.zeros(len(x), 1, device=x.device)
-        level = self.config.level(t, self.process).float() if self.config.network.time else None
         with torch.no_grad():
-            h = self.network(x, level, context)
-        return self.errors(h, context.pad).float()
+            states = self.network(x, _level(self.config, t), context)
+        return self.errors(states, context.pad).float()
 
     # Text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec)
 
@@ -239,12 +237,17 @@ class DiffusionLM(nn.Module):
         return [self.tokenizer.decode(content(canvas, self.config.vocab, row)) for row in range(len(canvas.z))]
 
 
+def _level(config: DiffusionLMConfig, t: Tensor) -> Tensor | None:
+    """What the network is told about the time; None if it is told nothing."""
+    return config.level(t, config.process).float() if config.network.time else None
+
+
 class Lazy(Prediction):
-    """The network's prediction, computed at each question for what is asked about: ask once, for all you need."""
+    """The network's prediction, computed anew by each query for the positions it names: query once, for all of them."""
 
     def __init__(self, model: DiffusionLM, z: Tensor, t: Tensor, context: Context) -> None:
         self._model, self._z, self._t, self._context = model, z, t, context
-        # asked later, answered under the conditions of its birth
+        # a later query runs in the grad mode and autocast of this moment
         self._grad = torch.is_grad_enabled()
         kind = z.device.type
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
@@ -287,7 +290,7 @@ class Lazy(Prediction):
         return self._unended(weights, where)
 
     def _unended(self, weights: Tensor, where: Tensor) -> Tensor:
-        """No weight on start, end and padding where given text follows: it would be cut off."""
+        """No start, end or padding token where given text follows, which would be cut off."""
         inside, ends = self._context.inside, self._model.config.vocab.ends
         if inside is None or not ends:
             return weights
@@ -296,39 +299,34 @@ class Lazy(Prediction):
         return weights.masked_fill(inside[where][:, None] & barred, -torch.inf)
 
     def _states(self, where: Tensor) -> Tensor:
-        """(N, D) what the network says of the marked positions; rows without any are left out of the batch."""
+        """(N, D) states at the marked positions; rows without any are left out of the batch."""
         config, z, t, context = self._model.config, self._z, self._t, self._context
         if config.network.gaps is not None:
             return self._everything[0][where]
         rows = where.any(-1)
-        if self._grad and not bool(rows.any()):  # a graph that reaches every weight all the same: DDP counts on it
+        if self._grad and not bool(rows.any()):  # DDP needs a graph that reaches every weight, even from an empty query
             rows[0] = True
         if not bool(rows.all()):
             index = rows.nonzero().squeeze(-1)
             z, t, context, where = z[index], t[index], context.rows(index), where[index]
         if not len(z):
             return torch.zeros(0, config.network.width, device=z.device)
-        level = self._level(t)
         row, column = where.nonzero(as_tuple=True)
-        return self._model.network(z, level, context, row * z.shape[1] + config.token_head.source(column))
+        return self._model.network(z, _level(config, t), context, row * z.shape[1] + config.token_head.source(column))
 
     @cached_property
     def _everything(self) -> tuple[Tensor, Tensor]:
-        """(B, L, D) all states and (B, L + 1, …) all gaps, from one pass: insertion asks for both, and for every gap.
+        """(B, L, D) all states and (B, L + 1, …) all gaps, from one pass: insertion needs both, and every gap.
 
-        The first padding of a row shows where it ends, and tells of the gap there. Columns that no row reaches are cut.
+        The first padding token of a row marks its end and carries the gap there. Columns no row reaches are cut.
         """
         (B, L), pad, vocab = self._z.shape, self._context.pad, self._model.config.vocab
         most = L if pad is None else int((~pad).sum(-1).max())
         ids = F.pad(self._z[:, :most], (0, 1), value=vocab.filler)
         context = replace(self._context, pad=None if pad is None else F.pad(pad[:, :most], (1, 0), value=False))
-        states, gaps = self._model.network.with_gaps(ids, self._level(self._t), context)
+        states, gaps = self._model.network.with_gaps(ids, _level(self._model.config, self._t), context)
         states, gaps = (torch.cat([a, a.new_zeros(B, L - most, *a.shape[2:])], 1) for a in (states, gaps))
         return states[:, :L], gaps
-
-    def _level(self, t: Tensor) -> Tensor | None:
-        config = self._model.config
-        return config.level(t, config.process).float() if config.network.time else None
 
     @contextmanager
     def _birth(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""DiffusionLM: process, network, head and tokenizer in one module – what a checkpoint holds."""
+"""What a network is told about the time: the time itself, σ, the log-SNR or the share of tokens kept."""
 
 from __future__ import annotations
 

@@ -240,42 +240,24 @@ KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)
 class KeyValues:
     """Keys and values of finished tokens, for each layer, and what the network said after the last of them.
 
-    Functional, yet without copying all at each token: buffers have room at the end, and only the newest holder of a
-    buffer may write into it; any other holder copies first.
+    A plain value: attention joins old and new keys in every pass, and what it has joined is the next cache. Nothing is
+    written in place, so that caches may branch.
     """
 
-    length: int
-    buffers: tuple[KeyValue, ...]  # per layer, each (B, Hkv, room, d)
-    filled: list[int]  # one cell shared by all holders of the buffers: how far they are written
+    layers: tuple[KeyValue, ...] = ()  # each (B, Hkv, length, d); none while nothing is held
     pad: Tensor | None = None  # (B, length)
     ahead: Tensor | None = None  # (B, 1, D) causal networks: the hidden state that predicts the next token
 
-    @classmethod
-    def empty(cls, layers: int) -> KeyValues:
-        nothing = torch.empty(0)
-        return cls(0, ((nothing, nothing),) * layers, [0])
+    @property
+    def length(self) -> int:
+        return self.layers[0][0].shape[2] if self.layers else 0
 
     def layer(self, i: int) -> KeyValue | None:
-        if not self.length:
-            return None
-        k, v = self.buffers[i]
-        return k[:, :, : self.length], v[:, :, : self.length]
-
-    def append(self, new: list[KeyValue], pad: Tensor | None, ahead: Tensor | None) -> KeyValues:
-        """The keys and values of n more tokens."""
-        start, end = self.length, self.length + new[0][0].shape[2]
-        buffers, filled = self.buffers, self.filled
-        if not start or filled[0] != start or buffers[0][0].shape[2] < end:
-            buffers, filled = tuple(_grow(old, a, start) for old, a in zip(buffers, new, strict=True)), [start]
-        for buffer, a in zip(buffers, new, strict=True):
-            buffer[0][:, :, start:end], buffer[1][:, :, start:end] = a
-        filled[0] = end
-        return KeyValues(end, buffers, filled, join_pads(self.pad, start, pad, end - start, new[0][0]), ahead)
+        return self.layers[i] if self.layers else None
 
     def rows(self, index: Tensor) -> KeyValues:
-        buffers = tuple((k[index], v[index]) for k, v in self.buffers) if self.length else self.buffers
         pad, ahead = (None if a is None else a[index] for a in (self.pad, self.ahead))
-        return replace(self, buffers=buffers, filled=[self.length], pad=pad, ahead=ahead)
+        return KeyValues(tuple((k[index], v[index]) for k, v in self.layers), pad, ahead)
 
 
 def join_pads(old: Tensor | None, before: int, new: Tensor | None, after: int, like: Tensor) -> Tensor | None:
@@ -285,12 +267,3 @@ def join_pads(old: Tensor | None, before: int, new: Tensor | None, after: int, l
     nothing = partial(like.new_zeros, dtype=torch.bool)
     rows = like.shape[0]
     return torch.cat([nothing(rows, before) if old is None else old, nothing(rows, after) if new is None else new], 1)
-
-
-def _grow(old: KeyValue, new: KeyValue, used: int) -> KeyValue:
-    """Buffers with twice the room needed, holding the used part of the old ones."""
-    B, H, n, d = new[0].shape
-    k, v = (a.new_empty(B, H, max(64, 2 * (used + n)), d) for a in new)
-    if used:
-        k[:, :, :used], v[:, :, :used] = (a[:, :, :used] for a in old)
-    return k, v

@@ -130,18 +130,17 @@ class Attention(nn.Module):
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
+        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens, past ones too."""
         c, queries = self.config, view if at is None else view.at(at)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if view.rotary is not None and queries.rotary is not None:
             q, k = queries.rotary(q), view.rotary(k)
-        new = (k, v)
         if past is not None:
-            k, v = (torch.cat(pair, dim=-2) for pair in zip(past, new, strict=True))
+            k, v = (torch.cat(pair, dim=-2) for pair in zip(past, (k, v), strict=True))
         mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
-        return self.out(mixed if at is None else at.collect(mixed)), new
+        return self.out(mixed if at is None else at.collect(mixed)), (k, v)
 
     def _projected(self, h: Tensor, at: Asked | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, of all tokens or of those asked for, and keys and values of all."""
@@ -224,7 +223,7 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens."""
+        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens, past ones too."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
         if at is not None:

@@ -89,7 +89,7 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def absorb(self, tokens: Tensor, context: Context = Context()) -> KeyValues:
         """Finished tokens enter the cache; of a causal network also what it says about the next one."""
-        past, pad = _past(context) or KeyValues.empty(self.config.layers), context.pad
+        past, pad = _past(context) or KeyValues(), context.pad
         causal = self.config.pattern if isinstance(self.config.pattern, Causal) else None
         if causal is not None and past.length == 0:
             tokens = F.pad(tokens, (1, 0), value=causal.start)
@@ -97,8 +97,10 @@ class Transformer(nn.Module):
         if tokens.shape[1] == 0:
             return past
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device)
-        h, new = self._run(tokens, level, replace(context, pad=pad, cache=past))
-        return past.append(new, pad, None if causal is None else h[:, -1:])
+        h, kept = self._run(tokens, level, replace(context, pad=pad, cache=past))
+        pads = join_pads(past.pad, past.length, pad, tokens.shape[1], tokens)
+        layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
+        return KeyValues(layers, pads, None if causal is None else h[:, -1:])
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""

@@ -214,49 +214,23 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
     return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-@given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=6))
-def test_a_cache_holds_what_was_appended(counts: list[int]) -> None:
-    """Also across the growth of its buffers."""
-    cache, parts = KeyValues.empty(2), [some(n, seed) for seed, n in enumerate(counts)]
-    for i, part in enumerate(parts):
-        cache = cache.append(part, None, None)
-        assert cache.length == sum(counts[: i + 1])
-        assert same(held(cache), expected(*parts[: i + 1]))
-
-
 def test_an_empty_cache_holds_nothing() -> None:
-    cache = KeyValues.empty(2)
+    cache = KeyValues()
     assert (cache.length, cache.layer(0), cache.pad) == (0, None, None)
     assert cache.rows(torch.tensor([0])).length == 0
 
 
-def test_branches_do_not_disturb_each_other() -> None:
-    stem_part, left_part, right_part, end = some(3, 0), some(2, 1), some(2, 2), some(1, 3)
-    stem = KeyValues.empty(2).append(stem_part, None, None)
-    left = stem.append(left_part, None, None)
-    right = stem.append(right_part, None, None)
-    longer_left, longer_right = left.append(end, None, None), right.append(end, None, None)
-    again = stem.append(end, None, None)
-    assert same(held(stem), expected(stem_part))
-    assert same(held(left), expected(stem_part, left_part))
-    assert same(held(right), expected(stem_part, right_part))
-    assert same(held(longer_left), expected(stem_part, left_part, end))
-    assert same(held(longer_right), expected(stem_part, right_part, end))
-    assert same(held(again), expected(stem_part, end))
-
-
 def test_rows_of_a_cache_are_a_cache_of_their_own() -> None:
-    first, second = some(3, 0), some(2, 1)
+    first = some(3, 0)
     pad, ahead = noise(3, 3) > 0, noise(3, 1, 5)
-    cache = KeyValues.empty(2).append(first, pad, ahead)
+    cache = KeyValues(tuple(first), pad, ahead)
     index = torch.tensor([2, 0])
     picked = cache.rows(index)
     assert picked.pad is not None
     assert picked.ahead is not None
     assert torch.equal(picked.pad, pad[index])
     assert torch.equal(picked.ahead, ahead[index])
-    longer = picked.append([(k[index], v[index]) for k, v in second], None, None)
-    assert same(held(longer), [a[index] for a in expected(first, second)])
+    assert same(held(picked), [a[index] for a in expected(first)])
     assert same(held(cache), expected(first))
 
 

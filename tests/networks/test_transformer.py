@@ -370,9 +370,24 @@ def test_nothing_absorbed_is_nothing_seen(net: Net) -> None:
     assert torch.equal(network(z, None, Context(cache=cache)), network(z))
 
 
+def test_caches_branch(net: Net) -> None:
+    """What is absorbed on one branch changes neither its stem nor the other branch."""
+    network, z = net(BlockCausal(2)), tokens(2, 8)
+    stem = network.absorb(z[:, :4])
+    kept = [a.clone() for pair in stem.layers for a in pair]
+    left = network.absorb(z[:, 4:6], Context(cache=stem))
+    right = network.absorb(z[:, 6:], Context(cache=stem))
+    assert all(torch.equal(a, b) for a, b in zip(kept, (a for pair in stem.layers for a in pair), strict=True))
+    for branch, part in ((left, z[:, 4:6]), (right, z[:, 6:])):
+        whole = network.absorb(torch.cat([z[:, :4], part], 1))
+        assert branch.length == whole.length == 6
+        for ours, theirs in zip(branch.layers, whole.layers, strict=True):
+            assert all(close(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
 def test_absorbing_keeps_no_graph(net: Net) -> None:
     cache = net(BlockCausal(2)).absorb(tokens(2, 4))
-    assert not any(a.requires_grad for pair in cache.buffers for a in pair)
+    assert not any(a.requires_grad for pair in cache.layers for a in pair)
 
 
 # --- the other form of the mask ---

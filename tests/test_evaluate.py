@@ -24,7 +24,7 @@ from redraft.model import DiffusionLM
 from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.objectives import Bound, Objective
 from redraft.ops import rng
-from redraft.processes import Masked, TokenProcess
+from redraft.processes import Masked, Process, TokenProcess
 from redraft.samplers import Ancestral, Blocks, Unmask
 from redraft.schedules import Cosine, Linear, Schedule
 from redraft.text import Bytes, Characters, split_words
@@ -201,6 +201,19 @@ def test_the_count_form_has_a_fraction_of_the_variance(build: Build) -> None:
     assert float(plain.var() / count.var()) > 20
     assert float(strata.var() / count.var()) > 10
     assert float(single.var() / 4 / count.var()) > 1.4, "strata and opposite ends help"
+
+
+class ByTimeOnly(Masked):
+    estimates = Process.estimates
+
+
+def test_the_process_chooses_the_estimate(build: Build) -> None:
+    """Without its own form mask noise is measured at stratified times, as any bound that is asked for."""
+    vocab, batch = Vocab(7, mask=MASK), ragged()
+    count, time = (likelihood(build(process=kind(vocab)), [batch], seed=4) for kind in (Masked, ByTimeOnly))
+    asked = likelihood(build(process=Masked(vocab)), [batch], seed=4, bound=Bound())
+    assert torch.equal(time.row_nats, asked.row_nats)
+    assert not torch.allclose(count.row_nats, asked.row_nats, rtol=1e-3)
 
 
 @pytest.mark.parametrize("bound", [None, Bound()])

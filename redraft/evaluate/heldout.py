@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -21,9 +20,8 @@ from redraft.data import Documents, Endless, Framing, Split, evaluation, tokenis
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
-from redraft.processes import Insertion, Masked
 from redraft.text import Tokenizer
-from redraft.types import Batch
+from redraft.types import Batch, Prediction
 from redraft.write import _evaluating
 
 BIT = math.log(2)  # nats
@@ -89,9 +87,9 @@ def likelihood(
     """An upper bound of −log p for each row by Monte Carlo; if the network is causal exactly −log p, at one call.
 
     Noise levels are drawn from `draws` strata, at one network call each, and all of that twice: the difference tells
-    the error. Mask noise is estimated in count form, other processes, or whatever `bound` is asked for, at stratified
-    times. `texts` say what the learnt tokens of the rows stand for, to count characters and bytes; without them the
-    tokens are decoded.
+    the error. The process chooses the estimate: mask noise counts hidden tokens, others draw stratified times, which
+    a `bound` of yours always does. `texts` say what the learnt tokens of the rows stand for, to count characters and
+    bytes; without them the tokens are decoded.
     """
     if draws < 1:
         raise ValueError(f"draws={draws}; the bound needs one stratum of noise levels at least")
@@ -151,65 +149,38 @@ def token_bound(
 
 def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
     """(2, B) two independent estimates in nats; of a causal network the exact value, twice."""
-    process = model.process
-    if bound is not None or not isinstance(process, Masked):
-        return torch.stack([_by_time(model, batch, bound or Bound(), draws, rng=half) for half in keys.split(2)])
-    if model.block == 1:
-        everything = torch.ones_like(batch.tokens, dtype=torch.float32)
-        return _hidden_nats(model, process, batch, batch.learn, everything).expand(2, -1)
-    return torch.stack([_by_count(model, process, batch, draws, rng=half) for half in keys.split(2)])
+    sight, halves = _HeldOutBatch(model, batch, bound or Bound()), keys.split(2)
+    if bound is not None:
+        return torch.stack([sight.by_time(draws, rng=half) for half in halves])
+    return model.process.estimates(sight, draws, rngs=halves)
 
 
-def _by_count(model: DiffusionLM, process: Masked, batch: Batch, strata: int, *, rng: Rng) -> Tensor:
-    """(B,) the bound of mask noise in count form, which has no singular weight (as LLaDA is evaluated).
+@dataclass(frozen=True)
+class _HeldOutBatch:
+    """A batch as a process sees it to estimate its bound."""
 
-    −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks the
-    sum of this over blocks. The strata of n/L end at sin²(πk/2K): narrow where n is small and S matters most, and where
-    it is large and the sum depends on n most. Neighbours hide from opposite ends of one random order, so that together
-    they cover more tokens. Neither changes the mean; at four strata a third of the variance of plain draws is left.
-    """
-    which, how_many = rng.split(2)
-    length = batch.tokens.shape[1]
-    block = torch.arange(length, device=batch.tokens.device) // (model.block or length)
-    place, size = _shuffled(batch.learn, block, rng=which)
-    ends = [math.sin(math.pi / 2 * k / strata) ** 2 for k in range(strata + 1)]
-    parts = []
-    for k, (lo, hi) in enumerate(pairwise(ends)):
-        u = lo + (hi - lo) * how_many.fold(k).uniform(length)[:, block]
-        n = (u * size).ceil().clamp(min=1)
-        where = batch.learn & (place < n if k % 2 == 0 else place >= size - n)
-        parts.append((hi - lo) * _hidden_nats(model, process, batch, where, n / size))
-    return torch.stack(parts).sum(0)
+    model: DiffusionLM
+    batch: Batch
+    bound: Bound
 
+    @property
+    def block(self) -> int | None:
+        return self.model.block
 
-def _shuffled(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
-    """(B, L) the place of each learnt token in a random order of its block, and how many its block has (1 if none)."""
-    score = (block + rng.uniform(len(block))).masked_fill(~learn, torch.inf)
-    place = score.argsort(-1).argsort(-1)  # block after block
-    size = torch.zeros_like(place).index_add(1, block, learn.long())
-    before = size.cumsum(-1) - size
-    return place - before[:, block], size[:, block].clamp(min=1)
+    def predict(self, z: Tensor, t: Tensor) -> Prediction:
+        return self.model(z, t, self.model.context(self.batch))
 
+    def by_time(self, strata: int, *, rng: Rng) -> Tensor:
+        """(B,) the bound of any process, at a time in each of K equal strata.
 
-def _hidden_nats(model: DiffusionLM, process: Masked, batch: Batch, where: Tensor, share: Tensor) -> Tensor:
-    """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
-    z = batch.tokens.masked_fill(where, process.vocab.masked)
-    t = process.schedule.inverse(1 - share).clamp(0, 1)  # when so many are hidden; prompts sit at time zero
-    pred = model(z, torch.where(batch.learn, t, 0.0), model.context(batch))
-    return (pred.nll(where, batch.tokens) / share).sum(-1)
-
-
-def _by_time(model: DiffusionLM, batch: Batch, bound: Bound, strata: int, *, rng: Rng) -> Tensor:
-    """(B,) the bound of any process, at a time in each of K equal strata.
-
-    In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key goes with the stratum, so that after all
-    turns it does not matter which row of its batch it was.
-    """
-    times = Stratified(block=model.block, power=2.0 if isinstance(model.process, Insertion) else 1.0)
-    objective, row = Objective(bound, times), torch.arange(len(batch.tokens))
-    turns = [(replace(batch, first=k, total=strata), (row + k) % strata) for k in range(strata)]
-    nats = [objective(model, part, rng=rng.fold(stratum.to(rng.key.device))).nats for part, stratum in turns]
-    return torch.stack(nats).mean(0)
+        In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key goes with the stratum, so that after
+        all turns it does not matter which row of its batch it was.
+        """
+        times = Stratified(block=self.model.block, power=self.model.process.time_power)
+        objective, row = Objective(self.bound, times), torch.arange(len(self.batch.tokens))
+        turns = [(replace(self.batch, first=k, total=strata), (row + k) % strata) for k in range(strata)]
+        nats = [objective(self.model, part, rng=rng.fold(stratum.to(rng.key.device))).nats for part, stratum in turns]
+        return torch.stack(nats).mean(0)
 
 
 def _extent(texts: Sequence[str]) -> tuple[Tensor, Tensor]:

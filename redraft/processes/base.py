@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from redraft.ops import Rng
-from redraft.types import Canvas, Noised, Prediction, Vocab
+from redraft.types import Batch, Canvas, Noised, Prediction, Vocab
+
+
+class HeldOutBatch(Protocol):
+    """Clean rows and a denoiser that knows their context: all that an estimate of the bound needs."""
+
+    @property
+    def batch(self) -> Batch: ...
+
+    @property
+    def block(self) -> int | None:
+        """How many tokens the denoiser writes at a time; None: all of them."""
+        ...
+
+    def predict(self, z: Tensor, t: Tensor) -> Prediction: ...
+
+    def by_time(self, strata: int, *, rng: Rng) -> Tensor:
+        """(B,) nats: the bound at one time drawn from each of so many strata."""
+        ...
 
 
 class Process(ABC):
@@ -19,6 +38,7 @@ class Process(ABC):
     """
 
     vocab: Vocab  # of the tokens, also where vectors stand for them
+    time_power = 1.0  # estimates draw t as this power of a uniform number: above one, more often near zero
 
     @abstractmethod
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
@@ -43,6 +63,13 @@ class Process(ABC):
     @abstractmethod
     def undetermined(self, noised: Noised) -> Tensor:
         """(B, L) bool: where z does not already tell x, so that there is something to learn."""
+
+    def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+        """(K, B) nats: an unbiased estimate of the bound for each of K keys, at `strata` network calls each.
+
+        Here at stratified times; a process that knows a form with less variance overrides it.
+        """
+        return torch.stack([held_out.by_time(strata, rng=rng) for rng in rngs])
 
     @property
     def continuous(self) -> bool:

@@ -76,6 +76,7 @@ class Insertion(TokenProcess):
     vocab: Vocab
     insert_schedule: Schedule = Linear()
     unmask_schedule: Schedule = Linear()
+    time_power = 2.0
 
     def __post_init__(self) -> None:
         if self.vocab.pad is None and self.vocab.eos is None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +19,19 @@ from redraft.cli.usercode import load_module
 from redraft.model import DiffusionLM
 from redraft.networks import TransformerConfig
 from redraft.processes import Masked
-from redraft.runs import CheckpointError, ConfigError, Run, assemble, config, export, load, newest, stored
+from redraft.runs import (
+    CheckpointError,
+    ConfigError,
+    Run,
+    assemble,
+    checkpoint,
+    config,
+    describe,
+    export,
+    load,
+    newest,
+    stored,
+)
 from redraft.schedules import Linear
 from redraft.train import fit
 
@@ -172,3 +188,96 @@ def test_a_run_that_is_saved_more_often_goes_on(tmp_path: Path) -> None:
     model = fit(run, out, quiet=True)
     again = fit(replace(run, save_every=1, keep=1), out, quiet=True)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file of a checkpoint is read, by name."""
+    counted: Counter[str] = Counter()
+    usual, whole = open, config.read_bytes
+
+    def watched(file: Path, mode: str) -> Any:
+        counted[Path(file).name] += 1
+        return usual(file, mode)
+
+    def bytes_of(file: Path) -> bytes:
+        counted[file.name] += 1
+        return whole(file)
+
+    monkeypatch.setattr(stored, "open", watched, raising=False)
+    monkeypatch.setattr(stored, "read_bytes", bytes_of)
+    return counted
+
+
+def test_loading_reads_what_it_needs_once(trained: tuple[Run, Path, DiffusionLM], reads: Counter[str]) -> None:
+    needed = {"manifest.json": 1, "config.json": 1, "model.safetensors": 1}
+    for path in (trained[1], trained[1] / "step-00000006"):
+        reads.clear()
+        load(path)
+        assert reads == needed
+    reads.clear()
+    assert describe(trained[1]) == (trained[0], 6)
+    assert reads == {"manifest.json": 1, "config.json": 1}
+    reads.clear()
+    newest(trained[1])
+    assert reads.keys() > needed.keys()
+    assert set(reads.values()) == {1}
+
+
+def test_a_damaged_optimiser_does_not_keep_a_model_from_loading(
+    trained: tuple[Run, Path, DiffusionLM], tmp_path: Path
+) -> None:
+    shutil.copytree(trained[1], tmp_path / "out")
+    (tmp_path / "out" / "step-00000006" / "optimiser.safetensors").write_bytes(b"damaged")
+    assert torch.equal(says(load(tmp_path / "out")), says(trained[2]))
+    assert newest(tmp_path / "out").step == 3  # training would go on from here
+
+
+def test_load_in_another_dtype(trained: tuple[Run, Path, DiffusionLM]) -> None:
+    _, out, model = trained
+    for path in (out, out / "step-00000006"):
+        loaded = load(path, dtype=torch.float16)
+        assert {p.dtype for p in loaded.parameters()} == {torch.float16}
+        assert all(p.requires_grad for p in loaded.parameters())
+        for a, b in zip(loaded.parameters(), model.parameters(), strict=True):
+            assert torch.equal(a, b.half())
+    assert {p.dtype for p in load(out).parameters()} == {torch.float32}
+
+
+def test_no_two_weights_share_memory(trained: tuple[Run, Path, DiffusionLM]) -> None:
+    """Neither with each other nor with a larger tensor that they were cut from."""
+    run, _, model = trained
+    whole = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    shapes = [(n, p.shape) for n, p in model.named_parameters()]
+    parts = whole.split([shape.numel() for _, shape in shapes])
+    weights = {n: part.view(shape) for (n, shape), part in zip(shapes, parts, strict=True)}
+    built = assemble(run, weights, "cpu")
+    assert torch.equal(says(built), says(model))
+    assert len({p.untyped_storage().data_ptr() for p in built.parameters()}) == len(shapes)
+    assert whole.untyped_storage().data_ptr() not in {p.untyped_storage().data_ptr() for p in built.parameters()}
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from redraft.runs import load
+def peak(): return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+load(sys.argv[1])  # all that is imported on the way
+before = peak()
+model = load(sys.argv[2])
+print(peak() - before, sum(p.nbytes for p in model.parameters()))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to tell the peak of memory")
+def test_loading_needs_the_memory_of_the_weights(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
+    run, out, _ = trained
+    wide = replace(run, model=replace(run.model, network=replace(run.model.network, width=2048, layers=2)))
+    with torch.device("meta"):
+        shapes = {n: p.shape for n, p in DiffusionLM(wide.model, wide.tokenizer).named_parameters()}
+    weights = {n: torch.ones(shape) for n, shape in shapes.items()}
+    checkpoint.save(tmp_path, 1, {"model": weights}, {"config": config.to_json(wide), "state": {}})
+    result = subprocess.run([sys.executable, "-c", PEAK, out, tmp_path], capture_output=True, text=True, check=True)
+    grown, size = map(int, result.stdout.split())
+    assert size > 1e8
+    assert 0.9 * size <= grown <= 1.3 * size

@@ -19,7 +19,7 @@ from redraft.objectives import Autoencode
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes import Masked, Process
-from redraft.runs import CheckpointError, Run, config, load, stored
+from redraft.runs import CheckpointError, Run, config, load_with_run
 from redraft.samplers import (
     Ancestral,
     AnyOrder,
@@ -74,14 +74,13 @@ class Opened:
 def opened(path: Path, trust: Path | None = None) -> Opened:
     """What a directory holds: a run, one of its checkpoints, an exported model."""
     modules = trusted(trust)
-    where = holder(path)
-    model = load(where, best_device(), modules)
-    run = described(where, modules)
-    if run is not None and isinstance(run.objective, Autoencode):
+    refuse_preset(path)
+    found = load_with_run(path, best_device(), modules)
+    if found.run is not None and isinstance(found.run.objective, Autoencode):
         raise CheckpointError(
             f"{path} is a codec alone; train the diffusion of its latents: redraft train … --base {path}"
         )
-    return Opened(path, model, run, step_of(where))
+    return Opened(path, found.model, found.run, found.step)
 
 
 def trusted(file: Path | None) -> tuple[str, ...]:
@@ -92,30 +91,10 @@ def trusted(file: Path | None) -> tuple[str, ...]:
         return (usercode.load_module(file).__name__,)
 
 
-def holder(path: Path) -> Path:
-    """The directory that holds the weights: of a run its newest sound checkpoint."""
+def refuse_preset(path: Path) -> None:
+    """An error for the name of a preset where a trained model is needed."""
     if not path.is_dir() and str(path) in PRESETS:
         raise CheckpointError(f"{path} is a preset, not a trained model; train it first: redraft train {path}")
-    if not path.is_dir() or (path / "config.json").exists():
-        return path
-    return stored.latest(path) or path
-
-
-def described(where: Path, trust: tuple[str, ...]) -> Run | None:
-    """The run that left the weights in a directory; None if it was none of ours."""
-    data = document(where / "config.json")
-    found = config.from_json(data, trust) if "class" in data else None
-    return found if isinstance(found, Run) else None
-
-
-def step_of(where: Path) -> int | None:
-    """After how many steps a checkpoint was written; None for an exported model."""
-    file = where / "state.json"
-    if not file.exists():
-        return None
-    if type(step := document(file).get("step")) is not int:
-        raise CheckpointError(f"{file} is damaged (it has no step); restore it, or choose another directory")
-    return step
 
 
 def document(file: Path) -> dict[str, Any]:

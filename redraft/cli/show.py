@@ -143,12 +143,13 @@ def _pretty(value: object) -> str:
 
 def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
-    from redraft.cli.models import described, document, holder, step_of, trusted
-    from redraft.runs import CheckpointError, Run, config
+    from redraft.cli.models import document, refuse_preset, trusted
+    from redraft.runs import CheckpointError, Run, config, describe, stored
 
-    where, modules = holder(path), trusted(trust)
-    if (where / "config.json").exists():
-        return described(where, modules), step_of(where)
+    refuse_preset(path)
+    modules = trusted(trust)
+    if (path / "config.json").exists() or stored.checkpoints(path):
+        return describe(path, modules)
     if (path / "run.json").exists():  # claimed, but nothing is saved yet
         run = config.from_json(document(path / "run.json").get("run"), modules)
         if not isinstance(run, Run):

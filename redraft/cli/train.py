@@ -98,11 +98,10 @@ class Train:
 
 def _step(out: Path) -> int:
     """At which step the newest sound checkpoint stands."""
-    from redraft.cli.models import step_of
     from redraft.runs import stored
 
     found = stored.latest(out)
-    return 0 if found is None else step_of(found) or 0
+    return 0 if found is None else stored.step_number(found)
 
 
 def _intention(run: Run, out: Path, began: int) -> str:

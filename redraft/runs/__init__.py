@@ -7,13 +7,16 @@ from redraft.runs.lock import Busy, only_writer
 from redraft.runs.metrics import last
 from redraft.runs.run import (
     Bundle,
+    Loaded,
     Optimiser,
     Run,
     assemble,
     begin_with,
+    describe,
     export,
     least_memory,
     load,
+    load_with_run,
     newest,
     parameters,
 )

@@ -81,8 +81,13 @@ def read_bytes(file: Path, most: int = 2**28) -> bytes:
 
 def read_json(file: Path) -> JSON:
     """What a JSON file holds; OSError or ValueError if it cannot be told."""
+    return parse_json(read_bytes(file))
+
+
+def parse_json(data: bytes) -> JSON:
+    """The value that JSON text stands for; ValueError if it is none."""
     try:
-        return json.loads(read_bytes(file))
+        return json.loads(data)
     except RecursionError:
         raise ConfigError("it is nested too deeply") from None
 

@@ -6,7 +6,7 @@ Presets are functions that return a Run; variants are `replace(run, …)`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -134,27 +134,101 @@ class Bundle:
     tokenizer: Tokenizer | None = None
 
 
-def load(path: str | Path, device: torch.device | str = "cpu", trust: tuple[str, ...] = ()) -> DiffusionLM:
-    """The model of a run's directory (its newest sound checkpoint), of one checkpoint, or of an exported directory.
+@dataclass(frozen=True)
+class Loaded:
+    """A model, and how it came to be."""
 
-    The weights are the averaged ones. Nothing but our own classes is built, unless `trust` names further modules.
-    Directories of other projects are recognised by their config.json: MDLM, SEDD, UDLM, GIDD, BD3-LM, FlexMDM, LLaDA,
-    Dream, DiffuGPT, DiffuLLaMA.
+    model: DiffusionLM
+    run: Run | None  # None: it was made by no run of ours
+    step: int | None  # of the checkpoint; None: an exported model
+
+
+def load(
+    path: str | Path,
+    device: torch.device | str = "cpu",
+    trust: tuple[str, ...] = (),
+    *,
+    dtype: torch.dtype | None = None,
+) -> DiffusionLM:
+    """The model of a run, of one checkpoint, or of an exported directory, with averaged weights.
+
+    Only the config and the weights are read, once, and verified as they are read; the memory needed is about that of
+    the weights. Directories of other projects are recognised by their config.json: MDLM, SEDD, UDLM, GIDD, BD3-LM,
+    FlexMDM, LLaDA, Dream, DiffuGPT, DiffuLLaMA.
+
+    Args:
+        path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model
+        device: where the weights go
+        trust: modules besides our own whose classes the config may name
+        dtype: of the weights, say torch.bfloat16; None: that of the network, float32
     """
+    return load_with_run(path, device, trust, dtype=dtype).model
+
+
+def load_with_run(
+    path: str | Path,
+    device: torch.device | str = "cpu",
+    trust: tuple[str, ...] = (),
+    *,
+    dtype: torch.dtype | None = None,
+) -> Loaded:
+    """What `load` gives, by the same arguments, and the run and step it came from."""
     path = Path(path)
+    weights: Mapping[str, Tensor]
+    match _kind(path):
+        case "foreign":
+            found = foreign.read(path)
+            return Loaded(assemble(Bundle(found.model, found.tokenizer), found.weights, device, dtype), None, None)
+        case "export":
+            exported = stored.import_model(path, device, dtype)
+            data, weights, step = exported.config, exported.tensors, None
+        case kind:
+            saved = _read(path, kind, ("config", "model"), device, dtype)
+            data, weights, step = saved.documents["config"], saved.tensors["model"], saved.step
+    origin = _described(data, trust)
+    return Loaded(assemble(origin, weights, device, dtype), origin if isinstance(origin, Run) else None, step)
+
+
+def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
+    """The run that left a directory behind, None if it was none of ours, and the step; no weights are read."""
+    path = Path(path)
+    match _kind(path):
+        case "foreign":
+            return None, None
+        case "export":
+            origin, step = _described(stored.import_config(path), trust), None
+        case kind:
+            saved = _read(path, kind, ("config",))
+            origin, step = _described(saved.documents["config"], trust), saved.step
+    return (origin if isinstance(origin, Run) else None), step
+
+
+def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
+    """What a directory is, by the files in it."""
     if not path.is_dir():
         foreign.refuse_pickles(path)
         raise CheckpointError(f"{path} is no directory; give the directory of a run, say runs/demo")
     if (path / stored.MANIFEST).exists() and (path / "state.json").exists():
-        return _from_checkpoint(stored.read(path), device, trust)
+        return "checkpoint"
     if not (path / "config.json").exists():
         foreign.refuse_pickles(path)
-        return _from_checkpoint(newest(path), device, trust)
-    if "class" not in foreign.settings(path):
-        found = foreign.read(path)
-        return assemble(Bundle(found.model, found.tokenizer), found.weights, device)
-    exported = stored.import_model(path)
-    return assemble(_described(exported.config, trust), exported.tensors, device)
+        return "run"
+    return "export" if "class" in foreign.settings(path) else "foreign"
+
+
+def _read(
+    path: Path,
+    kind: Literal["run", "checkpoint"],
+    only: tuple[str, ...],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Checkpoint:
+    """Some files of a checkpoint, or of the newest one of a run."""
+    source = stored.read if kind == "checkpoint" else newest
+    saved = source(path, device, only=only, dtype=dtype)
+    if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
+        raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
+    return saved
 
 
 @torch.no_grad()
@@ -177,11 +251,17 @@ def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = No
         ours[name].copy_(p)
 
 
-def newest(path: Path) -> Checkpoint:
-    """The newest sound checkpoint of a run's directory."""
-    if (found := stored.latest(path)) is None:
+def newest(
+    path: Path,
+    device: torch.device | str = "cpu",
+    *,
+    only: Collection[str] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Checkpoint:
+    """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
+    if (found := stored.newest(path, device, only=only, dtype=dtype)) is None:
         raise CheckpointError(f"{path} is no model: it holds neither step-… directories nor config.json")
-    return stored.read(found)
+    return found
 
 
 def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
@@ -191,8 +271,13 @@ def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: s
     return checkpoint.export(Path(path), weights, config.to_json(origin), None, card)
 
 
-def assemble(run: Run | Bundle, weights: Mapping[str, Tensor], device: torch.device | str) -> DiffusionLM:
-    """The model of a run with given weights, ready to be used."""
+def assemble(
+    run: Run | Bundle,
+    weights: Mapping[str, Tensor],
+    device: torch.device | str,
+    dtype: torch.dtype | None = None,
+) -> DiffusionLM:
+    """The model of a run with given weights, ready to be used; it keeps the tensors themselves, where it can."""
     with torch.device("meta"):  # no time is spent on weights that are overwritten
         model = DiffusionLM(run.model, run.tokenizer)
     needed, given = ({n: tuple(w.shape) for n, w in named.items()} for named in (model.state_dict(), weights))
@@ -204,15 +289,24 @@ def assemble(run: Run | Bundle, weights: Mapping[str, Tensor], device: torch.dev
         )
     if (wrong := stored.not_finite(weights)) is not None:
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
-    model.to_empty(device=device)
-    model.load_state_dict(dict(weights))
+    dtypes = {n: dtype if dtype and w.is_floating_point() else w.dtype for n, w in model.state_dict().items()}
+    model.load_state_dict(_owned(weights, device, dtypes), assign=True)
     return model.eval()
 
 
-def _from_checkpoint(saved: Checkpoint, device: torch.device | str, trust: tuple[str, ...]) -> DiffusionLM:
-    if "config" not in saved.documents or "model" not in saved.tensors:
-        raise CheckpointError(f"the checkpoint of step {saved.step} lacks config.json or model.safetensors")
-    return assemble(_described(saved.documents["config"], trust), saved.tensors["model"], device)
+def _owned(
+    weights: Mapping[str, Tensor], device: torch.device | str, dtypes: Mapping[str, torch.dtype]
+) -> dict[str, Tensor]:
+    """The tensors themselves, not copies that would need as much memory again; only shared memory is copied."""
+    owned: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, weight in weights.items():
+        tensor = weight.detach().to(device, dtypes[name])
+        storage = tensor.untyped_storage()
+        alone = tensor.is_contiguous() and storage.nbytes() == tensor.nbytes and storage.data_ptr() not in seen
+        owned[name] = tensor if alone else tensor.clone(memory_format=torch.contiguous_format)
+        seen.add(storage.data_ptr())
+    return owned
 
 
 def _described(data: config.JSON, trust: tuple[str, ...]) -> Run | Bundle:

@@ -1,7 +1,8 @@
 """Stored checkpoints and exports: found, verified and read.
 
-Every byte that is used is first held against the manifest. Files that the manifest does not list are ignored; nothing
-is ever unpickled or executed.
+A file is read once, and hashed as it is read: the bytes that are used are the bytes that were held against the
+manifest. Only the files asked for are read, so that loading a model costs its weights and not the optimiser's state.
+Files that the manifest does not list are ignored; nothing is ever unpickled or executed.
 """
 
 from __future__ import annotations
@@ -11,24 +12,42 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from redraft.runs.config import JSON, read_json
+from redraft.runs.config import JSON, parse_json, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 PLAIN_NAME = re.compile(r"\w[\w.-]*\.(safetensors|json|md)", re.ASCII)  # plain names: no path, no pickle
 _PART = re.compile(r"(.+)-(\d+)of(\d+)", re.ASCII)
 _STEP = re.compile(r"step-(\d{8,})(\.old)?", re.ASCII)
+_CHUNK = 1 << 20  # bytes read and hashed at a time
+_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "C64": torch.complex64,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -71,15 +90,56 @@ class Exported:
     tokenizer: JSON | None
 
 
-def read(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
-    """Verify a checkpoint, then load all of it."""
-    manifest = verify(path)
+@dataclass(frozen=True)
+class Target:
+    """Where tensors go as they are read, one by one."""
+
+    device: torch.device | str = "cpu"
+    dtype: torch.dtype | None = None  # of the floating-point ones; None: as they were saved
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+
+
+def read(
+    path: Path,
+    device: torch.device | str = "cpu",
+    *,
+    only: Collection[str] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Checkpoint:
+    """Read a checkpoint and verify what is read.
+
+    Args:
+        path: the directory of the checkpoint
+        device: where the tensors go
+        only: files to read, by name without ending; None: all of them
+        dtype: of floating-point tensors; None: as they were saved
+    """
+    manifest = _manifest(path)
     if manifest["step"] is None:
         raise CheckpointError(f"{path} is an exported model, not a checkpoint; read it with import_model")
-    names = [Path(name) for name in manifest["files"]]
-    tensors = _joined({name.stem: _tensors(path / name, device) for name in names if name.suffix == ".safetensors"})
-    documents = {name.stem: read_document(path / name) for name in names if name.suffix == ".json"}
-    return Checkpoint(manifest["step"], tensors, documents)
+    entries = {Path(name): entry for name, entry in manifest["files"].items() if only is None or _whole(name) in only}
+    target = Target(device, dtype)
+    documents = {n.stem: read_document(path / n, entry) for n, entry in entries.items() if n.suffix == ".json"}
+    tensors = {n.stem: _tensors(path / n, target, entry) for n, entry in entries.items() if n.suffix == ".safetensors"}
+    return Checkpoint(manifest["step"], _joined(tensors), documents)
+
+
+def newest(
+    parent: Path,
+    device: torch.device | str = "cpu",
+    *,
+    only: Collection[str] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Checkpoint | None:
+    """Read the newest checkpoint in which the files asked for are sound; the arguments are those of `read`."""
+    found = checkpoints(parent)
+    for path in found:
+        with _damage_logged():
+            return read(path, device, only=only, dtype=dtype)
+    _refuse_damaged(found, parent)
+    return None
 
 
 def latest(parent: Path) -> Path | None:
@@ -88,9 +148,13 @@ def latest(parent: Path) -> Path | None:
     for path in found:
         if is_sound(path):
             return path
+    _refuse_damaged(found, parent)
+    return None
+
+
+def _refuse_damaged(found: list[Path], parent: Path) -> None:
     if found:
         raise CheckpointError(f"none of the {len(found)} checkpoints in {parent} verifies; remove them to start anew")
-    return None
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -108,14 +172,27 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     return next((name for name, pair in ends if not bool(pair.isfinite().all())), None)
 
 
-def import_model(path: Path, device: torch.device | str = "cpu") -> Exported:
-    """Read a model directory; where it has a manifest it is verified, and only what is listed is read."""
-    names = set(verify(path)["files"]) if (path / MANIFEST).exists() else {file.name for file in path.glob("*")}
-    if missing := {"model.safetensors", "config.json"} - names:
+def import_model(path: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Exported:
+    """Read a model directory; where it has a manifest, what is read is verified, and only what is listed is read."""
+    listed = _listed(path)
+    if missing := {"model.safetensors", "config.json"} - listed.keys():
         pickles = "; pickled weights are never opened, convert them to safetensors"
         raise CheckpointError(f"{path} lacks {' and '.join(sorted(missing))}{pickles}")
-    tokenizer = read_document(path / "tokenizer.json") if "tokenizer.json" in names else None
-    return Exported(_tensors(path / "model.safetensors", device), read_document(path / "config.json"), tokenizer)
+    described = read_document(path / "config.json", listed["config.json"])
+    known = "tokenizer.json" in listed
+    tokenizer = read_document(path / "tokenizer.json", listed["tokenizer.json"]) if known else None
+    tensors = _tensors(path / "model.safetensors", Target(device, dtype), listed["model.safetensors"])
+    return Exported(tensors, described, tokenizer)
+
+
+def import_config(path: Path) -> JSON:
+    """The config of a model directory, without its weights."""
+    return read_document(path / "config.json", _listed(path).get("config.json"))
+
+
+def _listed(path: Path) -> dict[str, Any]:
+    """The files of a model directory, each with its entry in the manifest, if there is one."""
+    return _manifest(path)["files"] if (path / MANIFEST).exists() else dict.fromkeys(f.name for f in path.glob("*"))
 
 
 def checkpoints(parent: Path) -> list[Path]:
@@ -132,12 +209,19 @@ def step_number(path: Path) -> int:
 
 def is_sound(path: Path) -> bool:
     """Whether a checkpoint verifies; if not, the log says what is wrong."""
-    try:
+    with _damage_logged():
         verify(path)
+        return True
+    return False
+
+
+@contextmanager
+def _damage_logged() -> Iterator[None]:
+    """Goes on after a damaged checkpoint, which is named in the log."""
+    try:
+        yield
     except CheckpointError as error:
         _log.warning("damaged checkpoint: %s", error)
-        return False
-    return True
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -178,9 +262,51 @@ def _reading(file: Path) -> Iterator[None]:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
 
 
-def _tensors(file: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    with _reading(file):
-        return load_file(file, device=str(device))
+class _Hash(Protocol):
+    def update(self, data: memoryview | bytes) -> None: ...
+
+
+def _tensors(file: Path, target: Target, entry: Mapping[str, JSON] | None = None) -> dict[str, Tensor]:
+    """The tensors of a file, read and hashed in one pass, each into memory of its own."""
+    tensors: dict[str, Tensor] = {}
+    with _reading(file), open(file, "rb") as stream:
+        _require_size(file, os.fstat(stream.fileno()).st_size, entry)
+        layout, sha256 = _layout(file), hashlib.sha256()
+        head = stream.read(8)
+        header = stream.read(int.from_bytes(head, "little"))
+        sha256.update(head + header)
+        for name, (dtype, shape) in layout.items():
+            tensors[name] = target(_filled(torch.empty(shape, dtype=dtype), stream, sha256))
+    _require_digest(file, sha256.hexdigest(), entry)
+    _require_layout(file, layout, entry)
+    return tensors
+
+
+def _filled(tensor: Tensor, stream: BinaryIO, sha256: _Hash) -> Tensor:
+    """The tensor, its memory filled with the next bytes of a file."""
+    rest = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+    while rest:
+        count = stream.readinto(rest[:_CHUNK])  # type: ignore[attr-defined]
+        if not count:
+            raise ValueError("it ends too early")
+        sha256.update(rest[:count])
+        rest = rest[count:]
+    return tensor
+
+
+def _layout(file: Path) -> dict[str, tuple[torch.dtype, list[int]]]:
+    """Dtype and shape of each tensor, in the order of the file; only its header is read."""
+    with _reading(file), safe_open(file, framework="pt") as opened:
+        slices = {name: opened.get_slice(name) for name in opened.offset_keys()}
+        if unknown := {s.get_dtype() for s in slices.values()} - _DTYPES.keys():
+            raise ValueError(f"it has tensors of unknown type {min(unknown)}")
+        return {name: (_DTYPES[s.get_dtype()], s.get_shape()) for name, s in slices.items()}
+
+
+def _whole(name: str) -> str:
+    """The name of a file without its ending and without its part."""
+    match = _PART.fullmatch(stem := Path(name).stem)
+    return match[1] if match else stem
 
 
 def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Tensor]]:
@@ -195,27 +321,48 @@ def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Te
     }
 
 
-def read_document(file: Path) -> JSON:
-    """The JSON value in a file of a checkpoint."""
+def read_document(file: Path, entry: Mapping[str, JSON] | None = None) -> JSON:
+    """The JSON value in a file, which must be as the entry of a manifest says, if there is one."""
     with _reading(file):
-        return read_json(file)
+        data = read_bytes(file)
+        _require_size(file, len(data), entry)
+        _require_digest(file, hashlib.sha256(data).hexdigest(), entry)
+        return parse_json(data)
 
 
 def _check(file: Path, entry: Mapping[str, JSON]) -> None:
     """Raise unless the file is what the manifest says of it."""
     with _reading(file), open(file, "rb") as stream:
-        size, sha256 = os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
-    if size != entry["size"]:
+        _require_size(file, os.fstat(stream.fileno()).st_size, entry)
+        _require_digest(file, hashlib.file_digest(stream, "sha256").hexdigest(), entry)
+    if file.suffix == ".safetensors":
+        _require_layout(file, _layout(file), entry)
+
+
+def _require_size(file: Path, size: int, entry: Mapping[str, JSON] | None) -> None:
+    if entry is not None and size != entry["size"]:
         raise CheckpointError(f"{file} has {size} bytes; the manifest says {entry['size']}")
-    if sha256 != entry["sha256"]:
+
+
+def _require_digest(file: Path, sha256: str, entry: Mapping[str, JSON] | None) -> None:
+    if entry is not None and sha256 != entry["sha256"]:
         raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of the manifest")
-    if file.suffix == ".safetensors" and shapes(_tensors(file)) != entry["tensors"]:
+
+
+def _require_layout(
+    file: Path, layout: Mapping[str, tuple[torch.dtype, list[int]]], entry: Mapping[str, JSON] | None
+) -> None:
+    if entry is not None and {name: _shape(*found) for name, found in layout.items()} != entry["tensors"]:
         raise CheckpointError(f"{file} holds other tensors, dtypes or shapes than the manifest says")
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """{"weight": "float32[4, 6]"}"""
-    return {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
+    return {name: _shape(tensor.dtype, list(tensor.shape)) for name, tensor in tensors.items()}
+
+
+def _shape(dtype: torch.dtype, shape: list[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}{shape}"
 
 
 def seal(manifest: Mapping[str, JSON]) -> str:

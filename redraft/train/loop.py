@@ -106,7 +106,7 @@ def fit(
                     save(run, state, out, team)
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
-        return assemble(run, newest(out).tensors["model"], "cpu" if run.shard else team.device)
+        return assemble(run, newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
 
 
 def _compile(model: DiffusionLM) -> None:

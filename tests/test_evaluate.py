@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from redraft import evaluate, write
 from redraft.corpora import STORIES, StoriesData
-from redraft.data import Documents, Tally, evaluation, tokenise
+from redraft.data import Documents, Split, Tally, evaluation, tokenise
 from redraft.evaluate import Likelihood, ModelJudge, TransformersJudge, likelihood
 from redraft.laws import tokens as check
 from redraft.model import DiffusionLM
@@ -533,6 +533,36 @@ def test_records_are_json_with_stable_keys() -> None:
     assert json.dumps(line, allow_nan=False) == (
         '{"name": "bits_per_char", "value": 0.25, "run": "0123", "seed": 3, "best": null, "draws": 4, "stderr": null}'
     )
+
+
+@dataclass(frozen=True)
+class Coins:
+    """Three fair coins to a document."""
+
+    def document(self, split: Split, index: int) -> str:
+        return f"{index % 8:03b}"
+
+    def log_prob(self, text: str) -> float:
+        return -3 * math.log(2)
+
+    def entropy_per_char(self) -> float:
+        return math.log(2)
+
+
+class Untold:
+    """The same documents; nobody says how likely they are."""
+
+    document = Coins.document
+
+
+def test_any_source_may_know_its_truth() -> None:
+    held = evaluate.HeldOut.of(Coins(), "valid", Bytes(), Documents(8), 5)
+    assert held.truth == evaluate.Truth([-3 * math.log(2)] * 5, math.log(2))
+    assert evaluate.HeldOut.of(Untold(), "valid", Bytes(), Documents(8), 5).truth is None
+    assert evaluate.HeldOut.of(Coins(), "valid", Bytes(), Documents(2), 5).truth is None, "a document was cut"
+    told = evaluate.HeldOut.of(StoriesData(), "test", Bytes(), Documents(600), 3).truth
+    texts = [StoriesData().document("test", i) for i in range(3)]
+    assert told == evaluate.Truth([STORIES.log_prob(text) for text in texts], STORIES.entropy_per_char())
 
 
 def test_stories_from_data_to_excess(build: Build) -> None:

@@ -72,7 +72,6 @@ class Eval:
 
     def _likelihood(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
-        from redraft.corpora import STORIES
         from redraft.evaluate import BIT, HeldOut, excess, likelihood
 
         with Progress("rows measured", self.rows) as progress:
@@ -86,9 +85,9 @@ class Eval:
         yield "bits_per_char", found.bits_per_char, {"stderr": found.relative_error * found.bits_per_char, **of}
         yield "perplexity", found.perplexity, of
         if held.truth is not None:
-            value, error = excess(found, held.truth)
+            value, error = excess(found, held.truth.log_probs)
             yield "excess_bits_per_char", value, {"stderr": error, **of}
-            yield "entropy_bits_per_char", STORIES.entropy_per_char() / BIT, {}
+            yield "entropy_bits_per_char", held.truth.entropy_per_char / BIT, {}
 
     def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""

@@ -242,3 +242,11 @@ class StoriesData:
 
     def document(self, split: Split, index: int) -> str:
         return STORIES.text(split_seed(self.seed, split), index)
+
+    def log_prob(self, text: str) -> float:
+        """True log-probability of a story in nats; -inf if the grammar never writes it."""
+        return STORIES.log_prob(text)
+
+    def entropy_per_char(self) -> float:
+        """Exact, in nats."""
+        return STORIES.entropy_per_char()

@@ -24,6 +24,7 @@ from redraft.data.sources import (
     Files,
     HubDataset,
     Jsonl,
+    KnownSource,
     Parquet,
     Record,
     Sotu,

@@ -59,6 +59,19 @@ class Endless(Protocol):
     def document(self, split: Split, index: int) -> str: ...
 
 
+@runtime_checkable
+class KnownSource(Endless, Protocol):
+    """A source whose true distribution is known, so that a model can be measured against it."""
+
+    def log_prob(self, text: str) -> float:
+        """True log-probability of a document in nats; -inf if the source never writes it."""
+        ...
+
+    def entropy_per_char(self) -> float:
+        """Nats per character that no model can beat."""
+        ...
+
+
 @dataclass(frozen=True)
 class Files(ABC):
     """Documents from local files; every subclass is final.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from redraft import ops
-from redraft.corpora import STORIES, StoriesData
 from redraft.data import Corpus as Source
-from redraft.data import Documents, Endless, Framing, Split, evaluation, tokenise
+from redraft.data import Documents, Endless, Framing, KnownSource, Split, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
@@ -212,19 +212,27 @@ def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]
     return float(ratio) / BIT, float(error) / BIT
 
 
+class Truth(NamedTuple):
+    """What a source of known distribution says about held-out rows."""
+
+    log_probs: list[float]  # of each row, in nats
+    entropy_per_char: float  # of the source, in nats
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """Rows to measure a model on, and what the truth says about them."""
 
     batches: list[Batch]
-    truth: list[float] | None = None  # log p of each row in nats; None: nobody knows
+    truth: Truth | None = None  # None if unknown
 
     @classmethod
     def of(cls, data: Source | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
-        """The first `count` rows of a split. The truth is known for stories, one per row, none of them cut."""
+        """The first `count` rows of a split. The truth is known if the source knows it and no row is cut."""
         rows = tokenise(data, split, tokenizer, framing)
         batches = evaluation(rows, count)
         total = sum(len(batch.tokens) for batch in batches)
-        if not isinstance(data, StoriesData) or not isinstance(framing, Documents) or rows.tally.cut:
+        if not isinstance(data, KnownSource) or not isinstance(framing, Documents) or rows.tally.cut:
             return cls(batches)
-        return cls(batches, [STORIES.log_prob(data.document(split, index)) for index in range(total)])
+        log_probs = [data.log_prob(data.document(split, index)) for index in range(total)]
+        return cls(batches, Truth(log_probs, data.entropy_per_char()))

@@ -25,7 +25,6 @@ from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from redraft import evaluate, ops, write
-from redraft.corpora import STORIES
 from redraft.data import Loader, evaluation, prefetch, tokenise
 from redraft.machine import free_memory
 from redraft.model import DiffusionLM
@@ -182,9 +181,9 @@ def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, tea
             "valid_bits_per_char": result.bits_per_char,
         }
         if valid.truth is not None:
-            over, error = evaluate.excess(result, valid.truth)
+            over, error = evaluate.excess(result, valid.truth.log_probs)
             found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
-            found["entropy_bits_per_char"] = STORIES.entropy_per_char() / math.log(2)
+            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / evaluate.BIT
         if run.samples:
             canvas = write.to_write(state.model, run.framing, run.samples, valid.batches[0])
             found["samples"] = write.generate(state.model, run.sampler, canvas, seed=run.seed).texts

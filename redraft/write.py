@@ -1,7 +1,6 @@
-"""Evaluation: how likely a model finds held-out text, what it writes at which cost, and how good that is.
+"""Writing in one call: texts, and what they cost.
 
-Likelihood goes through objectives and processes, generation through samplers; judgements are pure functions of texts.
-Every row draws from a key of its own, (seed, number of the row), so that no figure depends on the batch size.
+Every row draws from its own key, (seed, number of the row), so no text depends on the batch size.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from redraft.types import Batch, Canvas, Vocab
 
 @contextmanager
 def _evaluating(model: DiffusionLM) -> Iterator[torch.device]:
-    """The model's device, without gradients and dropout for a while; every module is then as it was."""
+    """The model's device; inside, gradients and dropout are off, and afterwards every module is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -36,7 +35,7 @@ def _evaluating(model: DiffusionLM) -> Iterator[torch.device]:
 
 @dataclass
 class Calls:
-    """How often a network was called, each row by itself: divided by the rows written, the NFE of a sampler."""
+    """Network calls, counted per row; divided by the rows written this is the NFE of a sampler."""
 
     rows: int = 0
 
@@ -57,7 +56,7 @@ def calls(model: DiffusionLM) -> Iterator[Calls]:
 
 
 def written(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
-    """(B,) how many tokens were generated: none that is given, no padding, nothing from the first new end sign on."""
+    """(B,) tokens generated: no given tokens, no padding, nothing from the first new end token on."""
     same = end.open is None and start.z.shape[1] == end.z.shape[1]
     filled = start if same else end  # insertion moves what is given; a compressed text has nothing given
     new = ~filled.fixed if filled.context.pad is None else ~filled.fixed & ~filled.context.pad
@@ -98,9 +97,9 @@ def generate(
 
 
 def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
-    """Empty canvases as long as the rows of a training, or answers to held-out sources if it is answers that it learns.
+    """Empty canvases as long as the training rows; for models that answer sources, one per held-out source.
 
-    Of the latter there are no more than the batch has rows.
+    At most as many answers as the batch has rows.
     """
     device = next(model.parameters()).device
     if framing.asked:

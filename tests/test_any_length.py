@@ -85,7 +85,7 @@ def test_the_command_line_writes_long_rows(
     model = load(trained[name])
     canvas = model.canvas("One spring day,", new=LONG)
     assert json.loads(said.out)["text"] == write.generate(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
-    assert f"{4 + LONG} tokens are more than the {LEARNT} of the rows that this model has learnt from" in said.err
+    assert f"{4 + LONG} tokens are more than the {LEARNT} of the rows this model was trained on" in said.err
 
 
 @both

@@ -404,14 +404,14 @@ def test_a_class_by_command(trained: dict[str, Path], capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("name", "argv", "reason"),
     [
-        ("sometimes", ["--label", "sadd"], "this model knows no class 'sadd'; did you mean sad?"),
-        ("sometimes", ["--label", "0"], "knows no class '0'; there are bored, cheerful, lonely, sad, tired, worried"),
+        ("sometimes", ["--label", "sadd"], "this model has no class 'sadd'; did you mean sad?"),
+        ("sometimes", ["--label", "0"], "has no class '0'; there are bored, cheerful, lonely, sad, tired, worried"),
         ("sometimes", ["--guidance", "2"], "--guidance needs a condition: a --label, or a --source"),
         ("sometimes", ["--label", "sad", "--guidance", "-1"], "--guidance -1.0: it must be from 0 to 1,000"),
-        ("sometimes", ["--source", "sad"], "it reads no --source"),
+        ("sometimes", ["--source", "sad"], "this model was not trained to answer a --source"),
         ("always", [], "give one with --label: bored, cheerful"),
-        ("always", ["--label", "sad", "--guidance", "2"], "this model has always been told it"),
-        ("never", ["--label", "sad"], "knows no class 'sad'; it has learnt texts without classes"),
+        ("always", ["--label", "sad", "--guidance", "2"], "this model was never trained without it"),
+        ("never", ["--label", "sad"], "has no class 'sad'; it was trained without classes"),
     ],
 )
 def test_wrong_words_end_in_one_line(
@@ -435,4 +435,4 @@ def test_classes_without_names_have_numbers(tmp_path: Path, capsys: pytest.Captu
     assert calls == [1, 2]
     with pytest.raises(SystemExit):
         main(["generate", str(out), "--new", "4", "--label", "2"])
-    assert "knows no class '2'; there are 0, 1" in capsys.readouterr().err
+    assert "has no class '2'; there are 0, 1" in capsys.readouterr().err

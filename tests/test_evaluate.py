@@ -384,7 +384,7 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     eos, vocab = 5, Vocab(7, eos=5, mask=6)
     z = torch.tensor([[1, eos, 2, 3, 4, 0], [1, 2, 3, eos, eos, eos], [1, 2, eos, 3, 4, 1], [eos, 1, 2, 3, 4, 0]])
     fixed = torch.zeros_like(z, dtype=torch.bool)
-    fixed[0, :3] = True  # a prompt that holds an end sign of its own
+    fixed[0, :3] = True  # a prompt that holds an end token of its own
     fixed[2, 5] = True  # something given behind the end
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True

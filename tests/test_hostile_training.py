@@ -208,9 +208,9 @@ def test_a_stopped_training_says_what_it_saved(
         stopping(patch, number)
         train(tmp_path, code=code)
     signal.signal(signal.SIGINT, before)
-    assert f"stopped, with a checkpoint at step 2 in {tmp_path}; the same command goes on" in capsys.readouterr().err
+    assert f"stopped, with a checkpoint at step 2 in {tmp_path}; the same command continues" in capsys.readouterr().err
     train(tmp_path)
-    assert "going on at step 2 of 4" in capsys.readouterr().err
+    assert "continuing at step 2 of 4" in capsys.readouterr().err
 
 
 def test_progress_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -528,9 +528,9 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
         ("bpe:10000000000", "too large for a vocabulary"),
         ("bpe:99999999999999999999999", "too large for a vocabulary"),
         ("bpe:10", "has no room for 256 bytes"),
-        ("words:-1", "none of chars, bytes"),
-        ("bpe:nan", "none of chars, bytes"),
-        ("", "none of chars, bytes|no tokenizer at"),
+        ("words:-1", "not chars, bytes"),
+        ("bpe:nan", "not chars, bytes"),
+        ("", "not chars, bytes|no tokenizer at"),
     ],
 )
 def test_sizes_of_tokenizers(choice: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -556,7 +556,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
     ("flags", "said"),
     [
         (["--length", "100000000"], "length=100000000; it must be"),
-        (["--length", "10000000", "--batch", "100000"], "GB of memory at least.*for batch"),
+        (["--length", "10000000", "--batch", "100000"], "GB of memory or more.*for batch"),
         (["--batch", "100000000"], "for batch: choose a smaller batch"),
         (["--batch", "10000000000000000000000000"], "for batch: choose a smaller batch"),
         (["--eval-rows", "1000000000000"], "choose a smaller eval_rows"),
@@ -567,7 +567,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
         (["--steps", "0"], "steps=0; it must be"),
         (["--micro", "1000"], "leaves a stretch empty"),
         (["--seed", "18446744073709551616"], "seed=18446744073709551616; it must be"),
-        (["--length", "nan"], "--length: 'nan' is no whole number"),
+        (["--length", "nan"], "--length: 'nan' is not a whole number"),
         (["--optimiser.ema", "nan"], "ema=nan; it must be"),
         (["--optimiser.clip", "0"], "clip=0.0; it must be above 0"),
         (["--optimiser.warmup", "-5"], "warmup=-5; it must be"),

@@ -143,7 +143,7 @@ def test_the_attention_says_how_many_tokens_are_written_at_a_time(
     else:
         cache = model.absorb(tokens).cache
         assert cache is not None
-        assert cache.length == 6 + (pattern == Causal(MASK)), "a causal network also reads its start sign"
+        assert cache.length == 6 + (pattern == Causal(MASK)), "a causal network also reads its start token"
 
 
 def test_times_have_two_dimensions(build: Build) -> None:

@@ -198,7 +198,7 @@ def test_framings_that_do_not_fit_are_refused() -> None:
         tokenise(TWO, "train", Words(("a",)), Pairs(8, source=2))
     with pytest.raises(DataError, match="no pairs of source and target"):
         tokenise(StoriesData(), "train", WORDS, Sourced(8))
-    with pytest.raises(DataError, match="an end sign"):
+    with pytest.raises(DataError, match="an end token"):
         tokenise(TWO, "train", Words(("a",), ("bos",)), Sourced(8))
     with pytest.raises(ValueError, match="no room for a target"):
         Pairs(8, source=7)
@@ -457,7 +457,7 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
     assert words.vocab.bos is not None
     run = with_tokenizer(run, words)
     assert tokenise(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
-    with pytest.raises(ValueError, match="learns answers to sources"):
+    with pytest.raises(ValueError, match="learns to answer sources"):
         recipe("genie_tiny", [str(tmp_path / "trainset.csv")])
 
 

@@ -76,7 +76,7 @@ def frame(step: int, *tokens: tuple[int, str, State]) -> Frame:
 
 
 def writing() -> tuple[Frame, ...]:
-    """A given word, two words in any order, and an end sign in the fourth place."""
+    """A given word, two words in any order, and an end token in the fourth place."""
     hidden = HIDDEN
     return (
         frame(

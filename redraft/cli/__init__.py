@@ -71,7 +71,7 @@ def _judged(error: Exception | SystemExit) -> tuple[int, str]:
         place, reason = error.filename or "the output", error.strerror or error
         return 2, f"{place}: {reason}; check the path, its permissions and the space on the disk"
     if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
-        return 2, "the memory is not enough for this; ask for less at a time: fewer or shorter texts, a smaller model"
+        return 2, "not enough memory for this; ask for less at a time: fewer or shorter texts, a smaller model"
     if (place := blamed(error)) is not None:
         return 2, f"{place}: {type(error).__name__}: {error}"
     if isinstance(error, RuntimeError):

@@ -24,7 +24,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
 
-Begin with `redraft demo`, or with `redraft train mdlm_tiny` and then
+Start with `redraft demo`, or with `redraft train mdlm_tiny` and then
 `redraft generate runs/mdlm_tiny --watch`. `redraft VERB --help` lists the flags
 of a verb, `redraft --version` prints the version.
 
@@ -39,13 +39,13 @@ _FRAME = "╭╮╰╯│─| "
 _PLAINER = {
     r"^Error parsing (?!-)\S+: ": "",  # what a dataclass says names its field
     r"^Error parsing ": "",
-    r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
-    r"no type matching \{None\}\|INT could be instantiated from \[(.*?)\]\..*": r"\1 is no whole number",
-    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\]\..*": r"\1 is no number",
+    r"invalid literal for int\(\) with base 10: (.*)": r"\1 is not a whole number",
+    r"no type matching \{None\}\|INT could be instantiated from \[(.*?)\]\..*": r"\1 is not a whole number",
+    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\]\..*": r"\1 is not a number",
     r"Exceeds the limit.*": "this number has too many digits",
-    r"could not convert string to float: (.*)": r"\1 is no number",
+    r"could not convert string to float: (.*)": r"\1 is not a number",
     r"^invalid choice (\S+) for argument '(\S+)'. Expected one of \((.*)\).*": r"\2 \1: choose from \3",
-    r"^Unrecognized options: ([^\s,]+).*": r"\1 is too much here, or misspelt",
+    r"^Unrecognized options: ([^\s,]+).*": r"\1 is not an option of this command (a typo?)",
     r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
     r"^Missing from .*?: (\S+).*": r"\1 is missing",
 }
@@ -73,7 +73,7 @@ def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
     if name.startswith("-"):
         return _tyro(_any_of(verbs), argv, "redraft", _ABOUT)
     if name not in verbs:
-        raise ValueError(f"there is no verb {name!r}; {nearest(name, verbs)}")
+        raise ValueError(f"there is no command {name!r}; {nearest(name, verbs)}")
     if name == "train" and rest and rest[0] not in _HELP:
         return _parse_train(verbs[name], rest)
     return _tyro(verbs[name], rest, f"redraft {name}")
@@ -88,7 +88,7 @@ def _any_of(verbs: Mapping[str, type[Any]]) -> Any:
 def _parse_train(kind: type[Any], argv: Sequence[str]) -> Verb:
     """Every setting of a preset is a flag, help for them too: what is not known yet waits until the preset is."""
     if argv[0].startswith("-"):
-        raise ValueError(f"{argv[0]} stands before the preset; write redraft train PRESET {argv[0]} …")
+        raise ValueError(f"{argv[0]} comes before the preset; write redraft train PRESET {argv[0]} …")
     words, asked = ([word for word in argv if (word in _HELP) == is_help] for is_help in (False, True))
     own, settings = _tyro(kind, words, "redraft train", return_unknown_args=True)
     return replace(own, settings=(*settings, *asked))
@@ -133,7 +133,7 @@ def _tyro(kind: Any, argv: Sequence[str], prog: str, about: str | None = None, *
             return tyro.cli(kind, args=argv, prog=prog, description=about, config=config, **more)
     except SystemExit as end:
         if end.code == 2:
-            raise ValueError(f"{_line(complaint.getvalue())} ({prog} --help says more)") from None
+            raise ValueError(f"{_line(complaint.getvalue())} (see {prog} --help)") from None
         sys.stdout.write(_narrowed(help_text.getvalue(), columns))
         raise
 

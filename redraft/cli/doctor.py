@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Examine this machine: cores, memory, instruction sets that work, speed, precision; what is wrong, what to do.
+    """Examine this machine: cores, memory, working instruction sets, speed, precision; what is wrong and how to fix it.
 
-    A report of a bug should begin with its output.
+    Please include the output in bug reports.
     """
 
     json: Flag = False

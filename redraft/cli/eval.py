@@ -26,26 +26,26 @@ Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth kno
 
 @dataclass(frozen=True)
 class Eval:
-    """Measure a model: likelihood of held-out text, quality and cost of what it writes."""
+    """Measure a model: likelihood of held-out text, quality and cost of its own texts."""
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """The directory of a run, of one of its checkpoints, or of an exported model."""
-    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "that of the run")] = ()
-    """The text to measure on; of files all is used."""
+    """Directory of a run, a checkpoint or an exported model."""
+    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "the run's")] = ()
+    """The text to measure on; files are used whole."""
     split: Literal["train", "valid", "test"] = "valid"
-    """Which part of the text."""
+    """Which split of the text."""
     rows: int = 256
-    """Of held-out text, at most."""
+    """Maximum number of held-out rows."""
     draws: int = 4
-    """Levels of noise per row and estimate: more of them, a smaller error."""
+    """Noise levels per row. More give a smaller error."""
     samples: int = 64
-    """Texts to write; 0: none."""
+    """Number of texts to write; 0 for none."""
     seed: int = 0
-    """Of noise and texts."""
+    """Seed of the noise and the texts."""
     json: Flag = False
     """One JSON object per figure."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
-    """A Python file of your own whose classes the model is made of."""
+    """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
         require_between("--rows", self.rows, 1, 1_000_000)
@@ -61,7 +61,7 @@ class Eval:
 
         it = opened(self.model, self.trust)
         if it.run is None:
-            raise ValueError(f"{self.model} tells of no run, so there is no framing of rows; evaluate it in Python")
+            raise ValueError(f"{self.model} has no run, so its framing is unknown; use redraft.likelihood in Python")
         data = source(self.data, undivided=True) if self.data else it.run.data
         note(f"{self.model}: run {it.name}, step {it.step}")
         if self.data:

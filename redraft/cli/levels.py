@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 class Levels:
     """Measure what a model of vectors (Diffusion-LM, TEncDM, …) knows at each noise level, and fit a schedule to it.
 
-    Noise that leaves every token readable teaches nothing, nor does noise that leaves nothing: steps spent there are
-    useless. The schedule that is printed makes the cross-entropy grow evenly with time.
+    A model learns nothing from noise that leaves every token readable, or none: steps spent there are wasted. The
+    printed schedule makes the cross-entropy grow evenly with time.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """The directory of a run, of one of its checkpoints, or of an exported model."""
+    """Directory of a run, a checkpoint or an exported model."""
     levels: int = 21
     """Times to measure at, evenly from 0 to 1."""
     rows: int = 64
-    """Of held-out text, at most."""
+    """Maximum number of held-out rows."""
     seed: int = 0
-    """Of the noise."""
+    """Seed of the noise."""
     picture: Annotated[Path | None, optional("FILE.svg|png")] = None
     """Draw the curves; needs redraft[plots]."""
     json: Flag = False
-    """One JSON object per level, at the end the schedule."""
+    """Print one JSON object per level, then the schedule."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
-    """A Python file of your own whose classes the model is made of."""
+    """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
         require_between("--levels", self.levels, 2, 10_000)
@@ -58,7 +58,9 @@ class Levels:
 
         it = opened(self.model, self.trust)
         if it.run is None or it.model.codec is None:
-            raise ValueError(f"{self.model} is no run of a model of vectors; train one, say diffusion_lm_tiny")
+            raise ValueError(
+                f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"
+            )
         batches = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), self.rows)
         times = [max(i / (self.levels - 1), 1e-6) for i in range(self.levels)]
         note(_HEADER)

@@ -78,7 +78,7 @@ def opened(path: Path, trust: Path | None = None) -> Opened:
     found = load_with_run(path, best_device(), modules)
     if found.run is not None and isinstance(found.run.objective, Autoencode):
         raise CheckpointError(
-            f"{path} is a codec alone; train the diffusion of its latents: redraft train … --base {path}"
+            f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
         )
     return Opened(path, found.model, found.run, found.step)
 
@@ -137,7 +137,7 @@ def _useful(it: Opened, sampler: Sampler, steps: int, hidden: int) -> int:
         by_turns = alone or any(isinstance(part, Unmask) for part in parts)
         most = at_once if by_turns else min(most, 1000 * at_once)
     if steps > most:
-        note(f"--steps {steps}: more than {most:,} would change nothing here; {most:,} are taken")
+        note(f"--steps {steps}: more than {most:,} would change nothing here; using {most:,}")
     return min(steps, most)
 
 
@@ -164,8 +164,8 @@ def batch_size(it: Opened, sampler: Sampler, length: int, room: int = 0, most: i
         return most
     if need > free:
         raise ValueError(
-            f"a row of {length:,} tokens needs about {need / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are "
-            "free; write fewer tokens"
+            f"a row of {length:,} tokens needs about {need / 1e9:,.1f} GB of memory, but only {free / 1e9:,.1f} GB "
+            "are free; write fewer tokens"
         )
     return int(min(most, max(1, free // 2 // need)))
 

@@ -25,7 +25,7 @@ class Check:
     """Prove processes and samplers by exact enumeration on a toy language."""
 
     file: Annotated[Positional[Path | None], optional("[FILE.py]")] = None
-    """A Python file with processes of your own; without it the built-in ones are checked."""
+    """A Python file with your own processes; by default the built-in ones are checked."""
     json: Flag = False
     """One JSON object per law."""
 
@@ -65,20 +65,18 @@ class Demo:
     out: Path = Path("runs/demo")
     """Where the run, report.html and result.json go."""
     seed: int = 0
-    """Of the weights, the noise and the texts."""
+    """Seed of the weights, the noise and the texts."""
     minutes: float = 4.0
-    """Of training on two cores, about."""
+    """Approximate training time on two cores."""
     json: Flag = False
     """The result as one JSON object on stdout."""
     quiet: Flag = False
-    """No progress."""
+    """Print no progress."""
 
     def __post_init__(self) -> None:
         require_seed(self.seed)
         if not 0 < self.minutes <= _MONTH:  # nan is neither
-            raise ValueError(
-                f"--minutes {self.minutes}: training takes some time, at most a month ({_MONTH:,} minutes)"
-            )
+            raise ValueError(f"--minutes {self.minutes}: it must be above 0 and at most a month ({_MONTH:,} minutes)")
 
     def __call__(self) -> None:
         from redraft.show.demo import demo

@@ -55,7 +55,7 @@ def recipe(
     _require_files(name, takes, {*given, "path"} if data else {*given})
     run = _built(function, name, given)
     if data and run.framing.asked:
-        raise ValueError(f"{name} learns answers to sources, which --data {data[0]} does not hold; {_PAIRS}")
+        raise ValueError(f"{name} learns to answer sources, but --data {data[0]} has no pairs; {_PAIRS}")
     if data and (text := source(data)) != run.data:
         if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
             tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
@@ -91,7 +91,9 @@ def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -
     for parameter, flag in flags.items():
         if parameter in takes and parameter not in given and not Path(takes[parameter].default).exists():
             default = takes[parameter].default
-            raise ValueError(f"{name} reads {default}, which is not here; say where it is: --{flag} path/to/{default}")
+            raise ValueError(
+                f"{name} reads {default}, which does not exist here; give its path: --{flag} path/to/{default}"
+            )
 
 
 def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> Run:
@@ -100,12 +102,12 @@ def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) ->
     except (Exception, SystemExit) as error:  # a user's function may raise anything
         raise ValueError(f"{name} raised {type(error).__name__}: {error}") from error
     if not isinstance(run, Run):
-        raise ValueError(f"{name} gave {str(run)[:40]!r}; it must return a redraft.Run")
+        raise ValueError(f"{name} returned {str(run)[:40]!r}; it must return a redraft.Run")
     return run
 
 
 def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
-    """The same run with another tokenizer: process, network, start and stop sign follow its vocabulary.
+    """The same run with another tokenizer: process, network, start and stop token follow its vocabulary.
 
     A network that had outputs to spare keeps them.
     """
@@ -222,7 +224,7 @@ def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
         warn_of_unknown(learnt, training_texts(text))
         return learnt
     if not Path(choice).exists():
-        raise ValueError(f"--tokenizer {choice} is none of chars, bytes, words:N, bpe:N, and no tokenizer.json either")
+        raise ValueError(f"--tokenizer {choice} is not chars, bytes, words:N or bpe:N, nor a tokenizer.json")
     try:
         return Hub.load(choice)
     except ValueError as error:  # also what is no UTF-8 or no JSON
@@ -237,7 +239,7 @@ def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     share = ids.count(tokenizer.unknown) / max(1, len(ids))
     if share > 0.05:
         note(
-            f"{share:.0%} of the words are not among the {len(tokenizer.words):,} of the tokenizer; it cannot tell "
+            f"{share:.0%} of the words are not among the tokenizer's {len(tokenizer.words):,}; it cannot tell "
             "them apart, so bits per character look better than they are: use more words, bpe:N or bytes"
         )
 

@@ -25,19 +25,19 @@ Metrics = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Show:
-    """List the presets, or describe one of them, or a run: its settings, figures and curves."""
+    """List the presets, or describe a preset or a run: its settings, figures and curves."""
 
     what: Annotated[Positional[str | None], optional("[PRESET|FILE.py:FN|DIR]")] = None
-    """A preset, a function of your own file, or the directory of a run, a checkpoint or an exported model."""
+    """A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model."""
     json: Flag = False
-    """One JSON object for each preset, or one for what is described."""
+    """Print one JSON object per preset, or one for the thing described."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
-    """A Python file of your own whose classes the model is made of."""
+    """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
         require_python(self.trust)
         if self.what == "":
-            raise ValueError("'' names nothing; give a preset, file.py:function or a directory, or nothing at all")
+            raise ValueError("'' names nothing; give a preset, file.py:function, a directory, or no argument")
 
     def __call__(self) -> None:
         if self.what is None:
@@ -156,7 +156,7 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
             raise CheckpointError(f"{path / 'run.json'} describes a {type(run).__name__}; it must describe a Run")
         return run, 0
     missing = "it has neither run.json and step-… directories nor config.json" if path.is_dir() else "no directory"
-    raise CheckpointError(f"{path} is no run and no model: {missing}; `redraft train` makes one")
+    raise CheckpointError(f"{path} is neither a run nor a model: {missing}; `redraft train` makes one")
 
 
 def _metrics(path: Path) -> Metrics:

@@ -24,7 +24,7 @@ _RESULT = (
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model, or go on where the same training stopped.
+    """Train a model, or continue an interrupted training.
 
     `redraft train PRESET --help` lists every setting of a preset, say --steps 2000 --optimiser.lr 1e-3
     --model.network.width 256. Presets: `redraft show`. On several GPUs: torchrun --standalone --nproc-per-node 8 -m
@@ -32,20 +32,20 @@ class Train:
     """
 
     recipe: Annotated[Positional[str], arg(metavar="PRESET|FILE.py:FN")]
-    """The name of a preset, or a function of your own file that returns a redraft.Run."""
+    """The name of a preset, or a function in your own file that returns a redraft.Run."""
     out: Annotated[Path | None, optional("DIR", "runs/PRESET")] = None
     """Where checkpoints and metrics.jsonl go."""
     data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "the preset's")] = ()
-    """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet; of every
-    20 paragraphs, lines or records one is held out for valid and one for test."""
+    """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet. Out of
+    every 20 paragraphs, lines or records, one is held out for validation and one for testing."""
     tokenizer: Annotated[str | None, optional("chars|bytes|words:N|bpe:N|PATH", "the preset's")] = None
-    """Learnt from the text, or a tokenizer.json. Where the preset's cannot fit the text, the default is bpe:2048."""
+    """Learnt from the text, or a tokenizer.json. If the preset's does not fit the text, the default is bpe:2048."""
     length: Annotated[int | None, optional("INT", "the preset's")] = None
-    """Tokens of a row."""
+    """Tokens per row."""
     quiet: Flag = False
-    """No progress on stderr."""
+    """Print no progress to stderr."""
     json: Flag = False
-    """The lines of metrics.jsonl as they are written, at the end the result, one JSON object each."""
+    """Print the lines of metrics.jsonl as they are written, then the result, one JSON object each."""
     settings: Suppress[Fixed[tuple[str, ...]]] = ()
 
     def __call__(self) -> None:
@@ -76,7 +76,7 @@ class Train:
         from redraft.types import Vocab
 
         if self.length is not None and self.length < 1:
-            raise ValueError(f"--length {self.length}: a row has one token at least")
+            raise ValueError(f"--length {self.length}: a row has at least one token")
         run, tokenizer = recipe(self.recipe, self.data, self.tokenizer, self.length)
         about = f"The settings of {self.recipe}, beside --out, --data, --tokenizer, --length, --quiet and --json."
         prog = f"redraft train {self.recipe}"
@@ -111,8 +111,10 @@ def _intention(run: Run, out: Path, began: int) -> str:
     rows = f"{run.batch} rows of {run.framing.length} tokens per step"
     size = f"{parameters(run.model):,} parameters, {words}, {rows}"
     if began >= run.steps:
-        return f"{out} is finished: all {run.steps} steps are done; more of them would be another run"
-    return f"{size}; " + (f"going on at step {began} of {run.steps}" if began else f"{run.steps} steps") + f" in {out}"
+        return f"{out} is finished: all {run.steps} steps are done; more steps would be a different run"
+    return (
+        f"{size}; " + (f"continuing at step {began} of {run.steps}" if began else f"{run.steps} steps") + f" in {out}"
+    )
 
 
 def _require_same(run: Run, out: Path) -> None:
@@ -163,8 +165,8 @@ def _tidy(out: Path) -> Iterator[None]:
 def _stopped(out: Path) -> str:
     """What is left of a training that was asked to end, by Ctrl-C or SIGTERM."""
     if step := _step(out):
-        return f"stopped, with a checkpoint at step {step} in {out}; the same command goes on from there"
-    return f"stopped before the first step; nothing is saved, and the same command begins anew in {out}"
+        return f"stopped, with a checkpoint at step {step} in {out}; the same command continues from there"
+    return f"stopped before the first step; nothing was saved, and the same command starts again in {out}"
 
 
 def _leave(out: Path) -> None:

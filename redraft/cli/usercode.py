@@ -18,7 +18,7 @@ def load_function(spec: str) -> Callable[..., Any]:
     """The function of a user's file, from "file.py:function"."""
     path, _, name = spec.rpartition(":")
     if not path or not name:
-        raise ValueError(f"{spec!r} names no function; write file.py:function")
+        raise ValueError(f"{spec!r} does not name a function; write file.py:function")
     module = load_module(path)
     function = vars(module).get(name)
     if not callable(function):

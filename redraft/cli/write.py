@@ -36,13 +36,13 @@ class Writing:
     """How to write."""
 
     rows: int = 1
-    """Texts for each prompt."""
+    """Number of texts per prompt."""
     sampler: Literal["own", "ancestral", "first-hitting", "any-order", "confidence", "margin", "entropy"] = "own"
-    """How noise becomes text; own: as the run has it."""
-    steps: Annotated[int | None, optional("INT", "as many as the sampler has")] = None
-    """Of the sampler: fewer of them, a faster and a worse text."""
-    temperature: Annotated[float | None, optional("FLOAT", "that of the sampler")] = None
-    """Of confidence, margin and entropy: 0 takes the likeliest token, 1 draws from the model."""
+    """How noise becomes text; own: the run's sampler."""
+    steps: Annotated[int | None, optional("INT", "the sampler's own")] = None
+    """Sampling steps. Fewer is faster, but the text gets worse."""
+    temperature: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
+    """For confidence, margin and entropy: 0 takes the likeliest token, 1 samples from the model."""
     seed: int = 0
     """The same seed gives the same text."""
     watch: Flag = False
@@ -50,7 +50,7 @@ class Writing:
     json: Flag = False
     """One JSON object per text."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
-    """A Python file of your own whose classes the model is made of."""
+    """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
         require_between("--rows", self.rows, 1, MOST_ROWS)
@@ -131,25 +131,25 @@ class Plan:
 
 @dataclass(frozen=True)
 class Generate:
-    """Write texts, from nothing or from the beginnings that are given."""
+    """Write texts, from scratch or from given beginnings."""
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """The directory of a run, of one of its checkpoints, or of an exported model."""
+    """Directory of a run, a checkpoint or an exported model."""
     prompt: Annotated[Positional[str | None], optional("[PROMPT]")] = None
-    """How the text begins; - or a pipe: a beginning on each line of stdin."""
+    """The beginning of the text; with - or a pipe, one beginning per line of stdin."""
     source: Annotated[str | None, optional("TEXT")] = None
-    """What the text is to answer, for models that learnt pairs: attributes of a story, a story to be summed up."""
+    """What the text should answer, for models trained on pairs: attributes of a story, or a story to summarise."""
     label: Annotated[str | None, optional("NAME")] = None
-    """Of which class the text is to be, for models that learnt classes."""
+    """The class of the text, for models trained on classes."""
     guidance: float = 1.0
-    """How much is made of --label or --source: 0 forgets it, 1 obeys it, more exaggerates it."""
-    new: Annotated[int | None, optional("INT", "up to the length of the training's rows")] = None
-    """Tokens to write."""
+    """How closely to follow --label or --source: 0 ignores it, 1 follows it as trained, more exaggerates it."""
+    new: Annotated[int | None, optional("INT", "up to the length of the training rows")] = None
+    """Number of tokens to write."""
     writing: OmitArgPrefixes[Writing] = Writing()
 
     def __post_init__(self) -> None:
         if self.new is not None and self.new < 1:
-            raise ValueError(f"--new {self.new}: one token at least is to be written")
+            raise ValueError(f"--new {self.new}: write at least one token")
         require_finite("--guidance", self.guidance)
         require_between("--guidance", self.guidance, 0, 1000)
         for flag, given in (("--source", self.source), ("--label", self.label)):
@@ -189,8 +189,8 @@ class Generate:
                 raise ValueError(f"this model writes texts of a class; give one with --label: {', '.join(classes)}")
             return None
         if self.label not in classes:
-            advice = nearest(self.label, classes) if classes else "it has learnt texts without classes"
-            raise ValueError(f"this model knows no class {self.label!r}; {advice}")
+            advice = nearest(self.label, classes) if classes else "it was trained without classes"
+            raise ValueError(f"this model has no class {self.label!r}; {advice}")
         return classes.index(self.label)
 
     def _require_comparison(self, it: Opened, label: int | None) -> None:
@@ -201,8 +201,8 @@ class Generate:
             raise ValueError("--guidance needs a condition: a --label, or a --source that an encoder reads")
         if not _compares(it):
             raise ValueError(
-                "--guidance compares with and without the condition, and this model has always been told it; leave it "
-                "out, or train with --objective.drop-condition 0.1"
+                "--guidance compares with and without the condition, but this model was never trained without it; "
+                "leave it out, or train with --objective.drop-condition 0.1"
             )
 
     def _require_source(self, it: Opened) -> None:
@@ -210,27 +210,29 @@ class Generate:
         asked = it.run.framing.asked if it.run is not None else it.model.encoder is not None
         asked = asked and not _classes(it)
         if asked and self.source is None:
-            raise ValueError(f'this model answers a source; give one: redraft generate {it.path} --source "TEXT"')
+            raise ValueError(
+                f'this model needs a source to answer; give one: redraft generate {it.path} --source "TEXT"'
+            )
         if self.source is not None and it.run is not None and not asked:
-            raise ValueError("this model has learnt texts, not answers: it reads no --source; begin the text instead")
+            raise ValueError("this model was not trained to answer a --source; give the beginning of the text instead")
 
     def _asked(self, it: Opened) -> int:
         """How many tokens of a row the source takes; every word of it must be known."""
         if self.source is None:
             return 0
         read = _used(it, self.source)
-        return read - 1 if it.model.encoder is None else 0  # in the row, without a start sign of its own
+        return read - 1 if it.model.encoder is None else 0  # in the row, without a start token of its own
 
     def _size(self, it: Opened, used: int) -> int:
         """How many tokens to write where so many are given."""
         if self.new is not None:
             return self.new
         if it.run is None:
-            raise ValueError("no run says how long the texts of this model are; say how many tokens: --new 100")
+            raise ValueError("this model has no run that gives the length of its texts; set it, for example --new 100")
         length = it.run.framing.length
         if used >= length:
             raise ValueError(
-                f"the prompt fills the {length} tokens of a row; shorten it, or say how many more: --new 20"
+                f"the prompt fills all {length} tokens of a row; shorten it, or ask for more tokens: --new 20"
             )
         return length - used
 
@@ -238,23 +240,23 @@ class Generate:
         """A network that counts no positions takes rows of any length, but it has not learnt from such ones."""
         if it.run is None or it.run.model.network.positions is not None or length <= it.run.framing.length:
             return
-        note(f"{length} tokens are more than the {it.run.framing.length} of the rows that this model has learnt from")
+        note(f"{length} tokens are more than the {it.run.framing.length} of the rows this model was trained on")
 
 
 @dataclass(frozen=True)
 class Infill:
     """Fill the holes of a text: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
 
-    A model that has only seen whole rows, and sees what comes after, also writes how the text may go on; that is not
-    shown, unless the text ends with a hole for it.
+    A model trained on whole rows also writes a continuation, because it looks at the text that follows. The
+    continuation is only shown if the template ends with a hole for it.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """The directory of a run, of one of its checkpoints, or of an exported model."""
+    """Directory of a run, a checkpoint or an exported model."""
     template: Annotated[Positional[str | None], optional("TEMPLATE")] = None
-    """Text with holes; - or a pipe: a template on each line of stdin."""
+    """Text with holes; with - or a pipe, one template per line of stdin."""
     room: int = 32
-    """The most tokens that a hole of any length, [[*]], may take; for models of insertion."""
+    """Maximum number of tokens in a hole of any length, [[*]]; for insertion models."""
     writing: OmitArgPrefixes[Writing] = Writing()
 
     def __post_init__(self) -> None:
@@ -269,7 +271,7 @@ class Infill:
 
         it = opened(self.model, self.writing.trust)
         if it.model.encoder is not None or (it.run is not None and it.run.framing.asked and not _classes(it)):
-            raise ValueError("this model answers sources, it fills no holes; redraft generate DIR --source TEXT")
+            raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
         plans = [self.writing.plan(it, self._order(it, template)) for template in templates]
         for plan in plans:
             self.writing.write(it, plan)
@@ -321,7 +323,7 @@ def _prompts(given: str | None) -> list[str]:
         return [text(given, "the text given")]
     filled = stdin_lines()
     if given == "-" and not filled:
-        raise ValueError("stdin gave no line of text; write one line for each text, or give it as an argument")
+        raise ValueError("stdin has no text; write one line per text, or give the text as an argument")
     return filled
 
 
@@ -346,7 +348,7 @@ def _require_holes(template: str) -> None:
 
 
 def _used(it: Opened, text: str) -> int:
-    """How many tokens a given text has, start sign included; every word of it must be known."""
+    """How many tokens a given text has, start token included; every word of it must be known."""
     from redraft.text import UNKNOWN, Words
 
     tokenizer = it.model.tokenizer

@@ -67,16 +67,16 @@ class ContextualCodec(Codec):
         h = self.encoder(tokens, pad)
         z = blurred_up_to(self._latents(h, tokens, pad).detach(), self.config.noise, rng=late)
         return self.encoder.losses(tokens, pad, rng=early) | {
-            "statistics": self.standard.nll(h).masked_fill(self._signs(tokens), 0),
+            "statistics": self.standard.nll(h).masked_fill(self._specials(tokens), 0),
             "reconstruction": self.nll(z, tokens, pad),
         }
 
     def _latents(self, h: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
-        signs = self.width**0.5 * F.normalize(self.encoder.words(tokens), dim=-1)
-        x = torch.where(self._signs(tokens)[..., None], signs, self.standard(h))
+        specials = self.width**0.5 * F.normalize(self.encoder.words(tokens), dim=-1)
+        x = torch.where(self._specials(tokens)[..., None], specials, self.standard(h))
         return x if pad is None else x.masked_fill(pad[..., None], 0)
 
-    def _signs(self, tokens: Tensor) -> Tensor:
+    def _specials(self, tokens: Tensor) -> Tensor:
         """(B, L) bool: bos or eos, no word"""
         known = [token for token in (self.vocab.bos, self.vocab.eos) if token is not None]
         return torch.isin(tokens, torch.tensor(known, dtype=tokens.dtype, device=tokens.device))

@@ -56,7 +56,7 @@ class Autoregressive(nn.Module):
 
     @torch.no_grad()
     def decode(self, z: Tensor) -> Tensor:
-        """(B, N, D) → (B, length): the likeliest token at each step up to the end sign, which then fills the row."""
+        """(B, N, D) → (B, length): the likeliest token at each step up to the end token, which then fills the row."""
         end = self.vocab.filler if self.vocab.eos is None else self.vocab.eos
         ids = torch.full((len(z), self.length), end, device=z.device)
         ended = torch.zeros(len(z), 1, dtype=torch.bool, device=z.device)

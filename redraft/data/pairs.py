@@ -144,7 +144,7 @@ def _pairs(files: Files, split: Split, tally: Tally) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Pairs(Framing):
-    """Source and target in one row: source [bos] target [eos] …; the source and the sign between them are given.
+    """Source and target in one row: source [bos] target [eos] …; the source and the token between them are given.
 
     What is given stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1). With
     `tail` the rest of the row is eos, learnt like any token; that is how length is modelled. With `joint` the source is
@@ -168,7 +168,7 @@ class Pairs(Framing):
 
     def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
         if tokenizer.vocab.bos is None:
-            raise DataError("a pair in one row needs a sign between its texts: give the tokenizer a bos")
+            raise DataError("a pair in one row needs a token between its texts: give the tokenizer a bos")
         return _of_pairs(self, source, split, tokenizer)
 
     def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
@@ -183,7 +183,7 @@ class Sourced(Framing):
     """The target in the row, the source beside it, ended by eos: for models with an encoder (GENIE)."""
 
     length: int
-    source: int = 64  # tokens of it at most, its end sign included
+    source: int = 64  # tokens of it at most, its end token included
     tail: bool = True
     asked = True
 
@@ -245,7 +245,7 @@ class Spans(Framing):
     """
 
     length: int
-    source: int = 64  # tokens of a document at most, its end sign included
+    source: int = 64  # tokens of a document at most, its end token included
     share: float = 0.3
     tail: bool = True
     seed: int = 0
@@ -332,7 +332,7 @@ def _short(ids: list[int], most: int, tally: Tally) -> list[int]:
 
 def _ended(vocab: Vocab) -> int:
     if vocab.eos is None:
-        raise DataError("a source needs an end sign, so that it is never empty: give the tokenizer an eos")
+        raise DataError("a source needs an end token, so that it is never empty: give the tokenizer an eos")
     return vocab.eos
 
 

@@ -1,7 +1,7 @@
 """Diagnoses of models of vectors: what is left of a text at each noise level, and how smooth a latent space is.
 
 Pure functions of a model and batches; row i draws from the key (seed, i), whatever its batch. Tokens are counted up to
-and with the first end sign: what follows it is no news.
+and with the first end token: what follows it is no news.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Likelihood:
 
     row_nats: Tensor  # (N,) float64
     row_variance: Tensor  # (N,) float64, Monte-Carlo variance of row_nats, itself a rough estimate; zero if exact
-    row_tokens: Tensor  # (N,) learnt tokens, end signs included
+    row_tokens: Tensor  # (N,) learnt tokens, end tokens included
     row_chars: Tensor  # (N,) characters of the learnt tokens' text; zero if nobody can tell it
     row_bytes: Tensor  # (N,) the same in bytes of UTF-8
 
@@ -110,7 +110,7 @@ def likelihood(
 
 
 def told(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, L) bool: learnt tokens up to and with the first end sign; what follows it is no news"""
+    """(B, L) bool: learnt tokens up to and with the first end token; what follows it is no news"""
     eos = model.config.vocab.eos
     ends = torch.zeros_like(batch.learn) if eos is None else batch.tokens == eos
     return batch.learn & (ends.cumsum(-1) - ends.long() == 0)

@@ -33,7 +33,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class ModelJudge:
-    """One of our causal models: exact, for the text cut by its own tokenizer and the end sign, if it has one."""
+    """One of our causal models: exact, for the text cut by its own tokenizer and the end token, if it has one."""
 
     model: DiffusionLM
 

@@ -83,12 +83,12 @@ class TwoStreams(Pattern):
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """The autoregressive baseline: slot i reads token i − 1 (slot 0 a start sign, say the mask) and predicts token i.
+    """The autoregressive baseline: slot i reads token i − 1 (slot 0 a start token, say the mask) and predicts token i.
 
     It reads the clean stream in training and the canvas, which is filled from the left, in sampling.
     """
 
-    start: int  # id of the start sign
+    start: int  # id of the start token
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return query >= key

@@ -231,6 +231,6 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
 def _latent_roc(
     tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
 ) -> Run:
-    """Rows of 64 tokens that end in end signs, and the small DiT on the latents of a codec, with hints."""
+    """Rows of 64 tokens that end in end tokens, and the small DiT on the latents of a codec, with hints."""
     run = _small(tokenizer, TextFiles((path,), split_by="line"), Documents(64, tail=True))
     return with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)

@@ -42,10 +42,10 @@ from redraft.schedules import (
 )
 from redraft.text import Characters, Words
 
-STORY_LENGTH = 68  # tokens: the longest story and its end sign
+STORY_LENGTH = 68  # tokens: the longest story and its end token
 STORY_LETTERS = 320  # the same in characters
 ATTRIBUTES_LENGTH = 17  # tokens: what a story is to be about
-SUMMARY_LENGTH = 20  # tokens: a summary and its end sign
+SUMMARY_LENGTH = 20  # tokens: a summary and its end token
 
 
 def mdlm_tiny() -> Run:
@@ -146,7 +146,7 @@ def gstar(run: Run, base: str) -> Run:
 
 
 def flex_tiny() -> Run:
-    """Insertion: texts grow while they are written and need no end sign; holes may be of any length.
+    """Insertion: texts grow while they are written and need no end token; holes may be of any length.
 
     Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
     Words move as others arrive, but learned positions beside rotary ones still learn faster.
@@ -169,7 +169,7 @@ def _tiny() -> Run:
     words = Words(STORIES.words())
     network = TransformerConfig(
         words.vocab.size, width=128, layers=2, heads=8, rotary=None, positions=STORY_LENGTH + 1
-    )  # one position more: the start sign of a causal network
+    )  # one position more: the start token of a causal network
     return Run(
         model=DiffusionLMConfig(Masked(words.vocab), network),
         data=StoriesData(),

@@ -243,7 +243,7 @@ def _fits(value: object, hint: Any) -> bool:
     if kind is Literal:
         return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
     if kind in (int, float):
-        return type(value) in (int, kind)  # True is no number here
+        return type(value) in (int, kind)  # True is not a number here
     if kind is Any or not isinstance(kind, type):
         return True  # the annotation says nothing that can be tested
     return _behaves(value, kind) if getattr(kind, "_is_protocol", False) else isinstance(value, kind)

@@ -76,7 +76,7 @@ class Trained:
         return self.model.canvas(new=self.run.framing.length - given, rows=rows)
 
     def ended(self, canvas: Canvas) -> Canvas:
-        """A text that is complete: the rest of the row is end signs, as in training."""
+        """A text that is complete: the rest of the row is end tokens, as in training."""
         end, rest = self.run.model.vocab.eos, self.run.framing.length - canvas.z.shape[1]
         if end is None or rest < 0:
             raise ValueError(f"a text of {canvas.z.shape[1]} tokens and its end do not fit the rows of this run")

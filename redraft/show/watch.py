@@ -53,7 +53,7 @@ class Frame:
 
 
 def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iterator[Frame]:
-    """A frame for every canvas of a sampler; of what stands after an end sign only the noise is shown.
+    """A frame for every canvas of a sampler; of what stands after an end token only the noise is shown.
 
     Signs that are no text (start, end, padding) have no token. The texts of all tokens together are the text.
     """
@@ -89,11 +89,11 @@ def _state(now: int, before: int | None, given: bool, mask: int | None) -> State
 
 
 def _shown(now: list[int], states: list[State], vocab: Vocab, pad: list[bool] | None) -> list[int]:
-    """The positions that have a text: no signs, no padding, and after the first end sign only noise."""
-    signs = {vocab.bos, vocab.eos, vocab.pad}
+    """The positions that have text: no start or end tokens, no padding, and after the first end token only noise."""
+    specials = {vocab.bos, vocab.eos, vocab.pad}
     ends = [i for i, token in enumerate(now) if token == vocab.eos and states[i] in ("new", "settled")]
     end = ends[0] if ends else len(now)
-    real = [i for i in range(len(now)) if now[i] not in signs and not (pad and pad[i])]
+    real = [i for i in range(len(now)) if now[i] not in specials and not (pad and pad[i])]
     return [i for i in real if i < end or states[i] == "noise"]
 
 

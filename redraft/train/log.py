@@ -1,13 +1,4 @@
-"""fit(run): the one visible training loop. Five minutes to read, and a killed run resumes bit for bit.
-
-All randomness of a step derives from (seed, sample) and (seed, step), so what there is to save is: weights, averaged
-weights, moments of the optimisers, the step, and the sums of the line of the log that is not yet written.
-
-    runs/tiny/   run.json  metrics.jsonl  step-00000200/  step-00000400/
-
-"Bit for bit" means: on the same machine, with the same versions, threads and workers, not compiled. With another number
-of workers the samples of every step are the same, sums are rounded in another order, and dropout draws anew.
-"""
+"""The log of a training: metrics.jsonl, TensorBoard and the progress bar."""
 
 from __future__ import annotations
 

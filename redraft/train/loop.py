@@ -59,7 +59,7 @@ from redraft.types import Batch
 def fit(
     run: Run, out: str | Path, *, quiet: bool = False, tell: Callable[[dict[str, Any]], None] | None = None
 ) -> DiffusionLM:
-    """Trains, or goes on where the same run left off in `out`; gives back the model with averaged weights.
+    """Trains, or continues where the same run stopped in `out`; gives back the model with averaged weights.
 
     `tell` hears each record of metrics.jsonl as it is written; of several workers the first one's does.
 
@@ -120,7 +120,7 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
             f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
-            "nothing was saved. Try a lower learning rate or a longer warm-up, as a run of its own in another directory"
+            "nothing was saved. Try a lower learning rate or a longer warm-up, as a new run in another directory"
         )
     adjust(state.optimisers, rate(run.optimiser, state.step, run.steps))
     for optimiser in state.optimisers:
@@ -198,7 +198,7 @@ def require_memory(run: Run, team: Workers) -> None:
     most = max(need, key=lambda part: need[part])
     advice = {"model": "a smaller network", "batch": "a smaller batch, more parts of it (micro) or a shorter length"}
     raise ValueError(
-        f"training needs {sum(need.values()) / 1e9:,.1f} GB of memory at least, and {free / 1e9:,.1f} GB are free; "
+        f"training needs {sum(need.values()) / 1e9:,.1f} GB of memory or more, but only {free / 1e9:,.1f} GB are free; "
         f"most of it is for {most}: choose {advice.get(most, f'a smaller {most}')}"
     )
 
@@ -211,7 +211,7 @@ def save(run: Run, state: State, out: Path, team: Workers) -> None:
     if team.any((wrong := stored.not_finite(tensors["raw"])) is not None):
         raise TrainingError(
             f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
-            "this step is not saved, earlier ones are intact. Try a lower learning rate, in another directory"
+            "this step was not saved, but earlier ones are intact. Try a lower learning rate, in another directory"
         )
     if run.shard:
         checkpoint.save(out, state.step, tensors, documents, run.keep, team)

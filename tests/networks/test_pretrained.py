@@ -461,7 +461,7 @@ def test_diffugpt_as_an_autoregressive_network() -> None:
     config, state = gpt2(golden.weights, golden.config)
     for row, expected in zip(golden["xt"], golden["logits_causal_ratio0"], strict=True):
         net = network((replace(config, pattern=Causal(start=int(row[0]))), state))
-        # slot i reads token i − 1 and slot 0 the start sign: the token at the end is asked about, not read
+        # slot i reads token i − 1 and slot 0 the start token: the token at the end is asked about, not read
         same(logits(net, row.roll(-1)[None]), expected[None])
 
 

@@ -111,7 +111,7 @@ def test_a_cached_network_reads_each_token_once(build: Build) -> None:
     columns: list[int] = []
     model.network.blocks[0].register_forward_pre_hook(lambda _, args: columns.append(args[0].shape[1]))
     write(Blocks(Ancestral(1)), model, canvas)
-    assert columns == [4, 1, 1, 1, 1], "start sign and prompt, then each token but the last"
+    assert columns == [4, 1, 1, 1, 1], "start token and prompt, then each token but the last"
     columns.clear()
     write(Blocks(Ancestral(1), cache=False), model, canvas)
     assert columns == [8] * 5

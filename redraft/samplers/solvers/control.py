@@ -39,7 +39,7 @@ class Together:
 
 @dataclass(frozen=True)
 class AtPlace:
-    """½‖x̂(z) − vector‖² at a place: with the vector of the end sign there, it says how long the text shall be."""
+    """½‖x̂(z) − vector‖² at a place: with the vector of the end token there, it says how long the text shall be."""
 
     denoise: Denoiser
     place: int

@@ -160,7 +160,7 @@ def load(
         path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model
         device: where the weights go
         trust: modules besides our own whose classes the config may name
-        dtype: of the weights, say torch.bfloat16; None: that of the network, float32
+        dtype: of the weights; None: float32. With 16-bit weights call it under torch.autocast
     """
     return load_with_run(path, device, trust, dtype=dtype).model
 

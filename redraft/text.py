@@ -198,7 +198,7 @@ class Words(Tokenizer):
     def collect(cls, texts: Iterable[str], most: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Words:
         """The most frequent words of some texts, in the order of first appearance where counts are equal."""
         if most < 1:
-            raise ValueError(f"most={most}; a list of words has one at least")
+            raise ValueError(f"a list of {most} words; it needs one at least, say words:4096")
         counts = Counter(word for text in texts for word in _WORD.findall(text))
         return cls(tuple(word for word, _ in counts.most_common(most)), specials)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from redraft import presets
 from redraft.codecs import MaskedLM, Size
 from redraft.data import Endless, JsonlPairs, Pairs, Sourced, TextFiles
 from redraft.model import DiffusionLM
@@ -165,3 +166,7 @@ def made_pairs(run: Run, folder: Path) -> JsonlPairs:
     (folder / "pairs").write_text("\n".join([line] * 4))
     files = (str(folder / "pairs"),)
     return JsonlPairs(files, valid=files, test=files)
+
+
+def test_every_preset_is_a_name_of_its_room() -> None:
+    assert all(getattr(presets, name) is make for name, make in presets.PRESETS.items())

@@ -679,7 +679,7 @@ def test_words_that_nobody_knows_are_told(trained: Path, tmp_path: Path, capsys:
     """A list of one word makes all text alike: its figures are flattering, and the user hears of it."""
     (tmp_path / "a.txt").write_text("\n\n".join(f"Xylophones {number} quarrel with zebras." for number in range(300)))
     train(tmp_path / "run", "--data", tmp_path / "a.txt", "--tokenizer", "words:1", "--quiet")
-    assert "of the words are not among the 1 of the tokenizer" in capsys.readouterr().err
+    assert "of the words are not among the tokenizer's 1" in capsys.readouterr().err
     train(tmp_path / "more", "--data", tmp_path / "a.txt", "--tokenizer", "words:1000", "--quiet")
     assert "are not among" not in capsys.readouterr().err
     main(["eval", str(trained), "--data", str(tmp_path / "a.txt"), "--rows", "2", "--samples", "0"])

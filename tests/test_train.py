@@ -74,9 +74,9 @@ def test_killed_at_a_random_moment(lives: Any, seed: int) -> None:
 
 
 def test_killed_before_any_file_operation(lives: Any) -> None:
-    """Between checkpoint and log, between draft and name, while the log is cut: every 11th of all operations."""
+    """Between checkpoint and log, between draft and name, while the log is cut: every 9th of all operations."""
     run, deaths = {"steps": 6, "save_every": 2, "log_every": 1, "eval_every": 3}, 0
-    for event in count(1, 11):
+    for event in count(1, 9):
         out = lives.folder / f"event-{event}"
         if lives.live(out, run, event=event) == 0:
             break

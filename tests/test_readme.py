@@ -23,6 +23,7 @@ from redraft.text import split_words, train_bpe
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+MAKE = ("make", "--no-print-directory", "-n")  # make names its directory when another make has called it
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,7 +63,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo"
     place.mkdir(exist_ok=True)
-    recipe = subprocess.run(["make", "--no-print-directory", "-n", "demo"], cwd=ROOT, check=True, capture_output=True, text=True)
+    recipe = subprocess.run([*MAKE, "demo"], cwd=ROOT, check=True, capture_output=True, text=True)
     program, *words = shlex.split(recipe.stdout.splitlines()[-1])
     assert program.endswith("/redraft"), recipe.stdout
     with (place / "lock").open("w") as lock:
@@ -184,8 +185,8 @@ def test_targets_are_there() -> None:
     named = set(re.findall(r"`make ([\w-]+)`", README.read_text("utf-8")))
     assert named >= {"demo", "test", "bench"}
     for target in named:
-        subprocess.run(["make", "--no-print-directory", "-n", target], cwd=ROOT, check=True, capture_output=True)
-    recipe = subprocess.run(["make", "--no-print-directory", "-n", "test"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        subprocess.run([*MAKE, target], cwd=ROOT, check=True, capture_output=True)
+    recipe = subprocess.run([*MAKE, "test"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert all(tool in recipe for tool in ("ruff check", "ruff format --check", "lint-imports", "mypy", "pytest"))
 
 

@@ -1,25 +1,4 @@
-"""An endless corpus of short English stories whose true probabilities are known.
-
-The stories come from a probabilistic grammar, so that what is unknown for ordinary text is exact here: the
-log-probability of any text (-inf outside the language), the entropy that no model can beat, the attributes of a story
-(who, where, season, mood, ...) and a summary of it in one sentence. Nothing is downloaded and nothing is stored: story
-number i of seed s is a pure function of (s, i).
-
-    STORIES.story(0, 7).text          # the eighth story of seed 0
-    STORIES.log_prob(text)            # nats, exact
-    STORIES.entropy()                 # nats per story, exact
-
-A grammar is built from six kinds of node: `Text` says words, `Seq` and `Choice` combine, `Let` remembers an entry in a
-slot, `Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
-walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
-parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
-fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Corpus.lookahead`), so
-a text has one derivation at most, and the probability of the text is that derivation's.
-
-Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
-deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 6e-14 for
-`STORIES`, so a million training stories and ten thousand test stories have one in common with probability 6e-4.
-"""
+"""A language of stories with exact probabilities: samples, parses, entropy, support, attributes and summaries."""
 
 from __future__ import annotations
 

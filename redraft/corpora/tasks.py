@@ -1,10 +1,4 @@
-"""Pairs of a source and its target: where they come from, and how they become rows.
-
-A source of pairs is also one of plain documents, its targets, so that any model can learn from it. Framings differ in
-where the source stands: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an encoder to read
-(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names, it may also be
-told by its number, as the class of the target (`Labelled`: LD4TG).
-"""
+"""Tasks made of the embedded stories: attributes or a summary with its story, and stories by class."""
 
 from __future__ import annotations
 

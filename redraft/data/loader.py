@@ -1,8 +1,4 @@
-"""Text to batches: sources give documents, framings make rows of L ids, a loader puts rows into batches.
-
-Nothing vanishes in silence: what a source or a framing leaves out is counted in a `Tally`. The order of samples is a
-pure function of (seed, number of the sample), so the state of a loader is one integer, whatever the number of workers.
-"""
+"""Rows to batches, in a fixed order that a resumed run finds again."""
 
 from __future__ import annotations
 

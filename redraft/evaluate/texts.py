@@ -1,8 +1,4 @@
-"""Evaluation: how likely a model finds held-out text, what it writes at which cost, and how good that is.
-
-Likelihood goes through objectives and processes, generation through samplers; judgements are pure functions of texts.
-Every row draws from a key of its own, (seed, number of the row), so that no figure depends on the batch size.
-"""
+"""Judgements of texts: grammar, diversity, copying, BLEU. Pure functions of the texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One transformer for every method: GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
+"""All settings of the one transformer."""
 
 from __future__ import annotations
 

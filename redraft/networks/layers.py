@@ -1,4 +1,4 @@
-"""One transformer for every method: GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
+"""What a transformer is made of: norms, attention, gated layers, time embedding, the layer for gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives: which times to draw, and the loss. The probability itself sits in the process."""
+"""Clocks: which times a batch is noised to."""
 
 from __future__ import annotations
 

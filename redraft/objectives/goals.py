@@ -1,4 +1,4 @@
-"""Objectives: which times to draw, and the loss. The probability itself sits in the process."""
+"""What a training step computes: the objective of a denoiser, of an error layer, of a codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives: which times to draw, and the loss. The probability itself sits in the process."""
+"""Clocks that are fitted to a model: importance of times, and the interval with the least variance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives: which times to draw, and the loss. The probability itself sits in the process."""
+"""Terms of a loss: the bound, plain cross-entropy, squared error, and their weights."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Presets: functions that return a Run, one per recipe, in one dict.
-
-The tiny ones learn the embedded stories in minutes on a CPU. The published ones carry their papers' hyperparameters;
-they read their tokenizer from a file of the user's, say `tokenizer.json` of GPT-2, and their data from files or a hub.
-"""
+"""Tiny recipes for tokens: they learn the embedded stories in minutes on a CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ancestral sampling: the reverse process itself, on a time grid or from hit to hit."""
+"""What a sampler is, and what all of them share: the protocol, times, warps."""
 
 from __future__ import annotations
 

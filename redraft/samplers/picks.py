@@ -1,8 +1,4 @@
-"""Unmasking an even number of tokens at each step, in any order or the most confident first (MaskGIT, LLaDA, Dream).
-
-The number depends on the steps left alone, not on the noise schedule. Picking by confidence is not ancestral sampling:
-it sharpens the distribution and carries no bound.
-"""
+"""Picks: which masked positions a step reveals, and as what."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""A page about a run: blocks of plain data, each of which knows how it looks in HTML, and the page around them.
-
-The page is one file: style, script and drawings are inside, nothing is fetched. It reads without the script, in light
-and dark, on paper and by a screen reader. All that comes from outside is escaped.
-
-    write("report.html", "A run", "What it learnt.", [Section("Stories", (Samples((Sample("Once."),)),))])
-"""
+"""Bars and curves of a page, as SVG."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Solvers for Gaussian noise: one loop from noise to x, with another rule for the step from t to s in each.
-
-With y = z/a and ς = s/a the probability flow is dy/dς = ε̂ (Karras et al. 2022): a solver is a way to integrate it, and
-a stochastic one adds noise that leaves the marginals as they are. The step to s = 0 gives x̂, as every sampler does.
-Scales are computed in float64; the state keeps the precision of the canvas.
-"""
+"""Renoising: predict the tokens, project them, noise them again to the next level (SSD-LM)."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ class Canvas:
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
     waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
-    confidence: Tensor | None = None  # (B, L) with what probability each token was written; None: nobody keeps book
+    confidence: Tensor | None = None  # (B, L) probability each token had when it was written; None if not tracked
     open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
 
     def __post_init__(self) -> None:

@@ -25,6 +25,9 @@ from redraft.samplers import Sampler, last
 from redraft.text import Tokenizer
 from redraft.types import Canvas, Context, Vocab
 
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"  # numbers of the originals, see its README
+
 torch.set_num_threads(1)
 choose()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
 settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)
@@ -157,7 +160,7 @@ def published() -> Callable[[Path], None]:
     """Puts into a folder what one downloads of MDLM, in small: the golden weights, and a tokenizer of as many words."""
 
     def put(folder: Path) -> None:
-        shutil.copytree(Path(__file__).parent / "golden" / "mdlm", folder)
+        shutil.copytree(GOLDEN / "mdlm", folder)
         words = ["[UNK]", *WORDS.split(), *(f"word{i}" for i in range(40))][:40]
         tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

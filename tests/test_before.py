@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import GOLDEN
 
 from redraft.presets import TINY
 from redraft.runs import Run, config, load
 from redraft.train import fit
 
-BEFORE = Path(__file__).parent / "golden" / "before"
+BEFORE = GOLDEN / "before"
 CONFIGS: dict[str, Any] = json.loads(gzip.decompress((BEFORE / "configs.json.gz").read_bytes()))
 
 

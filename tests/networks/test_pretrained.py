@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import GOLDEN
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -60,7 +60,7 @@ class Golden:
 
 @cache
 def load(name: str) -> Golden:
-    path = Path(__file__).parents[1] / "golden" / name
+    path = GOLDEN / name
     config, expected = (json.loads((path / f"{stem}.json").read_text()) for stem in ("config", "expected"))
     weights = load_file(path / "model.safetensors")
     if (recovered := path / "recovered.safetensors").exists():

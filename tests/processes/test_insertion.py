@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import randomise
+from conftest import GOLDEN, randomise
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -54,7 +53,6 @@ from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Voc
 from redraft.write import generate
 from redraft.write import written as tokens_written
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 CHANCE = 1e-4
 PAD, MASK = 6, 7
 WORDS = Vocab(8, mask=MASK, pad=PAD)

@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from conftest import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -42,7 +42,6 @@ PROCESSES = [
     Interpolating(VOCAB, Exponential(0.05, 3.0), Hybrid(0.2)),
 ]
 every_process = pytest.mark.parametrize("process", PROCESSES, ids=repr)
-GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def words(process: Interpolating) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
+from conftest import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -43,7 +43,7 @@ class Golden:
 
     @classmethod
     def of(cls, name: str) -> Golden:
-        path = Path(__file__).parents[1] / "golden" / name
+        path = GOLDEN / name
         io = {n: v.double() if v.is_floating_point() else v for n, v in load_file(path / "io.safetensors").items()}
         expected = json.loads((path / "expected.json").read_text())
         states = expected["dim"]

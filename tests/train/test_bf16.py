@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import train_child as child
+from conftest import TESTS
 from torch import Tensor
 
 from redraft.cli.usercode import load_module
@@ -17,8 +19,7 @@ from redraft.networks import Transformer, TransformerConfig
 from redraft.train import fit, orthogonal
 
 pytestmark = pytest.mark.usefixtures("bf16")
-here = Path(__file__).parent
-child, presets = (load_module(here / f"{name}.py") for name in ("train_child", "test_presets"))
+presets = load_module(TESTS / "presets" / "test_presets.py")
 FAMILIES = "mdlm_tiny bd3_tiny ar_tiny sedd_tiny gidd_tiny flex_tiny flex_owt diffusion_lm_tiny ld4tg_tiny"
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from train_child import small
 
-from redraft.cli.usercode import load_module
 from redraft.model import DiffusionLM
 from redraft.networks import TransformerConfig
 from redraft.processes import Masked
@@ -34,8 +34,6 @@ from redraft.runs import (
 )
 from redraft.schedules import Linear
 from redraft.train import fit
-
-small = load_module(Path(__file__).with_name("train_child.py")).small
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 import pytest
 import torch
+import train_child as child
 
-from redraft.cli.usercode import load_module
 from redraft.machine import (
     BELOW_AMX,
     ISA,
@@ -32,7 +32,6 @@ from redraft.machine import (
 from redraft.train import Workers, begin, fit, state
 from redraft.train import loop as train
 
-child = load_module(Path(__file__).with_name("train_child.py"))
 Trial = Callable[[object], float]
 
 

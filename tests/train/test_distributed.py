@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+import train_child as child
 
 from redraft.cli.usercode import load_module
 from redraft.runs import CheckpointError, checkpoint, load, newest, stored
 from redraft.train import Workers, asked_to_stop, best_device, local, same_bits, spread, whole, workers
 
-child, training = (load_module(Path(__file__).with_name(f"{name}.py")) for name in ("train_child", "test_train"))
+training = load_module(Path(__file__).with_name("test_train.py"))
 DDP: dict[str, Any] = {"steps": 12}
 FSDP: dict[str, Any] = {"steps": 12, "shard": True}
 PARTS: dict[str, Any] = {"muon": 0.02, "micro": 2, "time": 8, "recompute": True}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 import torch
+from conftest import GOLDEN
 from safetensors.torch import load_file, save_file
 from tokenizers import models
 from torch import Tensor
@@ -25,7 +26,6 @@ from redraft.samplers import Ancestral, Blocks, last
 from redraft.schedules import Geometric, Linear
 from redraft.types import Canvas, Context, Noised, Vocab
 
-GOLDEN = Path(__file__).parent / "golden"
 TOLD = BySigma(Linear(eps=1e-3))
 MEANINGS: dict[str, tuple[Process, Head, Level]] = {
     "mdlm": (Masked(Vocab(41, mask=40)), Subs(), TOLD),

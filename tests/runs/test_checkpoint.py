@@ -239,7 +239,7 @@ def test_every_file_is_synced_before_the_name_is_given(tmp_path: Path, monkeypat
 @pytest.fixture(scope="module")
 def live() -> Iterator[Callable[..., int]]:
     """A function that lets a child live as told, and gives the last step it announced."""
-    environment = os.environ | {"PYTHONPATH": str(CHILD.parent.parent), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(CHILD.parents[2]), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen([sys.executable, CHILD], stdin=-1, stdout=-1, text=True, env=environment) as server:
         orders, answers = server.stdin, server.stdout
         assert orders is not None

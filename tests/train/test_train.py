@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 import torch
+import train_child as child
 from torch import Tensor, nn
 
-from redraft.cli.usercode import load_module
 from redraft.data import Loader, tokenise
 from redraft.machine import Choice, choose
 from redraft.model import DiffusionLM
@@ -29,7 +29,6 @@ from redraft.runs import Run, newest
 from redraft.train import State, TrainingError, Workers, fit, optimisers, update
 from redraft.train import loop as train
 
-child = load_module(Path(__file__).with_name("train_child.py"))
 small, metrics = child.small, child.metrics
 ALONE = Workers(0, 1, torch.device("cpu"))
 RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}  # all that could be forgotten in a checkpoint

@@ -23,7 +23,6 @@ from redraft.cli.streams import stdin_lines, text
 
 if TYPE_CHECKING:
     from redraft.cli.models import Opened
-    from redraft.model import UpTo
     from redraft.samplers import Sampler
     from redraft.types import Canvas
     from redraft.write import Generated
@@ -158,6 +157,7 @@ class Generate:
     def __call__(self) -> None:
         prompts = _prompts(self.prompt) or [""]
         from redraft.cli.models import opened  # torch is loaded when the words are right
+        from redraft.model import grows, hole
 
         it = opened(self.model, self.writing.trust)
         self._require_source(it)
@@ -169,14 +169,14 @@ class Generate:
         length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
         def compose(some: Sequence[str]) -> Canvas:
-            rows = [[prompt, _hole(it, holes[prompt])] for prompt in some]
+            rows = [[prompt, hole(it.model.process, holes[prompt])] for prompt in some]
             canvas = it.model.compose(rows, None if self.source is None else [self.source] * len(rows))
             return canvas if label is None else it.model.labelled(canvas, label)
 
-        if isinstance(_hole(it, 0), int):
-            order = Order(prompts, compose, length, most)
-        else:
+        if grows(it.model.process):
             order = Order(prompts, compose, max(used.values()), most, room=most)
+        else:
+            order = Order(prompts, compose, length, most)
         plan = self.writing.plan(it, order, self.guidance)
         self._warn(it, length)
         self.writing.write(it, plan)
@@ -289,14 +289,6 @@ class Infill:
             return it.model.infill(whole, rows=len(some), room=self.room)
 
         return Order([template], compose, size + rest, sum(holes) + rest + room, size if rest else None, room)
-
-
-def _hole(it: Opened, size: int) -> int | UpTo:
-    """So many tokens to write; insertion writes at most so many."""
-    from redraft.model import UpTo
-    from redraft.processes import Insertion
-
-    return UpTo(size) if isinstance(it.model.process, Insertion) else size
 
 
 def _classes(it: Opened) -> tuple[str, ...]:

@@ -30,6 +30,16 @@ Piece: TypeAlias = str | int | UpTo  # given text, a hole of exactly n tokens, a
 _BLANK, _ROOM, _EMPTY = -1, -2, -3  # in a sketch: a token to be written, room for one that may come, padding
 
 
+def grows(process: Process) -> bool:
+    """Whether a process inserts tokens into gaps, which have no place in the row yet."""
+    return isinstance(process, Insertion)
+
+
+def hole(process: Process, size: int) -> int | UpTo:
+    """A hole that the process can fill: of exactly `size` tokens, or of at most `size` if it inserts them."""
+    return UpTo(size) if grows(process) else size
+
+
 def pieces(template: str, room: int) -> list[Piece]:
     """ "a [[3]] b [[*]]" → ["a ", 3, " b ", UpTo(room)]"""
     found: list[Piece] = []
@@ -65,11 +75,6 @@ class Composer:
     def vocab(self) -> Vocab:
         return self.process.vocab
 
-    @property
-    def grows(self) -> bool:
-        """Whether tokens are inserted into gaps, which have no place in the row yet."""
-        return isinstance(self.process, Insertion)
-
     def canvas(self, rows: Sequence[Sequence[Piece]], prefixes: Sequence[str] | None, device: torch.device) -> Canvas:
         """Rows of pieces, padded to the same length. A prefix is a source that stands before the start token."""
         ids, doors = zip(*map(self._sketch, rows, prefixes or [""] * len(rows)), strict=True)
@@ -78,9 +83,9 @@ class Composer:
         fixed = ~hole & (z != _ROOM)
         z = z.masked_fill(pad, self.vocab.filler).masked_fill(hole, self.vocab.mask or 0)
         inside = hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
-        shown = self.grows or bool(inside.any())
+        shown = grows(self.process) or bool(inside.any())
         canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None, inside=inside if shown else None))
-        if not self.grows:
+        if not grows(self.process):
             return canvas
         gaps = [[gap in row for gap in range(z.shape[1] + 1)] for row in doors]
         return replace(canvas, open=torch.tensor(gaps, device=device))
@@ -101,7 +106,7 @@ class Composer:
         for piece in row:
             if not isinstance(piece, UpTo):
                 ids += [_BLANK] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
-            elif self.grows:
+            elif grows(self.process):
                 doors, room = doors | {len(ids)}, room + piece.most
             else:
                 raise ValueError(

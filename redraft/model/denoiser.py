@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
-from redraft.model.compose import Composer, UpTo, content, given_tokens, pieces, require_labels, require_rows
+from redraft.model.compose import Composer, UpTo, content, given_tokens, hole, pieces, require_labels, require_rows
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import BlockCausal, Causal, Errors, Transformer
 from redraft.processes import (
     Counted,
     Expected,
     Gaussian,
-    Insertion,
     Preserving,
     Process,
     require_times,
@@ -148,9 +147,8 @@ class DiffusionLM(nn.Module):
         source: the text to answer, for models trained on pairs: one for all rows, or a list with one per row.
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
-        hole = UpTo(new) if isinstance(self.process, Insertion) else new
         sources = [source] * len(prompts) if isinstance(source, str) else source
-        return self.compose([[p, hole] for p in prompts], sources)
+        return self.compose([[p, hole(self.process, new)] for p in prompts], sources)
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
         """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.

@@ -134,7 +134,7 @@ def timed(run: Run, schedule: Schedule) -> Run:
     return replace(run, model=replace(run.model, process=replace(process, path=Preserving(schedule))))
 
 
-# Measures -----------------------------------------------------------------------------------------------------------
+# --- measures ---
 
 
 def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def sentences(texts: Sequence[str]) -> float:
     return sum(found) / max(1, len(found))
 
 
-# The command --------------------------------------------------------------------------------------------------------
+# --- the command ---
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -48,7 +48,7 @@ ROWS, LENGTH = 512, 256  # of real text, in characters
 Sampling = Callable[[int], Sampler]  # so many steps for a whole text
 
 
-# The embedded stories -----------------------------------------------------------------------------------------------
+# --- the embedded stories ---
 
 
 def in_blocks(block: int, steps: int, stop: int | None) -> Sampler:
@@ -146,7 +146,7 @@ def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     return {"run": made.run.digest, **made.cost(), **against_truth(made), "steps_written": writes}
 
 
-# Remasking on the same weights --------------------------------------------------------------------------------------
+# --- remasking on the same weights ---
 
 
 def remasking(steps: int) -> dict[str, Sampler]:
@@ -174,7 +174,7 @@ def remask(rows: Rows, out: Path, minutes: float, wanted: Callable[[str], bool])
                 rows.add(f"{name} {steps}", measure)
 
 
-# Real text ----------------------------------------------------------------------------------------------------------
+# --- real text ---
 
 
 def english(data: Sequence[str]) -> dict[str, Run]:
@@ -205,7 +205,7 @@ def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     return {"run": made.run.digest, **made.cost(), **figures, "monte_carlo": noise}
 
 
-# The command --------------------------------------------------------------------------------------------------------
+# --- the command ---
 
 
 def main(argv: Sequence[str] | None = None) -> None:

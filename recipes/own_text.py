@@ -82,7 +82,7 @@ def row(name: str, record: Mapping[str, Any], minutes: float) -> dict[str, Any]:
     return {"command": name, **figures, "samples": record["samples"]}
 
 
-# The page -----------------------------------------------------------------------------------------------------------
+# --- the page ---
 
 
 def rendered(results: Path) -> dict[str, str]:

@@ -39,7 +39,7 @@ VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the
 FP32 = 4  # bytes
 
 
-# Counting -----------------------------------------------------------------------------------------------------------
+# --- counting ---
 
 
 def preset(name: str) -> Run:
@@ -84,7 +84,7 @@ def published(name: str) -> dict[str, Any]:
     return {**counted(run), **rows, "steps": run.steps}
 
 
-# Measuring ----------------------------------------------------------------------------------------------------------
+# --- measuring ---
 
 
 def measured(name: str, steps: int) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def machine() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-# The page -----------------------------------------------------------------------------------------------------------
+# --- the page ---
 
 
 def rendered(results: Path) -> dict[str, str]:

@@ -220,7 +220,7 @@ def real_table(held: Held) -> str:
     return markdown(["system", *head], rows)
 
 
-# Cells --------------------------------------------------------------------------------------------------------------
+# --- cells ---
 
 
 def cell(row: Row | None, show: Callable[[Row], str]) -> str:

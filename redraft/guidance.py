@@ -28,15 +28,15 @@ class Guidance(Protocol):
 
 @dataclass(frozen=True)
 class ClassifierFree:
-    """(1 − γ)·unconditional + γ·conditional, of a network that was trained with and without its condition.
+    """(1 − γ)·unconditional + γ·conditional, for a network that was trained with and without its condition.
 
-    Of vectors x̂ itself is mixed: the same as mixing ε̂, v̂ or scores, which are affine in it (Ho & Salimans 2022, whose w
-    is γ − 1). Of tokens log-probabilities are mixed and normalised. The unconditional branch is the same call without
-    `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and give its very numbers.
+    Vectors: mixes x̂ itself, which is the same as mixing ε̂, v̂ or scores, since these are affine in it (Ho & Salimans
+    2022, whose w is γ − 1). Tokens: mixes log-probabilities, then normalises. The unconditional branch is the same call
+    without `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and return it unchanged.
     """
 
     scale: float = 1.5
-    none: int | None = None  # the label of the unconditional branch: of UDLM's weights the last one; None: no label
+    none: int | None = None  # the label of the unconditional branch (UDLM's weights: the last one); None: no label
 
     def __post_init__(self) -> None:
         if self.scale < 0:
@@ -48,7 +48,7 @@ class ClassifierFree:
 
 @dataclass(frozen=True)
 class _WithAndWithout(Around):
-    """The denoiser of classifier-free guidance; its cache is one for each branch."""
+    """The denoiser of classifier-free guidance; it has a cache for each branch."""
 
     scale: float
     none: int | None
@@ -72,7 +72,7 @@ class _WithAndWithout(Around):
 
 @dataclass(frozen=True)
 class _Caches:
-    """What each branch remembers of finished windows."""
+    """What each branch remembers about finished windows."""
 
     given: Cache | None
     without: Cache | None
@@ -105,7 +105,7 @@ def _mixed(without: Prediction, given: Prediction, scale: float) -> Prediction:
 
 @dataclass(frozen=True)
 class Extrapolated(Prediction):
-    """log x̂ ∝ (1 − γ)·start + γ·end of two predictions of tokens, asked only where somebody asks."""
+    """log x̂ ∝ (1 − γ)·start + γ·end for two predictions of tokens, which are queried only where this one is."""
 
     start: Prediction
     end: Prediction
@@ -131,8 +131,8 @@ class Extrapolated(Prediction):
 class Classifier:
     """x̂ + γ·(s²/a)·∇_z log p(y | z, t): with the exact classifier of noisy z and γ = 1 this is E[x | z, y].
 
-    In other words ∇log q + γ·∇log p(y | z) (Dhariwal & Nichol 2021, §4.2). The classifier must know noise: trained on z
-    at all times t. For one that knows clean x alone see `ThroughDenoiser`.
+    In other words ∇log q + γ·∇log p(y | z) (Dhariwal & Nichol 2021, §4.2). The classifier must be trained on noisy z at
+    all times t; for a classifier of clean x see `ThroughDenoiser`.
     """
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]  # (z, t, context) → (B,) log p(y | z)
@@ -143,7 +143,7 @@ class Classifier:
         return _Shifted(denoise, self.process, self.scale, self.slope)
 
     def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[Mean, Tensor]:
-        """What is said of x, and ∇_z log p(y | z)."""
+        """The prediction of x, and ∇_z log p(y | z)."""
         pred = _vectors(denoise(z, t, context))
         with torch.enable_grad():
             z = z.detach().requires_grad_()
@@ -154,8 +154,8 @@ class Classifier:
 class ThroughDenoiser:
     """x̂ + γ·(s²/a)·∇_z log p(y | x̂(z)): a classifier of clean x, differentiated through the denoiser.
 
-    Exact where z tells x; an approximation elsewhere, since p(y | z) is the mean of p(y | x), not its value at the mean
-    (Chung et al. 2023, "DPS"). Each call costs a pass backwards through the network.
+    Exact where z determines x; an approximation elsewhere, since p(y | z) is the mean of p(y | x), not its value at the
+    mean (Chung et al. 2023, "DPS"). Each call costs a backward pass through the network.
     """
 
     log_prob: Callable[[Tensor, Context], Tensor]  # (x, context) → (B,) log p(y | x)
@@ -166,7 +166,7 @@ class ThroughDenoiser:
         return _Shifted(denoise, self.process, self.scale, self.slope)
 
     def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[Mean, Tensor]:
-        """What is said of x, and ∇_z log p(y | x̂(z))."""
+        """The prediction of x, and ∇_z log p(y | x̂(z))."""
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             pred = _vectors(denoise(z, t, context))
@@ -176,7 +176,7 @@ class ThroughDenoiser:
 
 @dataclass(frozen=True)
 class _Shifted(Around):
-    """A denoiser whose x̂ follows a slope; given places, where s = 0, stay."""
+    """A denoiser that moves x̂ along a slope; given places, where s = 0, do not move."""
 
     process: Gaussian
     scale: float
@@ -193,7 +193,7 @@ class _Shifted(Around):
 
 def _vectors(pred: Prediction) -> Mean:
     if not isinstance(pred, Mean):
-        raise ValueError(f"{type(pred).__name__} is said of tokens; gradients guide vectors (Gaussian noise) alone")
+        raise ValueError(f"{type(pred).__name__} is a prediction of tokens; gradients only guide vectors (Gaussian)")
     return pred
 
 
@@ -215,7 +215,7 @@ class Projected:
 
     def __post_init__(self) -> None:
         if not 0 < self.since <= 1:
-            raise ValueError(f"since={self.since}; project from a time above 0 and at most 1 (the first step) on")
+            raise ValueError(f"since={self.since}; it must be above 0 and at most 1 (the first step)")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return _Kept(denoise, self)
@@ -237,7 +237,7 @@ class Threshold:
     """A projection: coordinates are held within their `share` quantile q of |x̂|, and scaled by limit/q if q > limit.
 
     Dynamic thresholding (Saharia et al. 2022) for latents that are bounded by `limit`, as those of PLANNER by tanh. The
-    quantile is taken in each place by itself, so that no other place or row has a say.
+    quantile is taken for each place separately, so no other place or row matters.
     """
 
     share: float = 0.995
@@ -250,7 +250,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class UnitScale:
-    """A projection: every place to the norm √D, as latents that were normalised so have it (LD4LG)."""
+    """A projection: scales every place to the norm √D, as latents normalised that way have it (LD4LG)."""
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.shape[-1] ** 0.5 * F.normalize(x, dim=-1)

@@ -1,4 +1,4 @@
-"""Heads: what the network's raw numbers mean. Row-wise, so that a prediction can be asked at some positions only."""
+"""Heads: what the network's raw numbers mean. Row-wise, so that a prediction can be queried at some positions only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Head(ABC):
         """
 
     def source(self, position: Tensor) -> Tensor:
-        """Where the hidden state stands that predicts a position."""
+        """The position of the hidden state that predicts this position."""
         return position
 
 
@@ -111,14 +111,14 @@ class Shift(Head):
         return (position - 1).clamp(min=0)
 
 
-# Vectors ------------------------------------------------------------------------------------------------------------
+# --- vectors ---
 
 
 class VectorHead(ABC):
-    """raw numbers → x̂, for networks that read vectors; what they are trained on is x̂ alone, with a weight."""
+    """raw numbers → x̂, for networks that read vectors; the loss sees only x̂, with a weight."""
 
     def outputs(self, width: int, vocab: int) -> int:
-        """How many numbers the network gives for a vector of this width, of one of so many tokens."""
+        """Number of outputs per place, for vectors of this width and a vocabulary of this size."""
         return width
 
     @abstractmethod
@@ -162,8 +162,9 @@ class PredictScore(VectorHead):
 class PredictTokens(VectorHead):
     """raw = logits of tokens, x̂ the mean of their vectors Σ p_w·e_w (CDCD); on the simplex 2·softmax − 1 (SSD-LM).
 
-    With `prior` the logits begin with what z alone says of its token, log q(z | w) = (a·z·e_w − a²·‖e_w‖²/2)/s² + c, so
-    that the network only learns what its neighbours add (Gulrajani & Hashimoto 2023, "Plaid": the output prior).
+    With `prior` the network's output is added to what z alone tells about its token, log q(z | w) =
+    (a·z·e_w − a²·‖e_w‖²/2)/s² + c, so it learns only what the neighbours add (Gulrajani & Hashimoto 2023, "Plaid": the
+    output prior).
     """
 
     prior: bool = False
@@ -178,7 +179,7 @@ class PredictTokens(VectorHead):
 
 
 def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> Tensor:
-    """(B, N, V) log q_t(z | w) but for what all tokens have in common; at the end of the diffusion as just before."""
+    """(B, N, V) log q_t(z | w) up to a constant that all tokens share; s is clamped, so the end t → 0 stays finite."""
     a, s = _scales(process, t)
     inner = 2 * z if table is None else z @ table.T - a * table.square().sum(-1) / 2
     return inner.float() * a / s.square().clamp(min=1e-6)
@@ -186,7 +187,7 @@ def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> 
 
 @dataclass(frozen=True)
 class WithSpread(VectorHead):
-    """More numbers: those of the inner head, and where between its least and largest the variance lies."""
+    """The outputs of the inner head, and D more: where the variance lies between its least and its largest value."""
 
     head: VectorHead = PredictX()
 

@@ -118,9 +118,9 @@ def nucleus(log_p: Tensor, share: float) -> Tensor:
 
 
 def extrapolate(start: Tensor, end: Tensor, scale: float) -> Tensor:
-    """(…, V) log-probabilities ∝ start^{1−γ}·end^γ, normalised; γ = 0 and 1 give the very numbers of either.
+    """(…, V) log-probabilities ∝ start^{1−γ}·end^γ, normalised; γ = 0 and 1 give exactly `start` and `end`.
 
-    A state that either excludes stays excluded, so that no −∞ is ever taken from another.
+    A state that either of them excludes stays excluded, so −∞ is never subtracted from −∞.
     """
     if scale in (0, 1):
         return end if scale else start
@@ -139,7 +139,7 @@ def poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
 
 
 def thin(count: Tensor, share: Tensor, rng: Rng) -> Tensor:
-    """(B, n) counts → binomial ones: each of the things counted stays with probability `share` (B, 1)."""
+    """(B, n) counts → binomial ones: each counted item stays with probability `share` (B, 1)."""
     end = count.cumsum(-1)
     thing = torch.arange(int(end[:, -1].max()), device=count.device).expand(len(count), -1).contiguous()
     stays = (rng.uniform(thing.shape[1]) < share) & (thing < end[:, -1:])
@@ -181,7 +181,7 @@ class CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         log_p, ctx.log_p = ctx.log_p, None
         if log_p is None:
-            raise RuntimeError("the gradient of a cross-entropy was taken before; it can be taken once")
+            raise RuntimeError("this cross-entropy was differentiated before; its gradient can be taken only once")
         (target,), grad = ctx.saved_tensors, grad[:, None]
         return log_p.exp_().mul_(grad).scatter_add_(-1, target, -grad), None
 
@@ -206,7 +206,7 @@ class Excluded(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        if bool(grad.select(-1, ctx.state).any()):  # a softmax gives none to what is impossible
+        if bool(grad.select(-1, ctx.state).any()):  # a softmax gives impossible states no gradient
             grad = grad.index_fill(-1, torch.tensor([ctx.state], device=grad.device), 0.0)
         return grad, None
 
@@ -220,7 +220,7 @@ def intensity_nll(log_weights: Tensor, target: Tensor) -> Tensor:
 def pkl(r: Tensor, m: Tensor) -> Tensor:
     """The KL of two Poisson intensities, m − r + r·log(r/m) ≥ 0: what a wrong rate costs per unit of time.
 
-    m where r is zero, infinite where only m is.
+    It is m where r is zero, and infinite where only m is zero.
     """
     present = r > 0
     ratio = torch.where(present, r, 1.0).log() - torch.where(present, m, 1.0).log()

@@ -52,7 +52,7 @@ class Schedule(ABC):
         return torch.where(t == 0, 1.0, self.keep(t))
 
     def share(self, s: Tensor, t: Tensor) -> Tensor:
-        """(keep_s − keep_t)/(1 − keep_t): the probability that what is lost at t comes back between t and s."""
+        """(keep_s − keep_t)/(1 − keep_t): the probability that a token lost at t comes back between t and s."""
         kept = self.kept(t)
         return (self.kept(s) - kept) / (1 - kept).clamp(min=1e-300)  # t = 0: a prompt, nothing is lost
 
@@ -116,8 +116,8 @@ class CosineRatio(Schedule):
     """α = cos((t + o)/(1 + o)·π/2)/cos(o/(1 + o)·π/2), o = 0.008 (Hoogeboom et al. 2021; D3PM's uniform noise).
 
     The square root of Nichol & Dhariwal's ᾱ. The released code lets no step keep less than a certain share, so that a
-    little signal is left at the end of its chain; `floor` is for that (10⁻³ per step in D3PM, its root in multinomial
-    diffusion: floor = √10⁻³·α(1 − 1/T)). Without it noise forgets x exactly.
+    little signal is left at the end of its chain; `floor` does the same (10⁻³ per step in D3PM, its root in multinomial
+    diffusion: floor = √10⁻³·α(1 − 1/T)). Without a floor, noise forgets x exactly.
     """
 
     offset: float = 0.008
@@ -143,7 +143,7 @@ class CosineRatio(Schedule):
 
 @dataclass(frozen=True)
 class Tabulated(Schedule):
-    """Straight lines between keeps[0] = 1, …, keeps[n] at the times 0, 1/n, …, 1: schedules that were measured."""
+    """Straight lines between keeps[0] = 1, …, keeps[n] at the times 0, 1/n, …, 1: for measured schedules."""
 
     keeps: tuple[float, ...] = (1.0, 0.0)
 
@@ -267,7 +267,7 @@ class CosineOffset(Schedule):
 class Sqrt(Schedule):
     """a² = 1 − √(t + o), o = 10⁻⁴, never below zero (Li et al. 2022, "Diffusion-LM", appendix A).
 
-    Much noise from the first: σ = 0.1 at t = 0, since embedded tokens survive a little of it.
+    It starts noisy, with σ = 0.1 at t = 0, since embedded tokens survive a little noise.
     """
 
     offset: float = 1e-4
@@ -340,7 +340,7 @@ class Clamped(Schedule):
 
 @dataclass(frozen=True)
 class Retimed(Schedule):
-    """Straight lines between log-SNRs at the times 0, 1/n, …, 1: noise levels spread as was measured to be useful."""
+    """Straight lines between log-SNRs at the times 0, 1/n, …, 1: for noise levels found by measuring."""
 
     logsnrs: tuple[float, ...]
 
@@ -361,7 +361,7 @@ class Retimed(Schedule):
 
 @dataclass(frozen=True)
 class Chain(Schedule):
-    """Another schedule as a chain of T steps, as the codes after DDPM build it; their checkpoints need it.
+    """Another schedule as a chain of T steps, as DDPM and its successors build it; their checkpoints need it.
 
     β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, which stand at the times 0, …, 1,
     straight lines between them: the generative end is the first step, whose index is 0 there. Ratios divide ᾱ by its

@@ -25,7 +25,7 @@ _ENDS = {ABOVE_0: "above 0", BELOW_1: "below 1", FINITE: "finite", math.inf: ""}
 
 
 def require_range(value: object, least: float, most: float, *names: str) -> None:
-    """Refuses a dataclass in which a number of these names is out of a range, ends included, or nan; None passes."""
+    """Raises if one of the named fields is nan or outside [least, most]; None passes."""
     for name in names:
         number = getattr(value, name)
         if number is not None and not least <= number <= most:
@@ -58,12 +58,12 @@ class Vocab:
 
     @property
     def filler(self) -> int:
-        """The id that stands where there is no token: pad, else eos, else any."""
+        """The id written where there is no token: pad, else eos, else 0."""
         return next((token for token in (self.pad, self.eos) if token is not None), 0)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The ids that no text has in its middle: start, end and padding."""
+        """The ids that never occur inside a text: start, end and padding."""
         return tuple(sorted({token for token in (self.bos, self.eos, self.pad) if token is not None}))
 
 
@@ -83,7 +83,7 @@ class Batch:
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
-        """Everything that is a token is to be learnt."""
+        """A batch in which every token is learnt, padding excluded."""
         learn = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
         return cls(tokens, learn, pad)
 
@@ -122,10 +122,10 @@ class Context:
     pad: Tensor | None = None  # (B, L) bool: no token here
     clean: Tensor | None = None  # (B, L) ids: x itself, for later blocks and causal networks (training)
     cache: Cache | None = None  # finished windows; z is then only what follows them
-    hint: Tensor | None = None  # (B, N, D) what the network said of x before (self-conditioning); None: nothing yet
+    hint: Tensor | None = None  # (B, N, D) the network's previous x̂ (self-conditioning); None: none yet
     cond: Tensor | None = None  # (B, C, width) what cross attention reads: the states of an encoded source
     cond_pad: Tensor | None = None  # (B, C) bool: no state there
-    label: Tensor | None = None  # (B,) the class of each row; None: it is told of none
+    label: Tensor | None = None  # (B,) the class of each row; None: no classes
     inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
 
     def rows(self, index: Tensor) -> Context:
@@ -136,7 +136,7 @@ class Context:
 
 
 class Gaps(ABC):
-    """What is said of the tokens that are missing from z, gap by gap: before each token, and after the last."""
+    """A prediction of how many tokens are missing from z, gap by gap: before each token, and after the last."""
 
     @property
     @abstractmethod
@@ -145,15 +145,15 @@ class Gaps(ABC):
 
     @abstractmethod
     def nll(self, count: Tensor) -> Tensor:
-        """(B, L + 1) −log of the probability that so many are missing."""
+        """(B, L + 1) −log probability of these numbers of missing tokens."""
 
     @abstractmethod
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
-        """(B, L + 1) int64: how many arrive, if each of the missing tokens does with probability `share` (B, 1)."""
+        """(B, L + 1) int64: how many arrive if each missing token does with probability `share` (B, 1)."""
 
 
 class Prediction(ABC):
-    """What the network says about x. Lazy: trunk and output layer run only where somebody asks."""
+    """What the network predicts about x. Lazy: trunk and output layer run only where it is queried."""
 
     @property
     def normalised(self) -> bool:
@@ -171,20 +171,20 @@ class Prediction(ABC):
 
     @abstractmethod
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        """(B, L) fp32: −log x̂[target] where asked, zero elsewhere; plus Σx̂ − 1 where x̂ is not normalised.
+        """(B, L) fp32: −log x̂[target] at `where`, zero elsewhere; plus Σx̂ − 1 where x̂ is not normalised.
 
         The sum makes it the price of a wrong Poisson intensity, pkl(1[y = target], x̂_y) summed over y.
         """
 
     @property
     def gaps(self) -> Gaps:
-        """Which tokens are missing from z: of models of insertion alone."""
-        raise ValueError(f"{type(self).__name__} says nothing of gaps; insertion needs a network with gaps=…")
+        """How many tokens are missing from z; insertion models only."""
+        raise ValueError(f"{type(self).__name__} does not predict gaps; insertion needs a network with gaps=…")
 
 
 @dataclass(frozen=True)
 class Known(Prediction):
-    """A prediction that is written down: oracles, tests, small vocabularies."""
+    """A prediction given as a table: for oracles, tests and small vocabularies."""
 
     log_weights: Tensor  # (B, L, V)
     normalised: bool = True
@@ -210,10 +210,10 @@ class Known(Prediction):
 
 @dataclass(frozen=True)
 class Mean(Prediction):
-    """What is said of vectors: x̂ = E[x | z], and where tokens are vectors too, the tokens themselves."""
+    """A prediction of vectors: x̂ = E[x | z] and, from networks that name tokens, the tokens themselves."""
 
     mean: Tensor  # (B, N, D)
-    log_weights: Tensor | None = None  # (B, N, V) of tokens, for networks that name them (SSD-LM)
+    log_weights: Tensor | None = None  # (B, N, V) of the tokens, from networks that name them (SSD-LM)
     spread: Tensor | None = None  # (B, N, D) in [0, 1]: from the least to the largest variance of a step, if learnt
     table: Tensor | None = None  # (V, D) the vectors of the tokens that are named; None: the corners of a simplex
 
@@ -225,7 +225,7 @@ class Mean(Prediction):
         return self.mean[where]
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        """½‖x − x̂‖²; of named tokens their cross-entropy, the token being the one whose vector the target is."""
+        """½‖x − x̂‖²; if the network names tokens, the cross-entropy of the token whose vector is the target."""
         if self.log_weights is None:
             loss = (target - self.mean).square().sum(-1) / 2
         else:
@@ -241,7 +241,7 @@ class Mean(Prediction):
 
 
 class Denoiser(Protocol):
-    """Sees a noisy sequence, says what the clean one was. `DiffusionLM` is one; guidance wraps one."""
+    """Sees a noisy sequence and predicts the clean one. `DiffusionLM` is one; guidance wraps one."""
 
     @property
     def block(self) -> int | None:
@@ -257,7 +257,7 @@ class Denoiser(Protocol):
 
 @dataclass(frozen=True)
 class Around:
-    """A denoiser around another: guidance and the like say only what they change."""
+    """A denoiser that wraps another: guidance and the like define only what they change."""
 
     denoise: Denoiser
 
@@ -311,12 +311,12 @@ class Canvas:
             )
         if self.open is not None and self.open.shape != (self.z.shape[0], self.z.shape[1] + 1):
             raise ValueError(
-                f"{self.z.shape[1]} tokens have a gap more than that: open must be (B, L + 1), not "
+                f"{self.z.shape[1]} tokens have one more gap than that: open must be (B, L + 1), not "
                 f"{tuple(self.open.shape)}"
             )
 
     def write(self, z: Tensor, hint: Tensor | None = None) -> Canvas:
-        """A new canvas with z written wherever nothing is fixed; the hint is what the network has just said of x."""
+        """A new canvas with z written wherever nothing is fixed; `hint` is the network's newest x̂."""
         fixed = self.fixed if z.dim() == 2 else self.fixed[..., None]
         context = self.context if hint is None else replace(self.context, hint=hint)
         return replace(self, z=torch.where(fixed, self.z, z), context=context)
@@ -324,7 +324,7 @@ class Canvas:
     def time(self, t: Tensor) -> Tensor:
         """(B, 1) time of the row → the time of each token: given tokens sit at zero, waiting ones at one.
 
-        Insertion knows the time of the row alone: a gap has no token to sit at another.
+        Insertion has one time per row: a gap has no token that could have its own.
         """
         if self.open is not None:
             return t

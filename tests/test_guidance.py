@@ -245,5 +245,5 @@ def test_thresholds() -> None:
 def test_gradients_are_for_vectors() -> None:
     tokens: Denoiser = Tokens()
     for guide in (Classifier(lambda z, t, c: z.sum((1, 2)), PROCESS), Projected(lambda x: x)):
-        with pytest.raises(ValueError, match="Known is said of tokens"):
+        with pytest.raises(ValueError, match="Known is a prediction of tokens"):
             guide(tokens)(torch.zeros(1, 2, 4), torch.ones(1, 1), Context())

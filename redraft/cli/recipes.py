@@ -151,7 +151,7 @@ def _speaking(process: Process, vocab: Vocab) -> Process:
     return replace(process, **changed, **({"vocab": vocab} if "vocab" in held else {}))  # type: ignore[type-var]
 
 
-# Data ---------------------------------------------------------------------------------------------------------------
+# --- data ---
 
 
 def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless:
@@ -207,7 +207,7 @@ def _unreadable(error: OSError) -> None:
     raise ValueError(f"--data: {error.filename}: {error.strerror}; name directories that can be read")
 
 
-# Tokenizers ---------------------------------------------------------------------------------------------------------
+# --- tokenizers ---
 
 
 def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:

@@ -134,7 +134,7 @@ class DiffusionLM(nn.Module):
             states = self.network(x, _level(self.config, t), context)
         return self.errors(states, context.pad).float()
 
-    # Text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec)
+    # --- text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec) ---
 
     def canvas(
         self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1, source: str | Sequence[str] | None = None

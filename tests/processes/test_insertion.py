@@ -409,7 +409,7 @@ def test_a_new_network_expects_one_token_in_every_gap() -> None:
 
 def test_other_models_say_nothing_of_gaps() -> None:
     model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(8, width=16, layers=1, heads=2)))
-    with pytest.raises(ValueError, match="says nothing of gaps"):
+    with pytest.raises(ValueError, match="does not predict gaps"):
         _ = model(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1)).gaps
     with pytest.raises(ValueError, match="has no layer for gaps"):
         model.network.with_gaps(torch.zeros(1, 2, dtype=torch.int64), None)

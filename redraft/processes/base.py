@@ -14,7 +14,7 @@ from redraft.types import Batch, Canvas, Noised, Prediction, Vocab
 
 
 class HeldOutBatch(Protocol):
-    """Clean rows and a denoiser that knows their context: all that an estimate of the bound needs."""
+    """Clean rows and a denoiser that knows their context: all an estimate of the bound needs."""
 
     @property
     def batch(self) -> Batch: ...
@@ -27,17 +27,17 @@ class HeldOutBatch(Protocol):
     def predict(self, z: Tensor, t: Tensor) -> Prediction: ...
 
     def by_time(self, strata: int, *, rng: Rng) -> Tensor:
-        """(B,) nats: the bound at one time drawn from each of so many strata."""
+        """(B,) nats: the bound at times drawn from `strata` strata, one from each."""
         ...
 
 
 class Process(ABC):
     """A noising process, of tokens (`TokenProcess`) or of vectors (`Gaussian`). All probability lives here.
 
-    x and z are (B, L) ids, or (B, N, D) vectors that a codec makes of them.
+    x and z are (B, L) ids, or (B, N, D) vectors that a codec makes from them.
     """
 
-    vocab: Vocab  # of the tokens, also where vectors stand for them
+    vocab: Vocab  # the tokens, also if the process noises their vectors
     time_power = 1.0  # estimates draw t as this power of a uniform number: above one, more often near zero
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Process(ABC):
 
     @abstractmethod
     def undetermined(self, noised: Noised) -> Tensor:
-        """(B, L) bool: where z does not already tell x, so that there is something to learn."""
+        """(B, L) bool: where z does not already determine x, so that there is something to learn."""
 
     def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
         """(K, B) nats: an unbiased estimate of the bound for each of K keys, at `strata` network calls each.
@@ -73,7 +73,7 @@ class Process(ABC):
 
     @property
     def continuous(self) -> bool:
-        """False if there are only chains of steps: `nelbo` then needs s, which `Bound(steps=T)` gives."""
+        """False if the bound exists only for a chain of steps: `nelbo` then needs s, which `Bound(steps=T)` gives."""
         return True
 
     @property
@@ -89,9 +89,9 @@ class TokenProcess(Process):
 
     - draws: `noise` draws from `marginal`;
     - composition: q_t = q_s · q_{t|s};
-    - Bayes: `step` draws z_s ∝ q_{t|s}(z_t | z_s) · q_s(z_s | x̂), each position for itself;
+    - Bayes: `step` draws z_s ∝ q_{t|s}(z_t | z_s) · q_s(z_s | x̂), each position independently;
     - bound: the integral of `nelbo` over t, plus `prior_kl`, equals the entropy of the data for the best denoiser and
-      exceeds it for any other; summed over T steps it is larger and falls to it;
+      exceeds it for any other; summed over T steps it is larger, and falls to the integral as T grows;
     - reach: the noise at t = 1 is `prior`.
 
     The step plugs x̂ into the posterior. So at a *visible* position the best x̂ is the posterior given the other tokens
@@ -108,14 +108,14 @@ class TokenProcess(Process):
 
 
 def require_times(z: Tensor, *times: Tensor) -> None:
-    """The shape door of `noise` and `step`: z (B, L) ids, times (B, 1) or (B, L)."""
+    """Checks the shapes at the door of `noise` and `step`: z (B, L) ids, times (B, 1) or (B, L)."""
     if z.dim() != 2 or z.dtype != torch.int64:
         raise ValueError(f"tokens must be int64 of shape (B, L); got {z.dtype} of shape {tuple(z.shape)}")
     _require_aligned(z, times)
 
 
 def require_vectors(z: Tensor, *times: Tensor) -> None:
-    """The same where a codec makes vectors of tokens: z (B, N, D), times (B, 1) or (B, N)."""
+    """The same for vectors: z (B, N, D), times (B, 1) or (B, N)."""
     if z.dim() != 3 or not z.is_floating_point():
         raise ValueError(f"vectors must be floats of shape (B, N, D); got {z.dtype} of shape {tuple(z.shape)}")
     _require_aligned(z, times)

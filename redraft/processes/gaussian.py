@@ -19,7 +19,7 @@ from redraft.processes.base import Process, require_vectors
 from redraft.schedules import Clamped, CosineSquared, Schedule
 from redraft.types import Canvas, Mean, Noised, Prediction, Vocab
 
-# --- one prediction in other words: z and the scales a, s turn each into each ---
+# --- one prediction in other words: given z and the scales a, s, each determines the others ---
 
 
 def x_from_eps(eps: Tensor, z: Tensor, a: Tensor, s: Tensor) -> Tensor:
@@ -112,8 +112,8 @@ class Preserving(Path):
         start, end = self.schedule.start, self.schedule.end
         if not 0 < end < start < 1:
             raise ValueError(
-                f"Gaussian noise needs a finite log-SNR at both ends; {self.schedule} keeps {start} at first and {end} "
-                "in the end: use Clamped(schedule)"
+                f"Gaussian noise needs a finite log-SNR at both ends; {self.schedule} falls from {start} to {end}: "
+                "use Clamped(schedule)"
             )
 
     def signal(self, t: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ class Variance(ABC):
 
 @dataclass(frozen=True)
 class Small(Variance):
-    """The posterior's own, c·s_s²: the only one whose bound has a limit for ever more steps."""
+    """The posterior's own, c·s_s²: the only one whose bound converges as the number of steps grows."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         return torch.zeros_like(widest)
@@ -212,11 +212,11 @@ class Large(Variance):
 
 @dataclass(frozen=True)
 class Between(Variance):
-    """Learnt: interpolated in the logarithm by what the network says (Nichol & Dhariwal 2021, eq. 15)."""
+    """Learnt: the network interpolates between the two logarithms (Nichol & Dhariwal 2021, eq. 15)."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         if not isinstance(pred, Mean) or pred.spread is None:
-            raise ValueError("a learnt variance needs a head that says the spread; this one does not: use Small()")
+            raise ValueError("a learnt variance needs a head that predicts the spread (WithSpread); or use Small()")
         return pred.spread * widest
 
 
@@ -225,7 +225,7 @@ class Between(Variance):
 
 @dataclass(frozen=True)
 class Gaussian(Process):
-    """q_t(z | x) = N(a_t·x, s_t²), each coordinate for itself.
+    """q_t(z | x) = N(a_t·x, s_t²), each coordinate independently.
 
     Bayes: q(z_s | z_t, x) = N((1 − c)(a_s/a_t)·z_t + c·a_s·x, c·s_s²), c = 1 − SNR_t/SNR_s; a step plugs x̂ in.
     Bound: −log p(w) ≤ KL(q_1 ‖ prior) + E[−log p(w | z_0)] + ½∫ −SNR'(t)·‖x − x̂‖² dt, where z_0 is the limit t → 0;
@@ -316,7 +316,7 @@ class Gaussian(Process):
         return (gain * (-excess).exp() * error + (-excess).expm1() + excess) / 2
 
     def _news(self, s: Tensor, t: Tensor) -> Tensor:
-        """c = 1 − SNR_t/SNR_s: how much of the step is new, decided by x̂; all of it if s is clean."""
+        """c = 1 − SNR_t/SNR_s: the share of the step that x̂ decides; 1 if s is clean."""
         return torch.where(s == 0, 1.0, -(self.path.logsnr(t) - self.path.logsnr(s)).expm1())
 
     def _widest(self, s: Tensor, t: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from redraft.types import Canvas, Gaps, Noised, Prediction, Vocab
 
 @dataclass(frozen=True)
 class Expected(Gaps):
-    """The expected count of each gap; arrivals are Poisson (tau-leaping), right to first order in the step."""
+    """The expected count of each gap; arrivals are Poisson (tau-leaping), exact to first order in the step."""
 
     expected: Tensor  # (B, L + 1), above zero
 
@@ -41,7 +41,7 @@ class Expected(Gaps):
 
 @dataclass(frozen=True)
 class Counted(Gaps):
-    """A distribution over the count of each gap; arrivals are a drawn count, thinned: right in law, gap by gap."""
+    """A distribution over the count of each gap; arrivals are a drawn count, thinned: exact in law, gap by gap."""
 
     log_p: Tensor  # (B, L + 1, most + 1)
 
@@ -60,8 +60,8 @@ class Counted(Gaps):
 
 @dataclass(frozen=True)
 class Insertion(TokenProcess):
-    """Each token by itself: there at time t with probability a_t = insert.keep(t), else missing; if it arrived at time
-    r > t, then clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z is what is there.
+    """Each token independently is present at time t with probability a_t = insert.keep(t), else missing; if it arrived
+    at time r > t, it is clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z is what is there.
 
     Reverse rates: a mask is revealed as x̂ at −b'/(1 − b), a mask arrives in a gap at −a'/(1 − a)·m, m the expected
     number of tokens missing there.
@@ -69,7 +69,7 @@ class Insertion(TokenProcess):
     token is an event of its own; the paper's loss has m − g + g·log(g/m) instead, which has the same gradient but is
     no likelihood: too large by g·log g. Pointwise the integrand may be negative. Continuous time only.
 
-    One time for a whole row; tokens at time zero are given, and nothing is missing between two that stand side by side.
+    A row has one time. Tokens at time zero are given, and nothing is missing between two neighbours that are given.
     The text must be packed left: padding follows it.
     """
 
@@ -80,7 +80,7 @@ class Insertion(TokenProcess):
 
     def __post_init__(self) -> None:
         if self.vocab.pad is None and self.vocab.eos is None:
-            raise ValueError("insertion needs an id for where there is no token; give the vocabulary pad or eos")
+            raise ValueError("insertion needs an id to write where there is no token; give the vocabulary pad or eos")
         insert, unmask = self.insert_schedule, self.unmask_schedule
         if insert.start < 1 or unmask.start < 1 or insert.end > 0:
             raise ValueError(
@@ -90,15 +90,15 @@ class Insertion(TokenProcess):
 
     @property
     def unmasking(self) -> Masked:
-        """The noise that inserted tokens are under."""
+        """The mask noise on tokens that have arrived."""
         return Masked(self.vocab, self.unmask_schedule)
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         """What is given, and masks in holes of known length; open gaps are empty."""
         if canvas.open is None:
             raise ValueError(
-                "insertion needs a canvas that says where: Canvas(…, open=(B, L + 1)); DiffusionLM.canvas and .infill "
-                "make one"
+                "insertion needs a canvas that marks open gaps: Canvas(…, open=(B, L + 1)); DiffusionLM.canvas "
+                "and .infill make one"
             )
         pad = canvas.context.pad
         masked = torch.full_like(canvas.z, self.vocab.masked)
@@ -143,11 +143,11 @@ class Insertion(TokenProcess):
     def reveal(
         self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, left: int | None = None, rng: Rng
     ) -> Canvas:
-        """`step` with another rule of which masks to reveal; both halves are told by the same prediction.
+        """`step` with another rule for which masks to reveal; one prediction serves both insertion and revealing.
 
-        Any order of revealing has the same law, if the prediction is exact: it does not depend on which tokens are
-        masked. Nothing is inserted in the last step (s = 0): it would stay masked. The pick is told the share of the
-        schedule, however many steps are `left`: tokens still arrive, so no share of those that are there is even.
+        Any order of revealing has the same law if the prediction is exact, which does not depend on which tokens are
+        masked. Nothing is inserted in the last step (s = 0): it would stay masked. The pick gets the schedule's share,
+        however many steps are `left`: tokens still arrive, so no share of the present ones would be even.
         """
         require_times(canvas.z, s, t)
         which, where = rng.split(2)
@@ -158,7 +158,7 @@ class Insertion(TokenProcess):
         return inserted(written, arrived * (canvas.open & (s > 0)), self.vocab)
 
     def moment(self, hidden: Tensor) -> Tensor:
-        """Equal steps of time: tokens arrive and are revealed by two schedules, and no time is even for both."""
+        """The time itself falls evenly: tokens arrive by one schedule and are revealed by another."""
         return hidden
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
@@ -185,7 +185,7 @@ class Insertion(TokenProcess):
         return table
 
     def transition(self, s: float, t: float) -> Tensor:
-        """(V + 1, V + 1), missing last. A mask stays with J_t/J_s; what is clean becomes a mask or goes with it."""
+        """(V + 1, V + 1), missing last. A mask stays with probability J_t/J_s; a clean token may also become a mask."""
         (_, clean_s, masked_s), (_, clean_t, masked_t) = self._occupied(s), self._occupied(t)
         stays = self._arrived(t) / self._arrived(s)
         size, mask = self.vocab.size, self.vocab.masked
@@ -201,7 +201,7 @@ class Insertion(TokenProcess):
         return False
 
     def _occupied(self, t: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The probabilities that a token is there, clean, and masked."""
+        """The probabilities that a token is present, clean, and masked."""
         at = torch.tensor(t, dtype=torch.float64)
         there, masked = self.insert_schedule.keep(at), (1 - self.unmask_schedule.keep(at)) * self._arrived(t)
         return there, there - masked, masked
@@ -216,9 +216,9 @@ class Insertion(TokenProcess):
 
 
 def inserted(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
-    """So many masks in each gap (B, L + 1); what follows moves right, and all that belongs to it moves along.
+    """Inserts `count` (B, L + 1) masks into the gaps; what follows moves right, with all that belongs to it.
 
-    New gaps are open if the one they are in was. A row that runs out of room takes no more, from the left.
+    New gaps are open if the gap they are in was. If a row runs out of room, its leftmost gaps are served first.
     """
     pad = canvas.context.pad
     if pad is None or canvas.open is None:
@@ -238,7 +238,7 @@ def inserted(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
 
 
 def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
-    """`Context.inside` of each slot; a new one stands before its owner, which may be given itself."""
+    """`Context.inside` for each slot; a new slot stands before its owner, which may itself be given."""
     inside, pad = canvas.context.inside, canvas.context.pad
     if inside is None or pad is None:
         return inside

@@ -1,7 +1,7 @@
 """Noise between x and a mixing law: uniform, mask, or both (multinomial diffusion, D3PM, UDLM, GIDD).
 
-The reference for them all; `Masked` is its closed form for mask noise. Nothing of size V is built but what the network
-says: noise is two numbers per time, its mass on the mask and on each word.
+The reference for all of these; `Masked` is its closed form for mask noise. Only the network's output has size V: the
+noise itself is two numbers per time, its mass on the mask and on each word.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Mix(NamedTuple):
 
 
 class Mixing(ABC):
-    """Where the signal goes that is lost."""
+    """Where lost signal goes."""
 
     @abstractmethod
     def mix(self, keep: Tensor, words: int) -> Mix:
-        """The law when the schedule says `keep`; a step of noise exists if b/α never falls as keep falls."""
+        """The law at the schedule's value `keep`; a step of noise exists if b/α never falls as keep falls."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Hybrid(Mixing):
     """Mask and uniform noise (von Rütte et al. 2025, "GIDD"): with k = keep, which is 1 − t for `Linear`,
 
     α = k/C,  b[mask] = (1 − k)/C,  b[y] = c/(C·K),  c = B·(k(1 − k))^{γ/2},  C = 1 + c,  B = 2^γ·p_u/(1 − p_u):
-    half way, at k = ½, the share p_u of all tokens is uniform noise; at the ends nothing is. p_u = 0 is mask noise.
+    halfway, at k = ½, a share p_u of all tokens is uniform noise; at the ends none is. p_u = 0 is mask noise.
     """
 
     p_u: float = 0.1
@@ -73,7 +73,7 @@ class Hybrid(Mixing):
             raise ValueError(f"p_u={self.p_u}; the share of uniform noise must be at least 0 and below 1")
         if not 0 < self.power <= 2:
             raise ValueError(
-                f"power={self.power}; above 2 words would have to turn back from noise: use 0 < power <= 2"
+                f"power={self.power}; above 2 some noise would have to turn back into words: use 0 < power <= 2"
             )
 
     def mix(self, keep: Tensor, words: int) -> Mix:
@@ -91,8 +91,8 @@ class Interpolating(TokenProcess):
     and q_t(· | x̂) to their value at z; the same as r_t[z]/q_t(z | x) · (KL(q ‖ q̂) + IS(q[z] ‖ q̂[z])), GIDD's form.
     It depends on the schedule only through its ends. Where the sum of x̂ is free it is SEDD's score entropy.
 
-    Uniform noise is over all states but the mask. At a visible token the best x̂ does not look at that token: use a
-    head without carry-over, `Softmax()`, or `Subs(carry_over=False)` if the vocabulary has a mask.
+    Uniform noise covers all states but the mask. At a visible token the best x̂ ignores that token: use a head without
+    carry-over, `Softmax()`, or `Subs(carry_over=False)` if the vocabulary has a mask.
     """
 
     vocab: Vocab
@@ -165,8 +165,8 @@ class Interpolating(TokenProcess):
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         """z stays with weight α_{t|s}·q_s(z | x̂), or comes from q_s(· | x̂) = α_s·x̂ + b_s with weight b_{t|s}[z].
 
-        Thinned: whatever x̂ is, z stays with weight α_{t|s}·b_s[z] at least. So most tokens are known to stay before
-        the network is asked, and a row in which all do costs no call.
+        Thinned: whatever x̂ is, z stays with weight at least α_{t|s}·b_s[z]. So most tokens are known to stay before
+        the network is queried, and a row in which all stay costs no call.
         """
         require_times(canvas.z, s, t)
         z, early = canvas.z, self.mix(s)
@@ -216,7 +216,7 @@ class Interpolating(TokenProcess):
     def _discrete(self, at: _Places, early: Mix, late: Mix) -> Tensor:
         """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
 
-        All that cancels is (N,) numbers in the widest float.
+        Only (N,) numbers in the widest float cancel.
         """
         between, q = _between(early, late), self._q(late, at.z, at.x)
         into = self._b(between, at.z)
@@ -226,7 +226,7 @@ class Interpolating(TokenProcess):
         return moved + said.log() - q.log() - stay * self._log_ratio(at, at.z, early)
 
     def _divergence(self, at: _Places, mix: Mix) -> Tensor:
-        """(N,) Σ_y q_y·log(q_y/q̂_y), of the laws at x and x̂: the KL where x̂ sums to one.
+        """(N,) Σ_y q_y·log(q_y/q̂_y) between the laws at x and x̂: the KL where x̂ sums to one.
 
         One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
         """
@@ -280,7 +280,7 @@ def _between(early: Mix, late: Mix) -> Mix:
 
 
 def _positive(p: Tensor) -> Tensor:
-    """Nothing is zero: quotients and logarithms are finite, also where they do not count."""
+    """Zeros become tiny: quotients and logarithms stay finite even where they do not count."""
     return p.clamp(min=torch.finfo(p.dtype).tiny)
 
 
@@ -290,7 +290,7 @@ def _said(log_x: Tensor, y: Tensor) -> Tensor:
 
 
 class _Places(NamedTuple):
-    """N positions: what the network says of them, what stands there and what stood there."""
+    """N positions: what the network predicts, the noisy token and the clean one."""
 
     log_x: Tensor  # (N, V)
     spare: Tensor  # (N,) Σx̂ − 1, not zero if the sum is free

@@ -1,8 +1,8 @@
 """Noise by dense matrices: a token jumps between any states at given rates (Austin et al. 2021, "D3PM").
 
 A jump process in continuous time, Q_{t|s} = exp(−log(k_t/k_s)·R) with one generator R and k = `schedule.keep`. D3PM's
-chains of T matrices are the same thing seen at T times: its schedules of β are changes of time. What this buys: chains
-of any number of steps, steps that skip, and a bound in continuous time, none of which a list of T matrices has.
+chains of T matrices are the same process seen at T times: its schedules of β are changes of time. Unlike a list of T
+matrices, this allows chains of any number of steps, steps that skip, and a bound in continuous time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Jumps(ABC):
 
 @dataclass(frozen=True)
 class UniformJumps(Jumps):
-    """To each word alike: the dense form of `UniformNoise`."""
+    """To every word at the same rate: the dense form of `UniformNoise`."""
 
     def rates(self, vocab: Vocab) -> Tensor:
         words = _words(vocab)
@@ -43,7 +43,7 @@ class UniformJumps(Jumps):
 
 @dataclass(frozen=True)
 class MaskJumps(Jumps):
-    """To the mask, which is never left: the dense form of `Masked`."""
+    """To the mask, and never away from it: the dense form of `Masked`."""
 
     def rates(self, vocab: Vocab) -> Tensor:
         rates = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
@@ -55,7 +55,7 @@ class MaskJumps(Jumps):
 class BandJumps(Jumps):
     """To ids nearby, exp(−½(i − j)²/width²), for values with an order: D3PM's discretised Gaussian as a law of jumps.
 
-    D3PM widens the Gaussian from step to step; here its width stays and the jumps add up, to a Gaussian again.
+    D3PM widens the Gaussian from step to step; here the width is constant, and the sum of the jumps is Gaussian again.
     """
 
     width: float = 1.0
@@ -74,7 +74,7 @@ class BandJumps(Jumps):
 class NearJumps(Jumps):
     """To neighbours in a graph of words, both ways: rate G + Gᵀ (D3PM, appendix A.2). `nearest` makes one."""
 
-    neighbours: tuple[tuple[int, ...], ...]  # of each word, all ids but the mask in order, the ids that it is near to
+    neighbours: tuple[tuple[int, ...], ...]  # for each word (all ids but the mask, in order) the ids near it
 
     def rates(self, vocab: Vocab) -> Tensor:
         words = _words(vocab).tolist()
@@ -83,7 +83,7 @@ class NearJumps(Jumps):
         rates = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
         for word, near in zip(words, self.neighbours, strict=True):
             if strange := set(near) - set(words):
-                raise ValueError(f"word {word} has the neighbours {sorted(strange)}, which are no words; use word ids")
+                raise ValueError(f"word {word} has the neighbours {sorted(strange)}, which are not words; use word ids")
             rates[word, list(near)] = 1
         return rates + rates.T
 
@@ -99,7 +99,7 @@ def nearest(embeddings: Tensor, vocab: Vocab, k: int = 20) -> NearJumps:
 
 
 def mutual_information(jumps: Jumps, vocab: Vocab, frequencies: Tensor, points: int = 64) -> Tabulated:
-    """The schedule by which z_t loses what it tells of x evenly: I(z_t; x) = (1 − t)·H(x) (D3PM, §3, "MI schedule").
+    """The schedule by which z_t loses its information about x evenly: I(z_t; x) = (1 − t)·H(x) (D3PM, "MI schedule").
 
     `frequencies`: (V,) how often each token occurs; the mask does not. For `MaskJumps` it is `Linear()`.
     """
@@ -143,14 +143,14 @@ class Spectrum(NamedTuple):
         return (((p @ self.right) * self._modes(keep)) @ self.left).clamp(min=_FLOOR)
 
     def _modes(self, keep: Tensor) -> Tensor:
-        """(N, V) what is left of each mode; positions share a few times, and powers are dear."""
+        """(N, V) what is left of each mode, once per distinct time: positions share few, and powers are slow."""
         values, which = keep.unique(return_inverse=True)
         return (values[:, None] ** self.decay)[which]
 
 
 @lru_cache(maxsize=16)
 def _spectrum(jumps: Jumps, vocab: Vocab, device: torch.device) -> Spectrum:
-    """The eigenvalues once per process. Time is counted so that the slowest mode decays as k itself."""
+    """The eigenvalues, computed once per process. The unit of time makes the slowest mode decay as k itself."""
     rates = jumps.rates(vocab).to(ops.wide(device))
     rates = rates.clone().fill_diagonal_(0)
     generator = rates - torch.diag(rates.sum(-1))
@@ -167,11 +167,11 @@ def _spectrum(jumps: Jumps, vocab: Vocab, device: torch.device) -> Spectrum:
 
 
 def _decomposed(generator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Eigenvalues of rates that are not symmetric; they must be real and have a full set of eigenvectors."""
+    """Eigenvalues of asymmetric rates; they must be real, with a full set of eigenvectors."""
     values, vectors = torch.linalg.eig(generator)
     if float(values.imag.abs().max()) < 1e-9 and torch.linalg.cond(vectors) < 1e8:
         return values.real, vectors.real, torch.linalg.inv(vectors.real)
-    raise ValueError("these jumps run in circles or have no full set of modes; use rates that are the same both ways")
+    raise ValueError("these jumps run in circles or have too few eigenvectors; use rates that are the same both ways")
 
 
 def _require_forgetting(spectrum: Spectrum, vocab: Vocab) -> None:
@@ -290,17 +290,17 @@ class Markov(TokenProcess):
         return self._spectrum(z.device).columns(z, self._keep(t) / self._keep(s))
 
     def _entered(self, z: Tensor) -> Tensor:
-        """Whether any state jumps to z; if none does, z is x."""
+        """Whether any state jumps to z; if none does, z must be x."""
         return (self._spectrum(z.device).rates > 0).any(0)[z]
 
     def _prior(self, device: torch.device) -> Tensor:
-        """(V,) where every word ends."""
+        """(V,) the distribution at which every word ends."""
         word = _words(self.vocab)[:1].to(device)
         return self._spectrum(device).rows(word, torch.zeros(1, dtype=ops.wide(device), device=device))[0]
 
 
 def _dusted(table: Tensor) -> Tensor:
-    """What is only a rounding error is zero."""
+    """The table with rounding errors set to zero."""
     return torch.where(table > 1e-12, table, 0.0)
 
 
@@ -310,7 +310,7 @@ def _words(vocab: Vocab) -> Tensor:
 
 
 def _among(words: Tensor, rates: Tensor, vocab: Vocab) -> Tensor:
-    """(K, K) rates between words as (V, V): the mask, if there is one, stands apart."""
+    """(K, K) rates between words as (V, V): the mask, if there is one, has no jumps."""
     out = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
     out[words[:, None], words] = rates.double()
     return out

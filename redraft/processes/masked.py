@@ -19,7 +19,7 @@ from redraft.types import Canvas, Noised, Prediction, Vocab
 
 
 class Choice(NamedTuple):
-    """What a pick decided: N positions and their tokens, in the order of `where.nonzero()`."""
+    """The decision of a pick: N positions and their tokens, in the order of `where.nonzero()`."""
 
     where: Tensor  # (B, L) bool
     tokens: Tensor  # (N,)
@@ -35,9 +35,9 @@ class Pick(Protocol):
 
 @dataclass(frozen=True)
 class Chance:
-    """Each masked position by itself with probability `share`, its token drawn from x̂: ancestral sampling.
+    """Each masked position independently with probability `share`, its token drawn from x̂: ancestral sampling.
 
-    Which positions change is drawn first, so the network is asked for these alone: exact in law (the two draws are
+    The positions that change are drawn first, so the network is queried only there: exact in law (the two draws are
     independent), safe in any precision, and a row in which nothing changes needs no network call at all.
     """
 
@@ -48,7 +48,7 @@ class Chance:
     def draw(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor, Tensor]:
         """The choice, and (N,) log x̂ of its tokens.
 
-        A free sum Z = Σx̂ weighs in, share·Z for a reveal against 1 − share: every position must then be asked.
+        A free sum Z = Σx̂ changes the odds, share·Z for a reveal against 1 − share, so it must be known everywhere.
         """
         (which, what), length = rng.split(2), hidden.shape[1]
         u = which.uniform(length)
@@ -117,10 +117,10 @@ class Masked(TokenProcess):
     def reveal(
         self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, left: int | None = None, rng: Rng
     ) -> Canvas:
-        """`step` with another rule of which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
+        """`step` with another rule for which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
 
-        The pick is told the share that the schedule reveals between t and s; with `left`, the number of steps left
-        (this one included), an even share instead, 1/left, whatever the schedule.
+        The pick gets the share that the schedule reveals between t and s; with `left`, the number of steps left (this
+        one included), it gets the even share 1/left, whatever the schedule.
         """
         require_times(canvas.z, s, t)
         hidden = (canvas.z == self.vocab.masked) & ~canvas.fixed
@@ -129,7 +129,7 @@ class Masked(TokenProcess):
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     def moment(self, hidden: Tensor) -> Tensor:
-        """The time at which this share of the tokens is expected to be masked; above 0, where tokens are given."""
+        """The time at which this share of the tokens is expected to be masked; above 0, which is for given tokens."""
         kept = (1 - hidden).clamp(self.schedule.end, self.schedule.start)
         return self.schedule.inverse(kept).clamp(1e-12, 1)
 
@@ -152,7 +152,7 @@ class Masked(TokenProcess):
         return torch.where(where, loss, 0.0)
 
     def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
-        """In count form; where tokens are written one at a time exactly −log p, at a single network call."""
+        """In count form; if tokens are written one at a time, exactly −log p from a single network call."""
         if held_out.block == 1:
             learn = held_out.batch.learn
             return self._hidden_nats(held_out, learn, torch.ones_like(learn, dtype=torch.float32)).expand(len(rngs), -1)
@@ -163,9 +163,9 @@ class Masked(TokenProcess):
 
         −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks
         the sum of this over blocks. The strata of n/L end at sin²(πk/2K): narrow where n is small and S matters most,
-        and where it is large and the sum depends on n most. Neighbours hide from opposite ends of one random order, so
-        that together they cover more tokens. Neither changes the mean; at four strata a third of the variance of plain
-        draws is left.
+        and where n is large and the sum depends on n most. Neighbouring strata hide tokens from opposite ends of one
+        random order, so that together they cover more tokens. Neither changes the mean; with four strata the variance
+        is a third of that of plain draws.
         """
         which, how_many = rng.split(2)
         learn = held_out.batch.learn
@@ -185,7 +185,7 @@ class Masked(TokenProcess):
         """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
         batch = held_out.batch
         z = batch.tokens.masked_fill(where, self.vocab.masked)
-        t = self.schedule.inverse(1 - share).clamp(0, 1)  # when so many are hidden; prompts sit at time zero
+        t = self.schedule.inverse(1 - share).clamp(0, 1)  # the time when this share is hidden; prompts sit at zero
         pred = held_out.predict(z, torch.where(batch.learn, t, 0.0))
         return (pred.nll(where, batch.tokens) / share).sum(-1)
 

@@ -1,13 +1,13 @@
 """Score entropy and the steps of SEDD as pure functions of a score (Lou et al. 2024).
 
-A score is the ratio s_y = q_t(y)/q_t(z) for changing one token z into y; it is one at z itself. The noise is told by
-its total σ, so that α = e^{−σ}, and by `limit`, the (V,) distribution π that it tends to: q_t(z | x) = α·1[z = x] +
-(1 − α)·π_z, the rate into z being σ'·π_z from anywhere. All of π on the mask is the absorbing graph, the same for all
-words the uniform one.
+A score is the ratio s_y = q_t(y)/q_t(z) for changing one token z into y; it is one at z itself. The noise is given by
+its total σ, with α = e^{−σ}, and by `limit`, the (V,) distribution π that it tends to: q_t(z | x) = α·1[z = x] +
+(1 − α)·π_z, with the rate σ'·π_z into z from anywhere. The absorbing graph has all of π on the mask, the uniform graph
+spreads it evenly over the words.
 
 Our own models go through x̂ (`ratios`), where the bound of the process is the score entropy, its ancestral step the
-Tweedie step, and these functions are what the tests hold it to. Ratios of foreign weights with uniform noise need not
-come from any x̂: they are judged and sampled by these functions alone.
+Tweedie step, and tests compare both with these functions. Foreign weights with uniform noise may predict ratios that
+no x̂ gives: only these functions score and sample them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def uniform_limit(vocab: Vocab) -> Tensor:
 
 
 def limit(process: Masked | Interpolating) -> Tensor:
-    """(V,) float64 what the noise of a process tends to."""
+    """(V,) float64: the distribution that the noise of a process tends to."""
     if isinstance(process, Masked) or isinstance(process.mixing, MaskNoise):
         return mask_limit(process.vocab)
     if not isinstance(process.mixing, UniformNoise):
@@ -49,9 +49,9 @@ def limit(process: Masked | Interpolating) -> Tensor:
 
 
 def log_scores(raw: Tensor, z: Tensor, sigma: Tensor | None = None) -> Tensor:
-    """(B, L, V) what SEDD's output layer makes of the raw numbers: log s, exactly zero at z.
+    """(B, L, V) log s as SEDD's output layer makes it from the raw numbers, exactly zero at z.
 
-    With σ (B, 1), for mask noise, they are first scaled: log s_y = raw_y − log(e^σ − 1) − log(V − 1).
+    With σ (B, 1), for mask noise, these are first scaled: log s_y = raw_y − log(e^σ − 1) − log(V − 1).
     """
     if sigma is not None:
         raw = raw - (sigma.expm1().log()[..., None] + math.log(raw.shape[-1] - 1))
@@ -80,9 +80,9 @@ def score_entropy(log_score: Tensor, z: Tensor, x: Tensor, sigma: Tensor, limit:
 
 
 def euler(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
-    """(B, L, V) p(z → y) = change·π_z·s_y, and what is left for staying; change (B, 1) = Δt·σ'_t.
+    """(B, L, V) p(z → y) = change·π_z·s_y, and the rest for staying; change (B, 1) = Δt·σ'_t.
 
-    A step that is too long leaves less than nothing for staying: `proper` makes it a distribution again.
+    If the step is too long, the rest is negative: `proper` makes it a distribution again.
     """
     p = change[..., None] * limit[z][..., None] * log_score.exp()
     p = p.scatter(-1, z[..., None], 0.0)
@@ -92,9 +92,9 @@ def euler(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor
 def tweedie(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
     """(B, L, V) p(z_s = y | z) ∝ (the score at s)_y · q_{t|s}(z | y); change (B, 1) = σ_t − σ_s ("analytic").
 
-    The score at s is that at t with the noise in between undone, e^Δ·s + (1 − e^Δ)·π·Σs. With Δ = σ_t it goes to the
-    clean end. For the ratios of an x̂ that sums to one it is the ancestral step. Others may give less than nothing, at
-    the clean end the mask too (the original drops it), where the ancestral step, with the same π at s, never does.
+    The score at s is that at t with the noise in between undone, e^Δ·s + (1 − e^Δ)·π·Σs. Δ = σ_t goes to the clean end.
+    For the ratios of an x̂ that sums to one this is the ancestral step. Other ratios may give negative weights, and at
+    the clean end a weight on the mask (the original drops it); the ancestral step, with the same π at s, never does.
     """
     kept, s = (-change)[..., None].exp(), log_score.exp()
     before = (s - (1 - kept) * limit * s.sum(-1, keepdim=True)) / kept
@@ -102,7 +102,7 @@ def tweedie(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tens
 
 
 def proper(p: Tensor) -> Tensor:
-    """A distribution: what is below nothing is nothing, and the sum is one."""
+    """A distribution: negative weights become zero, then they are normalised."""
     p = p.clamp(min=0)
     return p / p.sum(-1, keepdim=True)
 

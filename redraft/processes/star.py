@@ -1,9 +1,9 @@
 """Remasking: a reverse step that may take back what it wrote (ReMDM, star-shaped diffusion).
 
 All methods of this family are one kernel with a rate σ, the probability that a written token becomes noise again:
-σ = 0 is the process itself, σ = 1 − α_s draws every level anew from x̂ (the star-shaped process), what lies between is
-ReMDM (Wang et al. 2025). Whatever the rate, z_s given x has the law q_s, so any trained model will do. It pays off
-where x̂ is wrong; with the exact x̂ it only adds steps.
+σ = 0 is the process itself, σ = 1 − α_s draws every level anew from x̂ (the star-shaped process), and rates in between
+are ReMDM (Wang et al. 2025). Whatever the rate, z_s given x has the law q_s, so any trained model will do. Remasking
+helps where x̂ is wrong; with the exact x̂ it only adds steps.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Rate(ABC):
 
     @property
     def blind(self) -> bool:
-        """Whether it does not look at the text: only then marginals stay as they are, and there is a bound."""
+        """True if the rate does not look at the text: only then do the marginals stay the same, and a bound exists."""
         return True
 
     @abstractmethod
     def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
-        """(B, 1) or (B, L). written (B, L): tokens that may be forgotten; sure (B, L): how likely they were drawn."""
+        """(B, 1) or (B, L). written (B, L): tokens it may forget; confidence (B, L): their probability when drawn."""
 
 
 def _require_share(eta: float) -> None:
@@ -81,8 +81,8 @@ class Rescale(Rate):
 class Star(Rate):
     """σ = 1 − α_s: the whole text is drawn from x̂ and noised anew (star-shaped; Meshchaninov et al. 2025).
 
-    All levels are independent given x. Over the whole way it destroys the first structure too often: `Switch` it on
-    for the tail.
+    All levels are independent given x. Used at all times it destroys the early structure too often: `Switch` it on for
+    the tail.
     """
 
     def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
@@ -91,9 +91,9 @@ class Star(Rate):
 
 @dataclass(frozen=True)
 class ByConfidence(Rate):
-    """The inner rate dealt out among the written tokens of a row by softmax(−ψ), ψ the probability of each when drawn.
+    """The inner rate, divided among the written tokens of a row by softmax(−ψ), ψ the probability of each when drawn.
 
-    The shares sum to one, so the rate of a token shrinks as 1/L. Masked tokens do not make up for it: marginals move.
+    The shares sum to one, so the rate of a token shrinks as 1/L. Reveals do not compensate for it: marginals move.
     """
 
     rate: Rate = Rescale(1.0)
@@ -110,7 +110,7 @@ class ByConfidence(Rate):
 
 @dataclass(frozen=True)
 class Switch(Rate):
-    """The inner rate for off ≤ t ≤ on, nothing before and after."""
+    """The inner rate for off ≤ t ≤ on, and zero before and after."""
 
     rate: Rate = Star()
     on: float = 0.55
@@ -131,7 +131,7 @@ class Switch(Rate):
 
 @dataclass(frozen=True)
 class Loop(Rate):
-    """σ = η while the sampler holds the time still, s = t, otherwise nothing (ReMDM's "loop"; see the warp `Hold`)."""
+    """σ = η while the sampler holds the time still, s = t, otherwise zero (ReMDM's "loop"; see the warp `Hold`)."""
 
     eta: float = 0.02
 
@@ -147,7 +147,7 @@ class Remask(TokenProcess):
     """The process with a reverse step that forgets at the rate σ.
 
     Masks: a visible token becomes the mask with probability σ; a masked one is revealed as x̂ with probability
-    (α_s − (1 − σ)·α_t)/(1 − α_t), which makes up for it (ReMDM). σ_max = min(1, (1 − α_s)/α_t).
+    (α_s − (1 − σ)·α_t)/(1 − α_t), which compensates (ReMDM). σ_max = min(1, (1 − α_s)/α_t).
     Other noise: with probability ρ = σ/(1 − α_s) a token is drawn as at s = 0 and noised to s, otherwise the step is
     that of the process. For masks up to σ = 1 − α_s the two are the same. σ_max = 1 − α_s.
 
@@ -159,11 +159,9 @@ class Remask(TokenProcess):
 
     def __post_init__(self) -> None:
         if isinstance(self.process, Interpolating) and self.process.direct:
-            raise ValueError(
-                "direct=True draws x̂ for x in the last step alone; remasking wants Bayes' rule: direct=False"
-            )
+            raise ValueError("direct=True draws x̂ itself in the last step; remasking needs Bayes' rule: direct=False")
         if isinstance(self.process, Interpolating) and not self.rate.blind:
-            raise ValueError(f"{self.rate} asks how sure a token was when it was revealed; only Masked reveals tokens")
+            raise ValueError(f"{self.rate} needs the confidence of each revealed token; only Masked reveals tokens")
 
     @property
     def vocab(self) -> Vocab:  # type: ignore[override]

@@ -323,7 +323,7 @@ def test_a_learnt_variance_lies_between() -> None:
 
 def test_a_learnt_variance_needs_a_network_that_says_it() -> None:
     process, z = Gaussian(VOCAB, variance=Between()), vectors(1)
-    with pytest.raises(ValueError, match="needs a head that says the spread"):
+    with pytest.raises(ValueError, match="needs a head that predicts the spread"):
         process.step(Mean(z), canvas(z), at(0.4), at(0.6), rng=rng(0))
 
 

@@ -227,7 +227,7 @@ def test_masks_need_a_mask(mixing: Mixing) -> None:
 
 
 def test_wrong_hybrids_are_refused() -> None:
-    with pytest.raises(ValueError, match="above 2 words would have to turn back"):
+    with pytest.raises(ValueError, match="above 2 some noise would have to turn back"):
         Hybrid(0.1, 2.5)
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         Hybrid(1.0)

@@ -17,7 +17,7 @@ from redraft.types import Canvas, Denoiser
 
 @dataclass(frozen=True)
 class Ancestral:
-    """z_s ~ p(z_s | z_t) on `steps` steps from t = 1 to 0, equal ones unless a `warp` says otherwise; any process.
+    """z_s ~ p(z_s | z_t) in `steps` steps from t = 1 to 0, equal unless there is a `warp`; for any process.
 
     The error falls as 1/steps. A row in which a step changes nothing costs no network call, so mask noise needs at
     most as many calls per row as it has tokens to write.
@@ -43,13 +43,13 @@ class Ancestral:
 class FirstHitting:
     """Mask noise without a time grid: jump to the time of the next reveal, write one token (Zheng et al. 2024).
 
-    Exactly the continuous-time process, one network call per token. Where the sum of x̂ is free (`Score`) it is taken
-    as one: every mask is then as likely to be next.
+    Exactly the continuous-time process, with one network call per token. A free sum of x̂ (`Score`) is taken to be one,
+    so every mask is equally likely to be next.
     """
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
-            raise ValueError(f"first hitting knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
+            raise ValueError(f"first hitting is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         canvas, t = start(denoise, process, canvas, rng=rng), instant(canvas, 1.0)
         yield canvas
         hidden = (canvas.z == process.vocab.masked) & ~canvas.fixed

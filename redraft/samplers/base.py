@@ -19,7 +19,7 @@ class Warp(Protocol):
     """How time passes while a sampler works."""
 
     def __call__(self, left: float) -> float:
-        """The share of the work that is left, from 1 to 0 → the time, which falls from 1 to 0."""
+        """The share of the steps that is left, from 1 to 0 → the time, which falls from 1 to 0."""
         ...
 
 
@@ -35,8 +35,8 @@ class Even:
 class Hold:
     """Time falls evenly to `at`, stands still from `on` to `off`, and falls evenly to zero.
 
-    For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, α = 0.9 of the linear schedule.
-    With at = off/(1 − on + off) the way is the even one with a pause.
+    For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, where α = 0.9 if the schedule is
+    linear. With at = off/(1 − on + off) time falls at the same speed before and after the pause.
     """
 
     on: float = 0.55
@@ -84,7 +84,7 @@ def instant(canvas: Canvas, t: float) -> Tensor:
 
 
 def start(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
-    """Noise to begin with; refuses to write several blocks at once with a network that wants one after the other."""
+    """Noise to begin with; an error if a network that writes block after block is asked for several at once."""
     cache, block = canvas.context.cache, denoise.block
     columns = (~canvas.fixed).any(0).nonzero().flatten() + (0 if cache is None else cache.length)
     if block is not None and len(columns) and columns[0] // block != columns[-1] // block:

@@ -38,7 +38,7 @@ class Blocks:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if isinstance(process, Insertion):
-            raise ValueError("insertion moves what stands to the right, so it has no blocks; use Ancestral or Unmask")
+            raise ValueError("insertion shifts later tokens right, so it has no blocks; use Ancestral or Unmask")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         block_of = self._block_of(denoise, canvas)
@@ -81,7 +81,7 @@ class Blocks:
         pos = torch.arange(canvas.z.shape[1], device=canvas.z.device)
         size = denoise.block if self.decode_block is None else self.decode_block
         if size is None:
-            raise ValueError("a network with full attention has no blocks of its own; say Blocks(…, decode_block=32)")
+            raise ValueError("a network with full attention has no blocks of its own; use Blocks(…, decode_block=32)")
         if denoise.block not in (None, size):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
         if denoise.block is not None:
@@ -99,14 +99,14 @@ class Reader(Protocol):
         ...
 
     def to_vectors(self, canvas: Canvas) -> Canvas:
-        """The inverse: what a canvas of tokens is to the denoiser."""
+        """The inverse: a canvas of tokens as the denoiser reads it."""
         ...
 
 
 def stopped(canvas: Canvas, stop: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
-    """Rows that have written the stop token are finished: all after it is stop tokens, and fixed.
+    """Finishes rows that have written the stop token: everything after it becomes stop tokens, and is fixed.
 
-    `written`, (B, L) or the number of columns, says what is no noise any more, which may look like any token.
+    `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the stop token.
     """
     if stop is None:
         return canvas

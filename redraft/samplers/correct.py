@@ -1,4 +1,4 @@
-"""Self-correction: a finished text is read again, and what the network disbelieves most is changed (GIDD)."""
+"""Self-correction: the network reads a finished text again and changes the tokens it doubts most (GIDD)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Correct:
     """The inner sampler, then up to `steps` corrections (von Rütte et al. 2025, "self-correction").
 
     Each draws a token for every position from x̂^{1/temperature} at the time `level`, and writes the `tokens` likeliest
-    of those that differ from what stands there. A row is done when nothing differs, or when the share of its tokens
-    that are the likeliest ones has not grown for `patience` steps; it then costs nothing more. Only noise that changes
-    visible tokens teaches a network to doubt them: uniform or hybrid noise, and a head without carry-over. It is no
-    sampling any more: texts get likelier and less diverse.
+    of those that differ from the present ones. A row is done when nothing differs, or when the share of its tokens that
+    are the likeliest ones has not grown for `patience` steps; it then costs nothing more. Only noise that changes
+    visible tokens teaches a network to doubt them: uniform or hybrid noise, and a head without carry-over. This no
+    longer samples from the model: texts get likelier and less diverse.
     """
 
     sampler: Sampler = Ancestral()
@@ -49,7 +49,7 @@ class Correct:
         yield from self.correct(denoise, process, written, rng=second)
 
     def correct(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        """The corrections alone, of any text: its tokens that are not fixed may change."""
+        """Only the corrections, for any text: its tokens that are not fixed may change."""
         free = self._doubtful(process, canvas)
         best = torch.full((len(free),), -1.0, device=free.device)
         waited, active = torch.zeros_like(best), free.any(-1)
@@ -68,7 +68,7 @@ class Correct:
         free = ~canvas.fixed & process.undetermined(Noised(canvas.z, t, canvas.z))
         if not bool(free.any()) and not bool(canvas.fixed.all()):
             raise ValueError(
-                f"{type(process).__name__} never doubts a visible token; self-correction needs uniform noise"
+                f"{type(process).__name__} never changes a visible token; self-correction needs uniform noise"
             )
         return free
 
@@ -78,7 +78,7 @@ class Correct:
         log_x = denoise(canvas.z, canvas.time(instant(canvas, self.level)), canvas.context).at(free)
         sharp = (log_x / self.temperature).log_softmax(-1)
         proposed = ops.draw(sharp, rng.uniform(free.shape[1])[free])
-        # rounded, so that what is equal in mathematics is equal here, whatever the batch
+        # rounded, so that ties stay ties, whatever the batch
         confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
         scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, confidence)
         z = canvas.z.masked_scatter(free, proposed)

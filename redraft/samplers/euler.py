@@ -18,7 +18,7 @@ from redraft.types import Canvas, Denoiser, Prediction
 
 @dataclass(frozen=True)
 class Euler:
-    """p(z → y) = Δt·σ'_t·π_z·s_y: the rates of the moment for the whole step (Lou et al. 2024).
+    """p(z → y) = Δt·σ'_t·π_z·s_y: the rates at t, held for the whole step (Lou et al. 2024).
 
     `Ancestral` integrates the noise exactly (SEDD's "analytic" step) and is better. With mask noise and the linear
     schedule the two are the same. The last step, to the clean end, is Bayes' rule.
@@ -31,7 +31,7 @@ class Euler:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
-            raise ValueError(f"Euler knows mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
+            raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
         limit = score.limit(process).to(canvas.z.device)
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas

@@ -13,7 +13,7 @@ from redraft.types import Canvas, Denoiser
 
 @dataclass(frozen=True)
 class Guided:
-    """A sampler that asks a guided denoiser."""
+    """A sampler that uses a guided denoiser."""
 
     sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
     guidance: Guidance

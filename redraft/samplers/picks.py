@@ -17,11 +17,11 @@ from redraft.types import Prediction
 
 @dataclass(frozen=True)
 class AnyOrder:
-    """The `share` of the masked positions (rounded up) in random order, each token drawn from x̂.
+    """A random `share` of the masked positions (rounded up), each token drawn from x̂.
 
-    Ancestral sampling reveals in random order too, but a random number at each step. An even number keeps tokens that
-    depend on each other apart: with at least as many steps as tokens, one is revealed at a time, which is exact for
-    any schedule, where `Ancestral` errs as 1/steps.
+    Ancestral sampling reveals in random order too, but a random number of tokens per step. An even number separates
+    tokens that depend on each other: with at least as many steps as tokens, one is revealed at a time, which is exact
+    for any schedule, while the error of `Ancestral` is of order 1/steps.
     """
 
     def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
@@ -31,7 +31,7 @@ class AnyOrder:
 
 
 def _count(hidden: Tensor, share: Tensor) -> Tensor:
-    """(B,) how many of the hidden positions a share is, rounded up; 1e-6: a third of 6 is two of them, not three."""
+    """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
     return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
 
 
@@ -47,14 +47,14 @@ class Ranked(ABC):
 
     @abstractmethod
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        """(N, V) log-probabilities, (N,) chosen tokens → (N,) higher is surer."""
+        """(N, V) log-probabilities, (N,) chosen tokens → (N,) scores; the highest are revealed first."""
 
     def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         if not hidden.any():
             return Choice(hidden, hidden.new_empty(0, dtype=torch.int64))
         log_p = pred.at(hidden)
         tokens = self._tokens(log_p, rng.uniform(hidden.shape[1])[hidden])
-        # rounded, so that what is equal in mathematics is equal here, whatever the batch; the lowest index then wins
+        # rounded, so that ties stay ties, whatever the batch; the lowest index then wins
         score = (self.score(log_p, tokens) * 2**16).round()
         scores = score.new_zeros(hidden.shape).masked_scatter(hidden, score)
         where = ops.top(scores, hidden, _count(hidden, share))
@@ -63,13 +63,13 @@ class Ranked(ABC):
     def _tokens(self, log_p: Tensor, u: Tensor) -> Tensor:
         if self.temperature == 0:
             return log_p.argmax(-1)
-        above = log_p.double() - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however cold it is
+        above = log_p.double() - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however low the temperature
         return ops.draw(above / self.temperature, u)
 
 
 @dataclass(frozen=True)
 class Confidence(Ranked):
-    """By the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
+    """Ranks by the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
 
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
         return log_p.gather(-1, tokens[:, None]).squeeze(-1).exp()
@@ -77,7 +77,7 @@ class Confidence(Ranked):
 
 @dataclass(frozen=True)
 class Margin(Ranked):
-    """By how far the likeliest token is ahead of the second."""
+    """Ranks by the probability of the likeliest token minus that of the second."""
 
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
         first, second = log_p.topk(2, -1).values.exp().unbind(-1)
@@ -86,7 +86,7 @@ class Margin(Ranked):
 
 @dataclass(frozen=True)
 class Entropy(Ranked):
-    """By the entropy of x̂, lowest first."""
+    """Ranks by the entropy of x̂, lowest first."""
 
     def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
         return -ops.entropy(log_p)
@@ -94,7 +94,7 @@ class Entropy(Ranked):
 
 @dataclass(frozen=True)
 class _One:
-    """One masked position per row, each as likely as the others."""
+    """One masked position per row, chosen uniformly."""
 
     def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         which, what = rng.split(2)

@@ -1,4 +1,4 @@
-"""Given places for networks that never saw a clean one beside noise."""
+"""Given places for networks that never saw a clean place beside noisy ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from redraft.types import Around, Canvas, Context, Denoiser, Prediction
 
 @dataclass(frozen=True)
 class Replaced:
-    """The inner sampler, around a network that sees what is given as noisy as the rest of its row.
+    """The inner sampler, with given places noised to the level of their row before the network sees them.
 
-    For networks that learnt whole rows (Diffusion-LM): at any time they saw one level of noise, so a clean place beside
-    noisy ones is strange to them, and the replacement of Song et al. (2021, App. I.2) gives them what they know.
-    DiffuSeq and GENIE learn with clean sources and need none of it. A place has the same noise at all times.
+    For networks trained on whole rows (Diffusion-LM): they saw one noise level per row, so a clean place beside noisy
+    ones is foreign to them; the replacement of Song et al. (2021, App. I.2) shows them what they know. DiffuSeq and
+    GENIE learn with clean sources and need no replacement. A place keeps the same noise ε at all times.
     """
 
     sampler: Sampler = Ancestral()
@@ -33,7 +33,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class _Even(Around):
-    """A denoiser that is told one time for each row."""
+    """A denoiser that sees one time per row, and given places as noisy as that."""
 
     process: Process
     noise: Rng

@@ -29,7 +29,7 @@ class Remasked:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
-            raise ValueError(f"remasking knows mask and interpolating noise, not {type(process).__name__}")
+            raise ValueError(f"remasking is for mask and interpolating noise, not {type(process).__name__}")
         return self.sampler(denoise, Remask(process, self.rate), canvas, rng=rng)
 
 
@@ -37,7 +37,7 @@ class Guide(Protocol):
     """Which tokens of a finished text are suspect."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
-        """(B, L) scores, higher for what should be written anew; as log-odds, since the choice is ∝ exp(score)."""
+        """(B, L) scores, higher for tokens to rewrite; on the scale of log-odds, since the choice is ∝ exp(score)."""
         ...
 
 
@@ -52,19 +52,19 @@ class Critic(Protocol):
 
 @dataclass(frozen=True)
 class Learned:
-    """By the error layer of the model itself (`presets.gstar` trains it)."""
+    """Scores by the error layer of the model itself (`presets.gstar` trains it)."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
         if not isinstance(denoise, Critic):
             raise ValueError(
-                f"{type(denoise).__name__} judges no texts; give the model itself, or Revise(guide=Blind())"
+                f"{type(denoise).__name__} cannot judge texts; give the model itself, or Revise(guide=Blind())"
             )
         return denoise.error_logits(text.z, text.context)
 
 
 @dataclass(frozen=True)
 class Blind:
-    """All alike: star-shaped sampling with an exact count."""
+    """Every token scores the same: star-shaped sampling with an exact count."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
         return torch.zeros_like(text.z, dtype=torch.float32)
@@ -75,9 +75,9 @@ class Revise:
     """Guided star-shaped sampling: write all, then take back what is most likely wrong (Meshchaninov et al. 2025).
 
     For off ≤ t ≤ on a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn without
-    replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). Before and
-    after it is ancestral sampling, and so is the last step. The guide costs a second network call. A guide that looks
-    at the text changes the law of what is kept: there is no bound.
+    replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). At other
+    times, and in the last step, it is ancestral sampling. The guide costs a second network call. A guide that looks at
+    the text changes the law of the kept tokens, so there is no bound.
     """
 
     steps: int = 64
@@ -97,7 +97,7 @@ class Revise:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
-            raise ValueError(f"revising knows mask noise only, not {type(process).__name__}; use Correct()")
+            raise ValueError(f"revising is for mask noise, not {type(process).__name__}; use Correct()")
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps, self.warp))):
@@ -120,7 +120,7 @@ class Revise:
         return text.write(text.z.masked_fill(suspect, process.vocab.masked))
 
     def _scores(self, denoise: Denoiser, text: Canvas, rng: Rng) -> Tensor:
-        """Scores and Gumbel noise; rounded, so that what is equal in mathematics is equal here, whatever the batch."""
+        """Scores plus Gumbel noise; rounded, so that ties stay ties, whatever the batch."""
         scores = (self.guide(denoise, text).double() * 2**16).round() / 2**16
         if self.temperature == 0:
             return scores

@@ -1,4 +1,4 @@
-"""Text of any length from a network that sees a limited one: semi-autoregressive, by strides."""
+"""Text of any length from a network that sees a limited length: semi-autoregressive, by strides."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from redraft.types import Canvas, Denoiser
 class Strides:
     """Write a window, keep its last `window − stride` tokens as prompt, write `stride` more, and so on (MDLM).
 
-    Any network with full attention and any inner sampler; `window` is the length that the network was trained on. What
-    is left of the window is forgotten, so this is exact only for texts that remember no more than `window − stride`
-    tokens. With `stop`, a row ends at the first such token, as in `Blocks`.
+    For any network with full attention and any inner sampler; `window` is the length that the network was trained on.
+    Tokens to the left of the window are forgotten, so this is exact only if a token depends on no more than the
+    `window − stride` tokens before it. With `stop`, a row ends at the first such token, as in `Blocks`.
     """
 
     sampler: Sampler = Ancestral()
@@ -32,14 +32,14 @@ class Strides:
     def __post_init__(self) -> None:
         if not 0 < self.stride <= self.window:
             raise ValueError(
-                f"stride={self.stride}, window={self.window}; a stride has a token at least, a window at most"
+                f"stride={self.stride}, window={self.window}; a stride has at least one token and at most a window"
             )
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block is not None:
             raise ValueError("a network of blocks writes text of any length as it is; use Blocks(sampler)")
         if isinstance(process, Insertion):
-            raise ValueError("insertion moves what stands to the right, so it has no strides; use Ancestral or Unmask")
+            raise ValueError("insertion shifts later tokens right, so it has no strides; use Ancestral or Unmask")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         length, held = canvas.z.shape[1], canvas.fixed

@@ -1,6 +1,6 @@
 """Unmasking an even number of tokens at each step, in any order or the most confident first (MaskGIT, LLaDA, Dream).
 
-The number depends on the steps left alone, not on the noise schedule. Picking by confidence is not ancestral sampling:
+The number depends only on the steps left, not on the noise schedule. Picking by confidence is not ancestral sampling:
 it sharpens the distribution and carries no bound.
 """
 
@@ -21,10 +21,10 @@ from redraft.types import Canvas, Denoiser
 
 @dataclass(frozen=True)
 class Unmask:
-    """Reveal by a pick, over `steps` steps: ⌈masked/steps left⌉ tokens at each, as LLaDA does.
+    """Reveals tokens by a pick in `steps` steps: ⌈masked/steps left⌉ at each, as LLaDA does.
 
-    The schedule has no say in it: it only gives the time that the network is told, the one at which so many tokens are
-    masked. Insertion reveals the share that its schedule expects, since tokens still arrive.
+    The schedule does not change these numbers. It only gives the time that the network sees, at which this share of the
+    tokens is expected to be masked. Insertion reveals the share that its schedule expects, since tokens still arrive.
     """
 
     steps: int = 32
@@ -35,7 +35,7 @@ class Unmask:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Insertion):
-            raise ValueError(f"unmasking knows mask noise only, not {type(process).__name__}; use Ancestral(steps)")
+            raise ValueError(f"unmasking is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         canvas = start(denoise, process, canvas, rng=rng)
         yield canvas
         for i, (t, s) in enumerate(pairwise(map(process.moment, grid(canvas, self.steps)))):

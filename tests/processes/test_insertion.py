@@ -541,7 +541,7 @@ def test_a_row_is_written_as_it_would_be_alone(writer: DiffusionLM) -> None:
 def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:
     canvas, keys = writer.canvas("a", new=3), rng(0)
     for sampler, reason in (
-        (Blocks(Ancestral(4), decode_block=2), "insertion moves what stands to the right, so it has no blocks"),
+        (Blocks(Ancestral(4), decode_block=2), "insertion shifts later tokens right, so it has no blocks"),
         (Strides(Ancestral(4), 4, 2), "so it has no strides"),
         (FirstHitting(), "first hitting knows mask noise only, not Insertion"),
     ):

@@ -160,5 +160,5 @@ def test_a_sampler_needs_a_step(steps: int) -> None:
 
 def test_first_hitting_knows_mask_noise_only(build: Build) -> None:
     canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"knows mask noise only.*use Ancestral"):
+    with pytest.raises(ValueError, match=r"is for mask noise.*use Ancestral"):
         next(FirstHitting()(build(), Mock(spec=Process), canvas, rng=rng(0)))

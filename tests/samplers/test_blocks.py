@@ -219,7 +219,7 @@ def test_given_stop_tokens_do_not_stop(build: Build) -> None:
 
 def test_blocks_that_do_not_fit_are_refused(build: Build) -> None:
     canvas = blank(1, 6)
-    with pytest.raises(ValueError, match=r"no blocks of its own; say Blocks\(…, decode_block=32\)"):
+    with pytest.raises(ValueError, match=r"no blocks of its own; use Blocks\(…, decode_block=32\)"):
         write(Blocks(Ancestral(1)), build(), canvas)
     for pattern, size in ((BlockCausal(4), 3), (Causal(MASK), 2)):
         with pytest.raises(ValueError, match="leave decode_block out"):

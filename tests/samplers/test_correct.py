@@ -128,7 +128,7 @@ def test_promises(
 
 @pytest.mark.parametrize("process", [Masked(VOCAB), Markov(VOCAB, MaskJumps())], ids=repr)
 def test_mask_noise_never_doubts_a_token(process: Masked | Markov) -> None:
-    with pytest.raises(ValueError, match=f"{type(process).__name__} never doubts a visible token"):
+    with pytest.raises(ValueError, match=f"{type(process).__name__} never changes a visible token"):
         next(Correct().correct(Twins(), process, text([1, 1, 2]), rng=rng(0)))
 
 

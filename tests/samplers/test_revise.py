@@ -108,7 +108,7 @@ def test_it_wraps_what_it_can(build: Build, vocab: Vocab) -> None:
     assert bool((end.z < MASK).all())
     with pytest.raises(ValueError, match="not Markov"):
         Remasked(Ancestral(4), Cap(0.1))(model, Markov(vocab), blank(1, 2), rng=rng(0))
-    with pytest.raises(ValueError, match="revising knows mask noise only, not Interpolating"):
+    with pytest.raises(ValueError, match="revising is for mask noise, not Interpolating"):
         next(Revise(4)(model, Interpolating(vocab), blank(1, 2), rng=rng(0)))
 
 

@@ -132,7 +132,7 @@ def test_a_chain_of_seven_through_windows_of_three(process: Masked | Interpolati
 
 def test_errors(build: Build) -> None:
     for window, stride in ((4, 5), (4, 0)):
-        with pytest.raises(ValueError, match="a stride has a token at least, a window at most"):
+        with pytest.raises(ValueError, match="a stride has at least one token and at most a window"):
             Strides(Ancestral(1), window, stride)
     for pattern in (BlockCausal(2), Causal(6)):
         model = build(pattern)

@@ -205,5 +205,5 @@ def test_errors(build: Build) -> None:
     with pytest.raises(ValueError, match="steps=0; a sampler needs at least one step"):
         Unmask(0)
     canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"knows mask noise only.*use Ancestral"):
+    with pytest.raises(ValueError, match=r"is for mask noise.*use Ancestral"):
         next(Unmask()(build(), Mock(spec=Process), canvas, rng=rng(0)))

@@ -1,4 +1,4 @@
-"""Gradient control, of Diffusion-LM: what a solver draws is pushed down an energy before the next step."""
+"""Gradient control (Diffusion-LM): what a solver draws moves down an energy before the next step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Slope = Callable[[Tensor], Tensor]  # the gradient of a cost, by z
 
 
 class Energy(Protocol):
-    """What control wants low, differentiable in z: −log p(y | z, t) of a classifier that knows noise, say."""
+    """What control lowers, differentiable in z: for example −log p(y | z, t) of a classifier trained on noisy z."""
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
         """(B, N, D) at the times t, (B, 1) or (B, N) → (B,)"""
@@ -29,7 +29,7 @@ class Energy(Protocol):
 
 @dataclass(frozen=True)
 class Together:
-    """The sum of several energies: all that they want at once."""
+    """The sum of several energies: all their wishes at once."""
 
     energies: tuple[Energy, ...]
 
@@ -39,7 +39,7 @@ class Together:
 
 @dataclass(frozen=True)
 class AtPlace:
-    """½‖x̂(z) − vector‖² at a place: with the vector of the end token there, it says how long the text shall be."""
+    """½‖x̂(z) − vector‖² at a place: with the vector of the end token it sets the length of the text."""
 
     denoise: Denoiser
     place: int
@@ -50,14 +50,14 @@ class AtPlace:
 
 
 class Descent(Protocol):
-    """How z goes down a slope."""
+    """How z moves down a slope."""
 
     def __call__(self, z: Tensor, slope: Slope, steps: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class SignSteps:
-    """z − rate·sign(slope): what Adagrad does that is made anew for every step, as in the released Diffusion-LM."""
+    """z − rate·sign(slope): what Adagrad does if it is reset at every step, as in the released Diffusion-LM."""
 
     rate: float = 0.1
 
@@ -69,7 +69,7 @@ class SignSteps:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """z − rate·slope/√(sum of its squares so far), the sum being over the steps of one time (Duchi et al. 2011)."""
+    """z − rate·slope/√(sum of its squares so far), summed over the steps at one time (Duchi et al. 2011)."""
 
     rate: float = 0.1
 
@@ -101,7 +101,7 @@ class Steer:
 
     def __post_init__(self) -> None:
         if self.solver.eta == 0:
-            raise ValueError("fluency is measured against what chance may do: steer a Ddim with eta above 0")
+            raise ValueError("fluency is measured in units of the step's noise: steer a Ddim with eta above 0")
         if self.inner < 0 or self.coef < 0 or not 0 < self.until <= self.since <= 1:
             raise ValueError(
                 f"inner={self.inner}, coef={self.coef}, until={self.until}, since={self.since}; "

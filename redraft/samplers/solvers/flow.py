@@ -42,9 +42,9 @@ def log_likelihood(
     """(B,) nats log p(x) of the vectors on a canvas, given its fixed places, under the probability flow; float64.
 
     log p(y_0) = log p(y_1) + ∫ div(dy/dς) dς, where the divergence is (n − tr ∂x̂/∂y)/ς for n coordinates (Song et al.
-    2021, eq. 39). The trace is exact (n passes backwards: for tiny n), or vᵀJv with one v ∈ {±1}ⁿ for the whole way
-    (Hutchinson). It is the density of z/a at the clean end, with the noise that is left there; and a density of vectors
-    is no likelihood of tokens.
+    2021, eq. 39). The trace is exact (n backward passes: for tiny n), or vᵀJv with one v ∈ {±1}ⁿ for the whole path
+    (Hutchinson). This is the density of z/a at the clean end, with the noise that is left there; a density of vectors
+    is not a likelihood of tokens.
     """
     path, free = gaussian(process).path, ~canvas.fixed[..., None]
     probes = free * (_coordinates(canvas.z) if exact else ops.sign_like(canvas.z, rng)[None])

@@ -16,7 +16,7 @@ TINY = 1e-12  # the generative end: the limit t → 0, where zero itself means c
 
 
 class Grid(Protocol):
-    """Which times a solver stops at."""
+    """The times that a solver visits."""
 
     def __call__(self, path: Path, steps: int) -> list[float]:
         """steps + 1 times, which fall from 1 to 0."""
@@ -25,7 +25,7 @@ class Grid(Protocol):
 
 @dataclass(frozen=True)
 class EvenTime:
-    """Equal steps of time, unless a `warp` says otherwise."""
+    """Equal steps of time, unless there is a `warp`."""
 
     warp: Warp = Even()
 
@@ -59,7 +59,7 @@ class Karras:
 
 @dataclass(frozen=True)
 class Until:
-    """Another grid, pressed together so that it ends at `stop` instead of 0: a little noise is left."""
+    """Another grid, compressed so that it ends at `stop` instead of 0: a little noise is left."""
 
     stop: float = 0.01
     grid: Grid = EvenTime()
@@ -83,6 +83,6 @@ def _shares(steps: int) -> Tensor:
 
 
 def _down(path: Path, log_ratio: Tensor) -> list[float]:
-    """The times of these ln ς, of which the first is that of t = 1; then clean."""
+    """The times of these ln ς, the first being that of t = 1; then clean."""
     times: list[float] = path.time(-2 * log_ratio).clamp(TINY, 1).tolist()
     return [1.0, *times[1:], 0.0]

@@ -21,7 +21,7 @@ from redraft.types import Canvas, Denoiser
 class EulerMaruyama(Solver):
     """The reverse SDE dz = (f·z − g²·∇log q)dt + g dw by Euler steps; the last one without noise (Song et al. 2021).
 
-    Coefficients are those of t, and may be singular at 0: it stops before (TEncDM at 0.01).
+    Coefficients are those at t and may be singular at 0, so it stops earlier (TEncDM at 0.01).
     """
 
     grid: Grid = Until(0.01)
@@ -91,6 +91,6 @@ def diffused(z: Tensor, x: Tensor, at: Scales, delta: float | Tensor, noise: Ten
 
 
 def _norm(vectors: Tensor, canvas: Canvas) -> Tensor:
-    """(B, 1, 1) over what is being written; 1 where nothing is."""
+    """(B, 1, 1) norm over the places being written; 1 where there are none."""
     square = vectors.square().masked_fill(canvas.fixed[..., None], 0).sum((1, 2), keepdim=True)
     return torch.where(square > 0, square, 1.0).sqrt()

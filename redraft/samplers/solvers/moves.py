@@ -27,7 +27,7 @@ class Scales(NamedTuple):
 
     @property
     def level(self) -> float:
-        """ℓ = ln(a/s), half the log-SNR; infinite where nothing is noise."""
+        """ℓ = ln(a/s), half the log-SNR; infinite where there is no noise."""
         return math.log(self.signal / self.noise) if self.noise > 0 else math.inf
 
     @property
@@ -37,17 +37,17 @@ class Scales(NamedTuple):
 
 
 def scales(path: Path, t: float) -> Scales:
-    """Those of a path; clean at t = 0."""
+    """The scales of a path at t; clean at t = 0."""
     return Scales(*path.scales(number(t)))
 
 
 def number(t: float) -> Tensor:
-    """() float64: scales in full precision leave the state in its own, since torch takes them for scalars."""
+    """() float64: torch treats it as a scalar, so scales in full precision do not change the dtype of the state."""
     return torch.tensor(t, dtype=torch.float64)
 
 
 class Said(NamedTuple):
-    """What multistep rules remember of the step before."""
+    """What multistep rules remember about the previous step."""
 
     x: Tensor
     h: float
@@ -55,7 +55,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Move:
-    """A step from t to s: the canvas at t, what is said of x there, and all else that a rule may ask."""
+    """A step from t to s: the canvas at t, the prediction of x there, and all else that a rule may need."""
 
     denoise: Denoiser
     path: Path
@@ -81,12 +81,12 @@ class Move:
 
     @cached_property
     def at(self) -> Scales:
-        """Those of t."""
+        """The scales at t."""
         return scales(self.path, self.t)
 
     @cached_property
     def to(self) -> Scales:
-        """Those of s."""
+        """The scales at s."""
         return scales(self.path, self.s)
 
     @property
@@ -100,7 +100,7 @@ class Move:
         return eps_from_x(self.x, self.z, *self.at)
 
     def ask(self, z: Tensor, t: float) -> Tensor:
-        """x̂ at another point; what was said before (self-conditioning) stays as it is within a step."""
+        """x̂ at another point; the hint (self-conditioning) stays the same within a step."""
         return self._said(self.canvas.write(z), t).x.to(z.dtype)
 
     def noise(self, rng: Rng) -> Tensor:
@@ -127,14 +127,14 @@ def walk(
 
 
 def gaussian(process: Process) -> Gaussian:
-    """The door: solvers know vectors alone."""
+    """The process, which must be Gaussian: solvers need vectors."""
     if not isinstance(process, Gaussian):
-        raise ValueError(f"solvers know Gaussian noise only, not {type(process).__name__}; use Ancestral(steps)")
+        raise ValueError(f"solvers are for Gaussian noise, not {type(process).__name__}; use Ancestral(steps)")
     return process
 
 
 def extrapolated(move: Move) -> Tensor:
-    """D = x̂ + (x̂ − x̂ of the step before)·h/(2·h of the step before): x̂ in the middle of the step, if it goes on so."""
-    if move.before is None or move.s == 0 or move.before.h == 0:  # h = 0: a schedule that stands still at its end
+    """D = x̂ + (x̂ − x̂ of the step before)·h/(2·h of the step before): x̂ extrapolated to the midpoint."""
+    if move.before is None or move.s == 0 or move.before.h == 0:  # h = 0: the schedule is flat at its end
         return move.x
     return move.x + move.h / (2 * move.before.h) * (move.x - move.before.x)

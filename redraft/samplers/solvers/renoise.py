@@ -17,7 +17,7 @@ from redraft.types import Mean, Prediction
 
 
 class Projection(Protocol):
-    """What is taken for x, given what the network says."""
+    """The guess of x, given the network's prediction."""
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         """(B, N, D)"""
@@ -42,7 +42,7 @@ class Greedy:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The corner of a token that is drawn from the nucleus; from all of them with top_p = 1."""
+    """The corner of a token drawn from the nucleus; with top_p = 1, from all tokens."""
 
     top_p: float = 1.0
 
@@ -73,7 +73,7 @@ class MultiHot:
 
 
 def token_weights(pred: Prediction) -> Tensor:
-    """(B, N, V) log-weights of tokens, of a network that names them."""
+    """(B, N, V) log-weights of tokens, from a network that names them."""
     if not isinstance(pred, Mean) or pred.log_weights is None:
         raise ValueError("this network names no tokens to project to; use Renoise(project=Average()), or Ddim")
     return pred.log_weights
@@ -96,7 +96,7 @@ class Renoise(Solver):
     """z_s = a_s·project(x̂) + s_s·n: each step guesses x and noises it anew (SSD-LM; Han et al. 2023).
 
     It keeps the marginals only if the projection is a draw of x given z: `Sampled`. With the mean or the likeliest
-    token frequent tokens become ever more frequent.
+    token, frequent tokens become more and more frequent.
     """
 
     project: Projection = Sampled()

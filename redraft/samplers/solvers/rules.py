@@ -1,4 +1,4 @@
-"""Solvers for Gaussian noise: one loop from noise to x, with another rule for the step from t to s in each.
+"""Solvers for Gaussian noise: one loop from noise to x; each has its own rule for the step from t to s.
 
 With y = z/a and ς = s/a the probability flow is dy/dς = ε̂ (Karras et al. 2022): a solver is a way to integrate it, and
 a stochastic one adds noise that leaves the marginals as they are. The step to s = 0 gives x̂, as every sampler does.
@@ -40,7 +40,7 @@ class Solver(ABC):
         return self.run(self.step, denoise, process, canvas, rng=rng)
 
     def run(self, rule: Rule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        """From noise to x by another rule, on the times of this solver."""
+        """From noise to x by another rule, at the times of this solver."""
         path = gaussian(process).path
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
@@ -114,9 +114,9 @@ class DpmPP(Solver):
 
 @dataclass(frozen=True)
 class DpmPPSde(Solver):
-    """2M-SDE: z_s = (s_s/s_t)·e^{−h}·z + a_s·(1 − e^{−2h})·D + s_s·√(1 − e^{−2h})·n, D as of `DpmPP` (Lu et al. 2022).
+    """2M-SDE: z_s = (s_s/s_t)·e^{−h}·z + a_s·(1 − e^{−2h})·D + s_s·√(1 − e^{−2h})·n, D as in `DpmPP` (Lu et al. 2022).
 
-    With D = x̂ it would be ancestral sampling; D removes most of its error, too little spread within modes.
+    With D = x̂ it would be ancestral sampling; D removes most of the error of that, too little spread within modes.
     """
 
     def step(self, move: Move) -> Tensor:

@@ -543,7 +543,7 @@ def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:
     for sampler, reason in (
         (Blocks(Ancestral(4), decode_block=2), "insertion shifts later tokens right, so it has no blocks"),
         (Strides(Ancestral(4), 4, 2), "so it has no strides"),
-        (FirstHitting(), "first hitting knows mask noise only, not Insertion"),
+        (FirstHitting(), "first hitting is for mask noise, not Insertion"),
     ):
         with pytest.raises(ValueError, match=reason):
             last(sampler(writer, writer.process, canvas, rng=keys))

@@ -196,7 +196,7 @@ class Circle(Jumps):
     [
         (NearJumps(((1,), (0,), (4,), (3,), (3,))), "words in separate groups"),
         (NearJumps(((1,), (0,))), "2 lists of neighbours for 5 words"),
-        (NearJumps(((1,), (MASK,), (4,), (5,), (0,))), r"word 1 has the neighbours \[2\], which are no words"),
+        (NearJumps(((1,), (MASK,), (4,), (5,), (0,))), r"word 1 has the neighbours \[2\], which are not words"),
         (Circle(), "run in circles"),
     ],
 )

@@ -363,7 +363,7 @@ def test_errors() -> None:
     with pytest.raises(ValueError, match="top_p=0"):
         Sampled(0.0)
     oracle = MixtureOracle(MIXTURE, PROCESS.path)
-    with pytest.raises(ValueError, match="Gaussian noise only, not Masked"):
+    with pytest.raises(ValueError, match="Gaussian noise, not Masked"):
         last(Ddim(2)(oracle, Masked(Vocab(3, mask=2)), blank(1, 2), rng=rng(0)))
     with pytest.raises(ValueError, match="names no tokens"):
         last(Renoise(2)(oracle, PROCESS, blank(1, 2), rng=rng(0)))

@@ -205,7 +205,7 @@ def test_errors(build: Build) -> None:
     with pytest.raises(ValueError, match="no layer for errors"):
         last(Revise(4, on=1.0)(model, model.process, blank(1, 3), rng=keys))
     oracle = check.Oracle(check.Toy.of(), Masked(check.VOCAB))
-    with pytest.raises(ValueError, match=r"Oracle judges no texts.*guide=Blind"):
+    with pytest.raises(ValueError, match=r"Oracle cannot judge texts.*guide=Blind"):
         last(Revise(4, on=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
     for wrong in ({"temperature": -1.0}, {"on": 0.1, "off": 0.2}, {"on": 1.5}):
         with pytest.raises(ValueError, match="use a temperature of 0 or more and 0 <= off <= on <= 1"):

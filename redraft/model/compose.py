@@ -23,7 +23,7 @@ class UpTo:
 
     def __post_init__(self) -> None:
         if self.most < 0:
-            raise ValueError(f"UpTo({self.most}); a hole has room for no token or more")
+            raise ValueError(f"UpTo({self.most}); a hole has room for 0 tokens or more")
 
 
 Piece: TypeAlias = str | int | UpTo  # given text, a hole of exactly n tokens, a hole of any length
@@ -56,7 +56,7 @@ def pieces(template: str, room: int) -> list[Piece]:
 
 
 def require_rows(rows: Sequence[Sequence[Piece]], sources: Sequence[str] | None) -> None:
-    """An error unless there are rows, with one source each or none at all."""
+    """Raises unless there are rows, with one source each or none at all."""
     if not rows or any(isinstance(piece, int) and piece < 0 for row in rows for piece in row):
         raise ValueError("a canvas needs at least one row, and no hole can have a negative length")
     if sources is not None and len(sources) != len(rows):
@@ -99,7 +99,7 @@ class Composer:
     def _sketch(self, row: Sequence[Piece], prefix: str) -> tuple[list[int], set[int]]:
         """The ids of a row and its open gaps; the room that the gaps share comes last."""
         if prefix and self.vocab.bos is None:
-            raise ValueError("this model knows no sources: it has neither an encoder nor a start token to end one with")
+            raise ValueError("this model cannot read sources: it has neither an encoder nor a start token to end one")
         ids = self.tokenizer.encode(prefix) + ([] if self.vocab.bos is None else [self.vocab.bos])
         doors: set[int] = set()
         room = 0
@@ -127,7 +127,7 @@ def given_tokens(canvas: Canvas, vocab: Vocab) -> Tensor:
 def content(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
     """The ids of a row between the start token, which ends a source, and the next end token.
 
-    Decoded vectors may show an end token before given text; that one ends nothing.
+    Decoded vectors may have an end token before given text; that one is ignored.
     """
     pad = canvas.context.pad
     there = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]

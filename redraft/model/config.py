@@ -28,7 +28,7 @@ class DiffusionLMConfig:
     level: Level = field(default_factory=ByTime)
     errors: bool = False  # one more layer, which tells wrong tokens from right ones (G-Star)
     codec: CodecConfig | None = None  # tokens ↔ vectors, for Gaussian noise; None: the tokens themselves
-    hint: bool = False  # the network also reads what it said of x before (self-conditioning)
+    hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class DiffusionLMConfig:
     def token_head(self) -> Head:
         """The head of a network that reads tokens."""
         if not isinstance(self.head, Head):
-            raise ValueError(f"{type(self.head).__name__}() tells of vectors; only a model of tokens has this")
+            raise ValueError(f"{type(self.head).__name__}() is a head for vectors; only a model of tokens has this")
         return self.head
 
     def _require_encoder(self) -> None:
@@ -89,7 +89,7 @@ class DiffusionLMConfig:
             raise ValueError(f"an encoder needs an id for each of {self.vocab.size} states and no outputs: tied=True")
 
     def _require_level(self) -> None:
-        """Finished blocks are told the level 0: in training, from the cache, and without it."""
+        """Finished blocks have the level 0: in training, in the cache, and without one."""
         blocks = isinstance(self.network.pattern, BlockCausal) and self.network.time is not None
         if blocks and float(self.level(torch.zeros(1, 1), self.process)) != 0:
             raise ValueError(f"a network of blocks needs a level that is 0 at time 0, as ByTime(), not {self.level}")

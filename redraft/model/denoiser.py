@@ -65,7 +65,7 @@ class DiffusionLM(nn.Module):
 
     def absorb(self, z: Tensor, context: Context = Context()) -> Context:
         if self.block is None:
-            raise ValueError("full attention lets finished tokens see later ones: no cache of it is exact")
+            raise ValueError("with full attention finished tokens see later ones, so no cache is exact")
         read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
         return replace(context, cache=self.network.absorb(read, context), hint=None)
 
@@ -104,7 +104,7 @@ class DiffusionLM(nn.Module):
         return other
 
     def _of_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        """Computed at once and for every position: each step of Gaussian noise needs all of x̂."""
+        """The prediction, computed at once and for every position: each step of Gaussian noise needs all of x̂."""
         require_vectors(z, t)
         config = self.config
         assert isinstance(config.head, VectorHead)
@@ -236,7 +236,7 @@ class DiffusionLM(nn.Module):
 
 
 def _level(config: DiffusionLMConfig, t: Tensor) -> Tensor | None:
-    """What the network is told about the time; None if it is told nothing."""
+    """The noise level that the network sees; None if it sees no time."""
     return config.level(t, config.process).float() if config.network.time else None
 
 
@@ -288,7 +288,7 @@ class Lazy(Prediction):
         return self._unended(weights, where)
 
     def _unended(self, weights: Tensor, where: Tensor) -> Tensor:
-        """No start, end or padding token where given text follows, which would be cut off."""
+        """Excludes start, end and padding tokens where given text follows, which they would cut off."""
         inside, ends = self._context.inside, self._model.config.vocab.ends
         if inside is None or not ends:
             return weights

@@ -1,4 +1,4 @@
-"""What a network is told about the time: the time itself, σ, the log-SNR or the share of tokens kept."""
+"""How a network sees the time: as t itself, as σ, as the log-SNR or as the share of tokens kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redraft.types import FINITE, require_range
 
 
 class Level(ABC):
-    """What a network that sees time is told of it."""
+    """The noise level that the network's time embedding sees, as a function of t."""
 
     @abstractmethod
     def __call__(self, t: Tensor, process: Process) -> Tensor: ...
@@ -42,7 +42,7 @@ class ByTime(Level):
 class BySigma(Level):
     """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2 for schedules that reach α = 0, which have no finite σ there.
 
-    Originals that mean α = 1 − t tell their network the σ of 1 − 0.999 t, to keep it finite: a schedule for this alone.
+    Original code with α = 1 − t gives its network the σ of 1 − 0.999 t, to keep it finite: `schedule` is for that.
     """
 
     schedule: Schedule | None = None  # None: that of the process

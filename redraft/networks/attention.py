@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 
 class Pattern(ABC):
-    """Which keys a query may see, from their places in the row alone."""
+    """Which keys a query may see, as a function of their places in the row."""
 
     @abstractmethod
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class BlockCausal(Pattern):
     """A token sees its own block and all earlier ones (block diffusion, Arriola et al. 2025).
 
     In training two streams share the positions: noisy tokens see their own noisy block and the *clean* earlier blocks.
-    A block of one token is an autoregressive model that asks by a mask token.
+    A block of one token is an autoregressive model that queries the next token with a mask.
     """
 
     block: int = 16
@@ -67,7 +67,7 @@ class BlockCausal(Pattern):
 class TwoStreams(Pattern):
     """Noisy tokens see their own noisy block and the clean earlier ones; clean tokens never see noisy ones.
 
-    Tensors rather than the block's size and the row's length: what is compiled holds for any numbers in them.
+    Tensors rather than the block's size and the row's length, so that compiled code holds for any values.
     """
 
     block: Tensor  # (2L,) the block of each place
@@ -130,7 +130,7 @@ class Sight:
         return replace(self, query=self.query[index])
 
     def mask(self, head_width: int) -> Tensor | BlockMask:
-        """In the form that is faster here."""
+        """The mask in the form that is faster here."""
         tiles = tiled(self.query.device, torch.is_grad_enabled(), len(self.query), head_width)
         return self.tiles() if tiles else self.dense()
 
@@ -141,7 +141,7 @@ class Sight:
         return mask if mask.dim() == 2 else mask[:, None]
 
     def tiles(self) -> BlockMask:
-        """Of each 128 × 128 pairs: all, none, or to be asked one by one."""
+        """For each tile of 128 × 128 pairs: all, none, or to be evaluated pair by pair."""
 
         def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return self(b, self.query[q], k)
@@ -151,7 +151,7 @@ class Sight:
 
 
 def tiled(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
-    """Whether flex_attention is the faster form: in training on GPUs, where it skips the tiles that nobody sees.
+    """Whether flex_attention is the faster form: in training on GPUs, where it skips empty tiles.
 
     On CPUs it has no backward pass and gains nothing forward. Without gradients shapes change from call to call, and
     each would be compiled anew. Up to 128 queries are one row of tiles; its kernels want heads of 16 numbers or more.
@@ -161,7 +161,7 @@ def tiled(device: torch.device, grad: bool, queries: int, head_width: int) -> bo
 
 @cache
 def _flex(device: str) -> Callable[..., Any]:
-    """flex_attention, compiled at its first use on a GPU; elsewhere interpreted: right, but slow."""
+    """flex_attention, compiled at its first use on a GPU; elsewhere interpreted: correct, but slow."""
     if device == "cuda":
         return torch.compile(flex_attention, dynamic=False)  # training has few shapes
     return flex_attention
@@ -187,7 +187,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotary positions, half-split ("rotate half"): numbers i and i + d/2 of a head turn as a pair, by cos and sin.
+    """Rotary positions, half-split ("rotate half"): numbers i and i + d/2 of a head are rotated as a pair.
 
     Both are of shape (L, d), or (B, 1, L, d) if rows differ; the sine is negative in the first half.
     """
@@ -212,7 +212,7 @@ class Rotary:
 
 
 class Turn(torch.autograd.Function):
-    """a·cos + (a with its halves exchanged)·sin; the gradient turns back by the same angle."""
+    """a·cos + (a with its halves exchanged)·sin; the gradient rotates back by the same angle."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

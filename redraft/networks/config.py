@@ -15,7 +15,7 @@ from redraft.types import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """All a network is. The defaults are a modern small model; comments name what other layouts need."""
+    """All settings of a network. The defaults are a modern small model; comments name what other layouts need."""
 
     vocab: int
     width: int = 384

@@ -1,4 +1,4 @@
-"""The error layer: one transformer layer on top of a frozen network, which tells wrong tokens from right ones."""
+"""The error layer: one transformer layer on a frozen network, which tells wrong tokens from right ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from redraft.networks.layers import Block, Norm, View
 class Errors(nn.Module):
     """(B, L, D) states of a finished text → (B, L) logits that its tokens are wrong (G-Star's error predictor).
 
-    A layer of attention, since most errors are disagreements: the states of a network that was trained to fill holes
-    hardly tell which of two visible tokens contradicts the rest.
+    It has attention, since most errors are disagreements: the states of a network trained to fill holes hardly reveal
+    which of two visible tokens contradicts the rest.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         if not isinstance(config.pattern, Full):
             raise ValueError(
-                f"{config.pattern} writes a text in blocks, and the error layer judges whole ones; it needs a network "
+                f"{config.pattern} writes a text in blocks, but the error layer judges whole texts; it needs a network "
                 "with full attention, pattern=Full()"
             )
         self.config = plain = replace(config, time=None, classes=None, dropout=0.0)  # a text has no noise level
@@ -39,7 +39,7 @@ class Errors(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Every token is as likely wrong as right, to begin with."""
+        """At first, every token is as likely wrong as right."""
         for p in self.block.parameters():
             if p.dim() == 2:
                 p.normal_(0, p.shape[1] ** -0.5)

@@ -24,7 +24,7 @@ from redraft.ops import dropout
 
 
 def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
-    """The first weights of a layer: normal with this deviation, by default 1/√inputs, and no bias; 0 draws nothing."""
+    """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
     if std == 0:
         layer.weight.zero_()
     else:
@@ -34,19 +34,19 @@ def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
 
 
 def start_residual(layer: nn.Linear, layers: int) -> None:
-    """The same for what each of the layers adds to the residual stream: smaller, the more of them there are."""
+    """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
     start(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
 class Joined(nn.Linear):
-    """Linear layers with one input as one matrix product. Some of them can be asked alone: `layer(h, 0, 1)`."""
+    """Linear layers with one input as one matrix product. Some of them can be computed alone: `layer(h, 0, 1)`."""
 
     def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
         super().__init__(inputs, sum(sizes), bias)
         self.sizes = tuple(sizes)
 
     def forward(self, h: Tensor, first: int = 0, end: int | None = None) -> Tensor:
-        """(…, inputs) → (…, outputs of the layers from `first` to before `end`)"""
+        """(…, inputs) → (…, outputs of the layers first..end − 1)"""
         if first == 0 and end is None:
             return super().forward(h)
         lo, hi = sum(self.sizes[:first]), sum(self.sizes[:end])
@@ -130,7 +130,7 @@ class Attention(nn.Module):
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens, past ones too."""
+        """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         c, queries = self.config, view if at is None else view.at(at)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
         if self.q_norm is not None and self.k_norm is not None:
@@ -143,12 +143,12 @@ class Attention(nn.Module):
         return self.out(mixed if at is None else at.collect(mixed)), (k, v)
 
     def _projected(self, h: Tensor, at: Asked | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, of all tokens or of those asked for, and keys and values of all."""
+        """Queries of all tokens or of those asked for, and keys and values of all."""
         own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
         if at is not None and isinstance(self.qkv, Joined):
             k, v = self.qkv(h, 1).split(shared, -1)
             return at.spread(self.qkv(at.take(h), 0, 1)), k, v
-        q, k, v = self.qkv(h).split([own, shared, shared], -1)  # also what wraps our layer, which knows only the whole
+        q, k, v = self.qkv(h).split([own, shared, shared], -1)  # a wrapped layer (LoRA, int8) only knows the whole
         return q if at is None else at.spread(at.take(q)), k, v
 
     def initialise(self) -> None:
@@ -160,7 +160,7 @@ class Attention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Every place reads the states of an encoded source; a learned one where there is none (classifier-free)."""
+    """Every place reads the states of an encoded source, or a learned state if there is none (classifier-free)."""
 
     def __init__(self, config: TransformerConfig, source: int) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
     def forward(self, h: Tensor, source: Source, at: Asked | None) -> Tensor:
-        """(B, L, D), or (N, D) where asked → what is read, alike."""
+        """(B, L, D), or (N, D) where asked → what was read, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
         k, v = self.kv(source.states).chunk(2, -1)
@@ -223,7 +223,7 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or what is asked of it (N, D); and the keys and values of all tokens, past ones too."""
+        """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
         if at is not None:
@@ -284,7 +284,7 @@ class Source:
 
 @dataclass(frozen=True)
 class View:
-    """What a pass knows of its tokens besides their states: time, position, and whom they see."""
+    """What a pass knows about its tokens besides their states: time, position, and whom they see."""
 
     time: TimeOf | None
     rotary: Rotary | None
@@ -293,7 +293,7 @@ class View:
     source: Source | None = None
 
     def at(self, asked: Asked) -> View:
-        """The same for some of the positions; their mask is dense: one layer asks so, and M changes at every call."""
+        """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
@@ -304,8 +304,8 @@ class View:
 class Asked:
     """The N positions whose states are wanted, row by row.
 
-    What treats each token by itself is computed for these alone. Attention wants a rectangle of them, (B, M), as wide
-    as the row that asks most; what fills it up is computed in vain.
+    Token-wise layers compute only these. Attention needs a rectangle, (B, M), as wide as the row with the most
+    positions; the results of its padding are dropped.
     """
 
     row: Tensor  # (N,)
@@ -346,9 +346,9 @@ class Asked:
 class TimeEmbedding(nn.Module):
     """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT.
 
-    A label is added after the SiLU, through one of its own (UDLM); without one nothing is added. The last row of the
-    table, which stands for none, is zero and never learns, so that it adds nothing either: to lose a label and to have
-    none is the same. Only weights of UDLM bring a row of their own.
+    A label is added after the SiLU, through a SiLU of its own (UDLM); without a label nothing is added. The last row of
+    the table stands for "no label": it is zero and never learns, so dropping a label equals having none. Only UDLM's
+    weights bring a row of their own for this.
     """
 
     def __init__(self, width: int, classes: int | None = None, waves: int = 256) -> None:
@@ -385,7 +385,7 @@ class TimeEmbedding(nn.Module):
 
 
 class Gaps(nn.Module):
-    """The output layer for gaps: what the state of a token says of those missing right before it, in fp32.
+    """The output layer for gaps: from the state of a token, how many are missing right before it; in fp32.
 
     FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, or logits of counts.
     """
@@ -414,5 +414,5 @@ class Gaps(nn.Module):
         if self.hidden is not None:
             start(self.hidden)
         start(self.output, 0)
-        if self.hidden is not None:  # one missing token in every gap, to begin with
+        if self.hidden is not None:  # at first, one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

@@ -5,8 +5,8 @@ a table from our names to theirs; several of theirs are stacked by rows into one
 tensor must be accounted for: missing, unexpected and misshapen ones are errors, buffers that follow from the settings
 are ignored by name.
 
-The layouts say what the weights are, not how they are used: attention is full (blocks where the settings name them),
-dropout zero; `replace(config, pattern=…)` for another. Nothing is copied but what is stacked.
+A layout describes the weights, not their use: attention is full (blocks where the settings name them), dropout zero;
+`replace(config, pattern=…)` for another pattern. Only stacked tensors are copied.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _CONV1D = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # stored (in, ou
 
 
 class LayoutError(ValueError):
-    """Weights or settings that are not of the layout they were taken for."""
+    """Weights or settings do not have the layout they were taken for."""
 
 
 def dit(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, Tensor]]:
@@ -215,7 +215,7 @@ def _hugging_face(state: Weights, config: Settings, qkv_bias: bool) -> tuple[Tra
     return ours, _translated(_renamed(state, {"model.": ""}), _LLAMA, ours)
 
 
-# Settings
+# --- settings ---
 
 
 def flat(config: Settings) -> Settings:
@@ -224,7 +224,7 @@ def flat(config: Settings) -> Settings:
 
 
 def setting(config: Settings, *names: str) -> Any:
-    """The first of these settings that is there; there is no default, since a wrong guess gives wrong numbers."""
+    """The first of these settings that is present; no default, since a wrong guess gives wrong numbers."""
     for name in names:
         if config.get(name) is not None:
             return config[name]
@@ -232,7 +232,7 @@ def setting(config: Settings, *names: str) -> Any:
 
 
 def require(config: Settings, **values: object) -> None:
-    """Settings that the transformer cannot follow; one that is absent or null has the usual value."""
+    """Raises for settings that our transformer does not support; an absent or null one has the usual value."""
     for name, needed in values.items():
         found = config.get(name)
         if found is not None and found != needed:
@@ -245,7 +245,7 @@ def _size(state: Weights, name: str) -> torch.Size:
     return state[name].shape
 
 
-# Tensors
+# --- tensors ---
 
 
 def _renamed(state: Weights, beginnings: Mapping[str, str]) -> dict[str, Tensor]:
@@ -261,7 +261,7 @@ def _renamed(state: Weights, beginnings: Mapping[str, str]) -> dict[str, Tensor]
 
 
 def _translated(state: Weights, table: Table, config: TransformerConfig) -> dict[str, Tensor]:
-    """Our state dict, of exactly the tensors that a transformer of this config has."""
+    """Our state dict, with exactly the tensors that a transformer of this config has."""
     with torch.device("meta"):
         shapes = {name: tensor.shape for name, tensor in Transformer(config).state_dict().items()}
     sources = {name: _sources(name, table) for name in shapes}
@@ -280,7 +280,7 @@ def _sources(name: str, table: Table) -> list[str]:
 
 
 def _without_twin(state: Weights, table: Table) -> Weights:
-    """A tied output layer may be stored once more, but as the same numbers."""
+    """The state without a second copy of a tied output layer, which must hold the same numbers."""
     (embedding,), (output,) = _sources("embedding.weight", table), _sources("output.weight", table)
     if output in state and embedding in state and not torch.equal(state[output], state[embedding]):
         raise LayoutError(f"the settings tie {output} to {embedding}, yet the two differ; set the tying to false")
@@ -302,7 +302,7 @@ def some(names: Collection[str], most: int = 4) -> str:
 
 
 def _stacked(parts: Sequence[Tensor], names: Sequence[str], shape: torch.Size) -> Tensor:
-    """One above the other; a single one as it is."""
+    """The parts stacked by rows; a single part unchanged."""
     alike = all(part.dim() == len(shape) and part.shape[1:] == shape[1:] for part in parts)
     if not alike or sum(len(part) for part in parts) != shape[0]:
         found = " + ".join(f"{name} {list(part.shape)}" for name, part in zip(names, parts, strict=True))

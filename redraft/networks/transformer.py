@@ -62,13 +62,13 @@ class Transformer(nn.Module):
         """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
 
         With a cache the tokens stand right after those it holds. With `at`, N places row · L + column in the order of
-        rows, only their states are computed and given, (N, D): the last block then asks only their questions.
+        rows, only their states are computed and returned, (N, D): the last block has only their queries.
         """
         pattern = self.config.pattern
         if context.label is not None and self.config.classes is None:
-            raise ValueError("this network knows no labels; give it none, or set classes=how many")
+            raise ValueError("this network has no labels; give none, or set classes=how many")
         if context.cond is not None and self.config.cross is None:
-            raise ValueError("this network reads no source; give it none, or set cross=width of its states")
+            raise ValueError("this network reads no source; give none, or set cross=width of its states")
         if isinstance(pattern, Causal):
             return self._causal(tokens, context, pattern, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
@@ -76,9 +76,9 @@ class Transformer(nn.Module):
         return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
-        """(B, L) ids → (B, L, D) hidden states, and what they say of the gaps before each token (see `Gaps`).
+        """(B, L) ids → (B, L, D) hidden states, and what they predict for the gap before each token (see `Gaps`).
 
-        The gap at the end of a text stands before a token too: give the ids one token, say padding, more than the text.
+        The gap at the end of a text needs a token after it too: append one, say padding, to the ids.
         """
         if self.gaps is None:
             raise ValueError("this network has no layer for gaps; insertion needs TransformerConfig(gaps=longest gap)")
@@ -88,7 +88,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def absorb(self, tokens: Tensor, context: Context = Context()) -> KeyValues:
-        """Finished tokens enter the cache; of a causal network also what it says about the next one."""
+        """Adds finished tokens to the cache; a causal network also keeps the state that predicts the next one."""
         past, pad = _past(context) or KeyValues(), context.pad
         causal = self.config.pattern if isinstance(self.config.pattern, Causal) else None
         if causal is not None and past.length == 0:
@@ -107,7 +107,7 @@ class Transformer(nn.Module):
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
     def _source(self, context: Context, like: Tensor) -> Source | None:
-        """What cross attention reads: the encoded source, or the learned sign that there is none."""
+        """What cross attention reads: the encoded source, or the learned state that stands for none."""
         if self.nothing is None:
             return None
         if context.cond is None:
@@ -203,7 +203,7 @@ class Transformer(nn.Module):
     def initialise(self) -> None:
         """Every layer sets its first weights, in the order of `named_parameters`, so that a seed gives one network.
 
-        Fan-in scaled matrices; what writes into the residual starts smaller, modulation and output at zero.
+        Matrices are scaled by fan-in; those that write into the residual start smaller, modulation and output at zero.
         """
         if self.nothing is not None:
             self.nothing.normal_(0, 0.02)
@@ -218,7 +218,7 @@ class Transformer(nn.Module):
             self.gaps.initialise()
 
     def _initialise_inputs(self) -> None:
-        """Vectors are noisy: at first what stands where counts more."""
+        """Vectors are noisy, so positions count more at first."""
         vectors = self.config.vectors
         start(self.embedding, 0.02 if vectors is None else 0.1 * vectors**-0.5)
         if self.position is not None:

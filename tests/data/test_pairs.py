@@ -366,7 +366,7 @@ def test_sources_where_there_are_none() -> None:
     with pytest.raises(ValueError, match="2 sources for 1 rows"):
         model.compose([[3]], ["a", "b"])
     run = presets.mdlm_tiny()
-    with pytest.raises(ValueError, match="knows no sources"):
+    with pytest.raises(ValueError, match="cannot read sources"):
         DiffusionLM(run.model, run.tokenizer).canvas(new=3, source="One")
     with pytest.raises(ValueError, match=r"cross=None, the encoder gives 128"):
         replace(run.model, encoder=replace(run.model.network, tied=True))

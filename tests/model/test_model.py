@@ -138,7 +138,7 @@ def test_the_attention_says_how_many_tokens_are_written_at_a_time(
     assert model.block == block
     assert (model.context(Batch.of(tokens)).clean is None) == (block is None)
     if block is None:
-        with pytest.raises(ValueError, match="no cache of it is exact"):
+        with pytest.raises(ValueError, match="no cache is exact"):
             model.absorb(tokens)
     else:
         cache = model.absorb(tokens).cache

@@ -140,7 +140,7 @@ def test_raw_wants_what_the_network_is_told(folder: Path) -> None:
         raw_outputs(told, given["xt"])
     with pytest.raises(ValueError, match="times must have shape"):
         raw_outputs(told, given["xt"], given["sigma"][:2])
-    with pytest.raises(ValueError, match="knows no labels"):
+    with pytest.raises(ValueError, match="has no labels"):
         raw_outputs(told, given["xt"], given["sigma"], torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="gaps need a token for the end"):
         raw_gaps(untold, given["xt"])

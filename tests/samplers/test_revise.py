@@ -217,7 +217,7 @@ def test_errors(build: Build) -> None:
 @pytest.mark.parametrize("name", ["bd3_tiny", "ar_tiny"])
 def test_networks_of_blocks_have_no_error_layer(name: str) -> None:
     """It would learn from whole texts and be asked about a block."""
-    with pytest.raises(ValueError, match="judges whole ones; it needs a network with full attention"):
+    with pytest.raises(ValueError, match="judges whole texts; it needs a network with full attention"):
         DiffusionLM(presets.gstar(presets.TINY[name](), base="runs/base").model)
 
 

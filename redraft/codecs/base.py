@@ -15,8 +15,8 @@ from redraft.types import Batch, Vocab
 class Codec(nn.Module, ABC):
     """x = encode(w), (B, L) ids → (B, N, D) vectors, and p(w | z) for vectors with little noise; subclasses are final.
 
-    Where each token has a vector of its own, N = L, and prompts and holes are ordinary. A codec that compresses to
-    `latents` vectors writes whole texts only: each of them tells of all tokens.
+    If each token has a vector of its own, N = L, and prompts and holes work as usual. A codec that compresses to
+    `latents` vectors writes only whole texts: each latent depends on all tokens.
     """
 
     width: int  # D
@@ -25,7 +25,7 @@ class Codec(nn.Module, ABC):
 
     @property
     def table(self) -> Tensor | None:
-        """(V, D) where every token has a vector, whatever its neighbours; also None: the simplex, which needs none."""
+        """(V, D) if every token has one vector, whatever its neighbours; None otherwise, and for the simplex."""
         return None
 
     @abstractmethod
@@ -38,17 +38,17 @@ class Codec(nn.Module, ABC):
 
     @abstractmethod
     def decode(self, z: Tensor) -> Tensor:
-        """(B, N, D) → (B, L) the likeliest ids; of a codec that compresses as many as its longest texts have"""
+        """(B, N, D) → (B, L) the likeliest ids; a codec that compresses gives as many as its longest texts have"""
 
     def survey(self, rows: Callable[[int], list[Batch]]) -> None:
-        """Looks at so many rows of the corpus before its training begins; most codecs have no need to."""
+        """Looks at some rows of the corpus before training begins; most codecs do not need to."""
 
     def places(self, learn: Tensor) -> Tensor:
-        """Which tokens are learnt, (B, L) bool → which places, (B, N): of a compressed text all of them."""
+        """Which tokens are learnt, (B, L) bool → which places, (B, N): all of them if the text is compressed."""
         return learn if self.latents is None else learn.new_ones(len(learn), self.latents)
 
     def show(self, z: Tensor) -> Tensor:
-        """What the network reads of z: z itself, unless the codec knows better."""
+        """The form of z that the network reads: z itself by default."""
         return z
 
     def project(self, x: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Codec(nn.Module, ABC):
         raise ValueError(f"{type(self).__name__} has no table of vectors to clamp to; clamping needs Embedding")
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        """(B, L) nats and other costs by name, of a codec that is trained by itself."""
+        """(B, L) nats and other costs by name, for a codec with its own training."""
         raise ValueError(f"{type(self).__name__} is trained together with the diffusion; use Objective(…)")
 
 

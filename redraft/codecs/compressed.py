@@ -21,8 +21,8 @@ from redraft.types import WIDEST, Vocab, require_range
 class Compressed(CodecConfig):
     """x = √D·z/‖z‖ with z = Resampler(Enc(w)), N latents, and p(w | x) by the chain rule (Lovelace et al. 2022, §3).
 
-    The encoder stays as it is; compressor and decoder learn to give the text back. With `noise` the decoder is trained
-    on √(1 − σ²)·x + σ·ξ, σ up to it: the paper has none, but the bound, whose last latents are noisy, wants it.
+    The encoder is frozen; compressor and decoder learn to reproduce the text. The decoder is trained on
+    √(1 − σ²)·x + σ·ξ with σ up to `noise`: the paper has none, but the bound, whose last latents are noisy, needs it.
     """
 
     encoder: EncoderConfig

@@ -22,9 +22,9 @@ from redraft.types import WIDEST, Vocab, require_range
 class Contextual(CodecConfig):
     """x = (Enc(w) − μ)/σ, and p(w | z) = Π_l p(w_l | z) (Shabalin et al. 2024, "TEncDM", §4).
 
-    bos and eos are told by their input vectors, rescaled to the norm √D: they have no meaning of their own, and would
-    carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`: what a denoiser gives is
-    never quite clean.
+    bos and eos are represented by their input vectors, rescaled to the norm √D: they have no meaning of their own, and
+    their states would carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`, since a
+    denoiser's output is never quite clean.
     """
 
     encoder: EncoderConfig
@@ -77,6 +77,6 @@ class ContextualCodec(Codec):
         return x if pad is None else x.masked_fill(pad[..., None], 0)
 
     def _specials(self, tokens: Tensor) -> Tensor:
-        """(B, L) bool: bos or eos, no word"""
+        """(B, L) bool: bos or eos, not a word"""
         known = [token for token in (self.vocab.bos, self.vocab.eos) if token is not None]
         return torch.isin(tokens, torch.tensor(known, dtype=tokens.dtype, device=tokens.device))

@@ -1,4 +1,4 @@
-"""What is done to tokens and vectors while a codec is trained, so that it forgives what a denoiser gets wrong."""
+"""Corruptions of tokens and vectors while a codec is trained, so that it tolerates a denoiser's mistakes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from redraft.types import Vocab
 
 
 def require_share(name: str, value: float) -> None:
-    """How much is spoilt: a share of all tokens, places or numbers, or a σ beside √(1 − σ²)."""
+    """Raises unless an amount of corruption is within 0..1: a share, or a σ beside √(1 − σ²)."""
     if not 0 <= value <= 1:
-        raise ValueError(f"{name}={value}; what is spoilt is a share, or a σ beside √(1 − σ²): use 0 (nothing) to 1")
+        raise ValueError(f"{name}={value}; corruption is a share, or a σ beside √(1 − σ²): use 0 (none) to 1")
 
 
 def blurred(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
-    """√(1 − σ²)·x + σ·ξ with ξ ~ N(0, I): what has unit variance keeps it. σ is a number, or (B, 1, 1)."""
+    """√(1 − σ²)·x + σ·ξ with ξ ~ N(0, I), which keeps unit variance. σ is a number, or (B, 1, 1)."""
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     return (1 - sigma.square()).sqrt() * x + sigma * ops.normal_like(x, rng)
 
 
 def blurred_up_to(x: Tensor, most: float, *, rng: Rng) -> Tensor:
-    """The same with a σ of its own for each row, anything up to `most`."""
+    """The same, with σ drawn for each row between 0 and `most`."""
     level, noise = rng.split(2)
     return blurred(x, most * level.uniform(1, 1), rng=noise)
 
 
 def without_places(x: Tensor, share: float, *, rng: Rng) -> Tensor:
-    """(B, N, D) with the vectors of a share of all places set to zero."""
+    """(B, N, D) with the vectors at a share of all places set to zero."""
     return x.masked_fill(rng.uniform(x.shape[1], 1) < share, 0)
 
 
@@ -39,16 +39,16 @@ def without_features(x: Tensor, share: float, *, rng: Rng) -> Tensor:
 
 
 def substituted(tokens: Tensor, share: float, vocab: Vocab, *, rng: Rng) -> Tensor:
-    """(B, L) ids of which a share is replaced by any others, all alike."""
+    """(B, L) ids with a share replaced by random ones, drawn uniformly."""
     where, what = (part.uniform(tokens.shape[1]) for part in rng.split(2))
     return torch.where(where < share, (what * vocab.size).long(), tokens)
 
 
 def concealed(tokens: Tensor, share: float, vocab: Vocab, *, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Which ids are to be guessed, and what is seen in their stead (Devlin et al. 2019, §3.1).
+    """Which ids the network must guess, and what it sees instead (Devlin et al. 2019, §3.1).
 
-    Of these eight tenths are masked, a tenth is replaced by any id, and a tenth stays: so that the state of a token
-    that is seen still tells which it is.
+    80 % of them are masked, 10 % are replaced by a random id, and 10 % stay, so that the state of a visible token still
+    reveals which it is.
     """
     where, how, what = rng.split(3)
     chosen, u = where.uniform(tokens.shape[1]) < share, how.uniform(tokens.shape[1])

@@ -1,4 +1,4 @@
-"""Decoders: p(w | z) of latents, all tokens at once or one after another."""
+"""Decoders: p(w | z) given latents, all tokens at once or one after another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redraft.types import Context, Vocab
 
 
 class Parallel(nn.Module):
-    """p(w | z) = Π_l p(w_l | z): a vector for each token, and all of them at once (TEncDM)."""
+    """p(w | z) = Π_l p(w_l | z): one vector per token, all decoded at once (TEncDM)."""
 
     def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Parallel(nn.Module):
 class Autoregressive(nn.Module):
     """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer with cross attention to the latents (LD4TG, PLANNER).
 
-    While it is trained it may forget a share of the past: a decoder that knows its own words well hardly asks the
+    In training it may forget a share of the past: a decoder that predicts well from its own words hardly uses the
     latents (Bowman et al. 2016, §3.2).
     """
 

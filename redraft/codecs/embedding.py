@@ -19,16 +19,16 @@ class Embedding(CodecConfig):
     """E: V → ℝ^D, learnt with the denoiser, and p(w | z) = softmax(E·z + b) (Li et al. 2022, eq. 2).
 
     With `unit` all vectors have the norm √D: then only directions are learnt, and no vector can shrink towards the
-    others, which the squared error alone would want (Difformer, CDCD).
+    others, as the squared error alone would make them (Difformer, CDCD).
 
-    With `kinds` vectors begin in two parts: three quarters of the numbers have this share of the squared norm and tell
-    which words stand beside a word in the corpus, so that words of one kind lie together; the rest tells them apart.
-    Noise then hides first which word it was, and only much later of what kind: a text is drawn skeleton first.
+    With `kinds` vectors start in two parts. Three quarters of the numbers have this share of the squared norm and
+    encode a word's neighbours in the corpus, so words of one kind lie close together; the rest distinguishes them.
+    Noise then hides first which word it was, and only much later its kind: sampling writes the skeleton first.
     """
 
     width: int = 16
     unit: bool = True
-    kinds: float = 0.0  # 0: all vectors begin at random
+    kinds: float = 0.0  # 0: all vectors start at random
     names = True
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ def neighbours(batches: Sequence[Batch], words: int, width: int) -> Tensor:
     """(V, width) unit vectors, close to each other for words that have the same neighbours left and right.
 
     The main directions of positive pointwise mutual information, by the root of their singular values (Levy & Goldberg
-    2014). A word that is not there gets any direction.
+    2014). A word that does not occur gets a random direction.
     """
     pairs = torch.cat([_beside(batch) for batch in batches], 1)
     frequent = torch.bincount(pairs.flatten(), minlength=words).argsort(descending=True, stable=True)[:CONTEXTS]

@@ -1,4 +1,4 @@
-"""Encoders: a state for each token, which knows the others; latent codecs read it and never change it."""
+"""Encoders: a state for each token that depends on the others; latent codecs read it and never change it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L, width), through which no gradient passes"""
+        """(B, L, width), without gradient"""
 
     @abstractmethod
     def words(self, tokens: Tensor) -> Tensor:
-        """(B, L, width) what it reads: a vector for each token by itself"""
+        """(B, L, width) input vectors: one for each token, regardless of the others"""
 
     @abstractmethod
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        """(B, L) nats by name, of an encoder that learns beside its codec; nothing if it is a pretrained one."""
+        """(B, L) nats by name, for an encoder that learns beside its codec; empty for a pretrained one."""
 
 
 class EncoderConfig(ABC):
@@ -40,7 +40,7 @@ class EncoderConfig(ABC):
     @property
     @abstractmethod
     def states(self) -> int:
-        """How wide its states are."""
+        """The width of its states."""
 
     @abstractmethod
     def build(self, vocab: Vocab) -> Encoder: ...
@@ -48,7 +48,7 @@ class EncoderConfig(ABC):
 
 @dataclass(frozen=True)
 class MaskedLM(EncoderConfig):
-    """A small encoder of our own that learns the corpus at hand: guess the tokens that are masked (BERT)."""
+    """A small encoder of our own, trained on the corpus at hand by guessing masked tokens (BERT)."""
 
     length: int  # tokens at most
     size: Size = Size()
@@ -86,7 +86,7 @@ class MaskedEncoder(Encoder):
         return self.network.logits(self.network(tokens, None, Context(pad=pad), places))
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        """Cross-entropy of what is masked, over its share: nats per masked token."""
+        """Cross-entropy of the masked tokens, divided by their share: nats per masked token."""
         where, seen = concealed(tokens, self.config.share, self.vocab, rng=rng)
         nats = ops.nll(self.guesses(seen, where, pad), tokens[where])
         return {"masked": torch.zeros(where.shape, device=where.device).masked_scatter(where, nats / self.config.share)}

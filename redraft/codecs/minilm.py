@@ -53,8 +53,8 @@ def folder() -> Path:
 class MiniLM(EncoderConfig):
     """The states after `layers` layers of a BERT (Devlin et al. 2019), each scaled to mean 0 and variance 1.
 
-    The last layers of MiniLM are tuned to the meaning of sentences and may blur which word stands where; earlier ones
-    tell it better. The sizes are those of all-MiniLM-L6-v2; other BERTs have others.
+    The last layers of MiniLM are tuned to the meaning of sentences and may blur which word stands where; earlier layers
+    preserve it better. The default sizes are those of all-MiniLM-L6-v2.
     """
 
     path: str | None = None  # folder with model.safetensors; None: that of the installed package
@@ -103,7 +103,7 @@ class BertBlock(nn.Module):
 
 
 class Bert(Encoder):
-    """Learned words and positions, then blocks; the second kind of token, for pairs of texts, is never used."""
+    """Learned words and positions, then blocks; the second token type, for pairs of texts, is not used."""
 
     def __init__(self, config: MiniLM) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Bert(Encoder):
         return F.layer_norm(self.raw(tokens, pad), (self.width,))
 
     def raw(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L, D) the very states of the original"""
+        """(B, L, D) the states of the original, unscaled"""
         if (length := tokens.shape[1]) > self.config.positions:
             raise ValueError(f"{length} tokens are too many: this encoder knows {self.config.positions} positions")
         mask = None if pad is None else ~pad[:, None, None]
@@ -141,7 +141,7 @@ class Bert(Encoder):
             raise ValueError(f"there is no {file.name} in {path}; give a folder that holds the weights of a BERT")
         theirs, names = load_file(file), _names(self.config.layers)
         if missing := [name for name in names.values() if name not in theirs]:
-            raise ValueError(f"{file} is no BERT of {self.config.layers} layers: it lacks {missing[0]}")
+            raise ValueError(f"{file} is not a BERT of {self.config.layers} layers: it lacks {missing[0]}")
         self.load_state_dict({ours: theirs[name] for ours, name in names.items()})
 
 

@@ -22,9 +22,9 @@ class Paragraph(CodecConfig):
     """q(x | w) = N(μ, σ²) with μ = tanh(A·h), ln σ² = B·h of the first N states h (Zhang et al. 2023, "PLANNER", §3).
 
     Trained by −log p(w | x) + β·KL(q ‖ N(0, I)), both in nats of the whole text: β = 1 is the evidence bound. (The
-    released code adds 10⁻⁵ times the KL summed over the batch to the mean cross-entropy; ours is β = 10⁻⁵ × the tokens
-    of its batch, whatever ours is.) A share of the tokens that the embedder reads is replaced by others, and the clean
-    text is to be told: texts that differ a little share their latents. The diffusion works on μ.
+    released code adds 10⁻⁵ times the KL summed over the batch to the mean cross-entropy; in our units that is β = 10⁻⁵
+    times the number of tokens in its batch.) A share of the embedder's input tokens is replaced by others, and the
+    decoder must reproduce the clean text, so texts that differ a little share their latents. The diffusion works on μ.
     """
 
     length: int  # tokens at most
@@ -58,7 +58,7 @@ class ParagraphCodec(Codec):
         self.config, self.vocab, self.width = config, vocab, config.width
         self.latents = config.count
         states = config.embedder.network(vocab.size, config.length)
-        self.embedder = Transformer(replace(states, tied=True))  # without an output layer: nobody asks it for tokens
+        self.embedder = Transformer(replace(states, tied=True))  # tied: it needs no output layer
         self.mean, self.log_variance = (nn.Linear(states.width, config.width) for _ in range(2))
         self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
 
@@ -66,7 +66,7 @@ class ParagraphCodec(Codec):
         """(B, N, D) μ and ln σ²"""
         if tokens.shape[1] < self.config.count:
             raise ValueError(
-                f"{tokens.shape[1]} tokens have no {self.config.count} states to keep; give rows of "
+                f"{tokens.shape[1]} tokens have fewer than {self.config.count} states; give rows of "
                 f"{self.config.count} tokens or more, or lower count"
             )
         h = self.embedder(tokens, None, Context(pad=pad))[:, : self.config.count]

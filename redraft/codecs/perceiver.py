@@ -36,9 +36,9 @@ class Reading(nn.Module):
 class Resampler(nn.Module):
     """(B, L, D) states → (B, N, D'), N fixed (Jaegle et al. 2021; keys and values of both, as Flamingo and LD4LG).
 
-    It reads states of the width `reads` at up to `places` places, and gives `count` vectors of the width `gives`. Ours
-    alone is where a query begins: with the window of states that it stands for, beside its learned vector. From
-    learned vectors alone attention takes long to find what lies where.
+    It reads states of the width `reads` at up to `places` places, and gives `count` vectors of the width `gives`.
+    Unlike in the originals, a query starts from the window of states that it stands for, beside its learned vector:
+    from learned vectors alone, attention takes long to find out what is where.
     """
 
     def __init__(self, size: Size, *, reads: int, places: int, gives: int, count: int) -> None:
@@ -69,13 +69,13 @@ class Resampler(nn.Module):
         return [p for p in self.blocks.parameters() if p.dim() == 2]
 
     def _around(self, states: Tensor) -> Tensor:
-        """(B, N, D) what lies around each query: several states of a long text, or a part of one of a short one."""
+        """(B, N, D) the states around each query: several if the text is long, a part of one if it is short."""
         count = len(self.queries)
         parts = self.start(windows(states, -(-count // self.parts), self.window))
         return parts.unflatten(-1, (self.parts, -1)).flatten(1, 2)[:, :count]
 
 
 def windows(states: Tensor, count: int, width: int) -> Tensor:
-    """(B, L, D) → (B, count, width·D): so many windows of so many states, zero where the text has ended."""
+    """(B, L, D) → (B, count, width·D): `count` windows of `width` states, zero after the end of the text."""
     full = F.pad(states, (0, 0, 0, max(0, count * width - states.shape[1])))[:, : count * width]
     return full.unflatten(1, (count, width)).flatten(2)

@@ -15,7 +15,7 @@ from redraft.types import ABOVE_0, FINITE, Vocab, require_range
 class Simplex(CodecConfig):
     """x = 2·onehot − 1 ∈ {−1, 1}^V, and the network reads softmax(K·z) (Han et al. 2023, K = 5).
 
-    The paper scales data and noise by K; here both are of unit scale, and K stands where it matters.
+    The paper scales data and noise by K; here both have unit scale, and K only scales what the network reads.
     """
 
     sharpness: float = 5.0
@@ -40,7 +40,7 @@ class SimplexCodec(Codec):
         return 2 * F.one_hot(tokens, self.width).float() - 1
 
     def logits(self, z: Tensor) -> Tensor:
-        """The network's own reading of z as probabilities, K·z, before normalisation."""
+        """K·z, whose softmax is what the network reads."""
         return self.config.sharpness * z
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:

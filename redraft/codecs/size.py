@@ -9,14 +9,14 @@ from redraft.networks import Full, Pattern, TransformerConfig
 
 @dataclass(frozen=True)
 class Size:
-    """Width, layers and heads; what it reads and gives is its codec's business. Positions are learned."""
+    """Width, layers and heads; the codec decides what the network reads and gives. Positions are learned."""
 
     width: int = 128
     layers: int = 2
     heads: int = 8
 
     def __post_init__(self) -> None:
-        self.network(1, 1)  # which refuses a size that is none
+        self.network(1, 1)  # refuses an impossible size
 
     def network(
         self,
@@ -27,7 +27,7 @@ class Size:
         cross: int | None = None,
         pattern: Pattern = Full(),
     ) -> TransformerConfig:
-        """A transformer of this size that gives so many numbers at each of so many positions at most."""
+        """A transformer of this size that gives `outputs` numbers at each of at most `positions` positions."""
         return TransformerConfig(
             outputs,
             width=self.width,

@@ -1,4 +1,4 @@
-"""COSMOS: a compressed latent space that is made smooth, read in parallel."""
+"""COSMOS: a compressed latent space, trained to be smooth and decoded in parallel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redraft.types import FINITE, WIDEST, Vocab, require_range
 
 @dataclass(frozen=True)
 class Smoothing:
-    """What makes latents robust while they are learnt; all zero: nothing does."""
+    """The corruption that makes latents robust while they are learnt; all zero: none."""
 
     places: float = 0.3  # share of the activations that are hidden from the compressor
     noise: float = 0.7  # δ: activations become √(1 − δ²)·h + δ·ξ, with any δ up to this
@@ -41,8 +41,8 @@ class Smoothing:
 class Smooth(CodecConfig):
     """x = norm(Resampler(h)), h = (Enc(w) − μ)/σ; ĥ = Resampler'(x), and p(w | x) = Π_l softmax(W·ĥ_l) (COSMOS, 2025).
 
-    Trained by −log p(w | x') + m·mean_D (ĥ − h)² on spoilt activations and latents, while h is the unspoilt one: the
-    squared error keeps texts of like meaning together, cross-entropy alone would pack them anyhow.
+    Trained by −log p(w | x') + m·mean_D (ĥ − h)² on corrupted activations and latents, while h is the clean activation:
+    the squared error keeps texts of similar meaning close, which cross-entropy alone would not.
     """
 
     encoder: EncoderConfig

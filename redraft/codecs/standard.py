@@ -9,9 +9,9 @@ from torch import Tensor, nn
 class Standard(nn.Module):
     """(h − μ)/σ for each feature, with μ and σ learnt by their likelihood.
 
-    −log N(h; μ, σ²) = ½((h − μ)/σ)² + ln σ + const is least for the mean and the deviation of the data. As ordinary
-    parameters they follow an encoder that still learns, are averaged and saved as all weights are, and see all the
-    data; those of one batch (LD4LG's code) are off by its chance.
+    −log N(h; μ, σ²) = ½((h − μ)/σ)² + ln σ + const is smallest at the mean and the deviation of the data. As ordinary
+    parameters they follow an encoder that still learns, are averaged and saved like all weights, and see all the data;
+    statistics of a single batch (LD4LG's code) carry its sampling error.
     """
 
     def __init__(self, width: int) -> None:

@@ -23,7 +23,7 @@ class Clock(ABC):
         """(B, 1), or (B, L) where tokens have times of their own."""
 
     def weight(self, t: Tensor) -> Tensor | float:
-        """What a draw at t stands for, so that the mean is that over all times: one over its density."""
+        """The weight of a draw at t, one over its density, which makes the mean that over all times."""
         return 1.0
 
 
@@ -31,11 +31,11 @@ class Clock(ABC):
 class Stratified(Clock):
     """Uniform times in [low, high], one stratum per row of the *global* batch, whatever its split over workers.
 
-    Row i of n: t = (i + u)/n. With `block`, each block of tokens has a time of its own: block b turns the strata by
-    b golden sections, so that every block is stratified over the rows and the blocks of a row are spread.
+    Row i of n: t = (i + u)/n. With `block`, each block of tokens has its own time: block b rotates the strata by b
+    golden sections, so that every block is stratified over the rows and the blocks of a row are spread.
     Clipping to [low, high] trains on the levels that teach most (BD3-LM); evaluation uses all. With `power` t is a
     power of the uniform number: above one, times near zero are drawn more often, and their loss counts less. Bounds
-    whose weight is singular there (insertion) are much less noisy so, and mean the same.
+    whose weight is singular there (insertion) then have the same mean and much less noise.
     """
 
     low: float = 0.0
@@ -59,7 +59,7 @@ class Stratified(Clock):
         return t if self.block is None else t.repeat_interleave(self.block, 1)[:, :L]
 
     def weight(self, t: Tensor) -> Tensor | float:
-        """What the loss at a drawn time counts: one over its density, relative to even draws."""
+        """The weight of the loss at a drawn time: one over its density, relative to even draws."""
         if self.power == 1:
             return 1.0
         u = ((t - self.low) / (self.high - self.low)) ** (1 / self.power)
@@ -68,14 +68,14 @@ class Stratified(Clock):
 
 @dataclass(frozen=True)
 class Importance(Clock):
-    """Times drawn by densities over equal parts of [0, 1], and weighed so that the mean stays the same.
+    """Times drawn by densities over equal parts of [0, 1], and weighted so that the mean stays the same.
 
-    The variance is least for a density ∝ √E[loss²] (Hoogeboom et al. 2021 keep a running mean of it). Here the table is
-    a value, as all settings are: `importance` measures it with a model, and a run with it resumes as any other.
+    The variance is smallest for a density ∝ √E[loss²] (Hoogeboom et al. 2021 keep a running mean of it). Here the table
+    is a value, like all settings: `importance` measures it with a model, and a run with it resumes like any other.
     """
 
     density: tuple[float, ...]  # only its proportions matter
-    block: int | None = None  # as of `Stratified`
+    block: int | None = None  # as in `Stratified`
 
     def __post_init__(self) -> None:
         if not self.density or min(self.density) <= 0:

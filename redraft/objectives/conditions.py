@@ -1,4 +1,4 @@
-"""What a network is told in training besides z: sometimes no source and no label, sometimes its own first guess."""
+"""What a network sees in training besides z: source and label, sometimes dropped, and its own first guess."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ from redraft.types import FINITE, Batch, Canvas, Encoded, Loss, require_range
 class Objective:
     """The three terms of variational diffusion: diffusion, prior, reconstruction.
 
-    With an `anchor` also −log p(w | x̂) of vectors, weighted by it: what they say, beside how far off they are (Gao et
-    al. 2022, "Difformer", eq. 6).
+    With an `anchor` also the anchor times −log p(w | x̂), for vectors: which tokens x̂ decodes to, beside its distance
+    from x (Gao et al. 2022, "Difformer", eq. 6).
     """
 
     loss: Term = Bound()
     times: Clock = Stratified()
-    anchor: float = 0.0  # to train with; it is no part of the bound
+    anchor: float = 0.0  # for training only; not part of the bound
     drop_condition: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ def _given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
 
 
 def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
-    """(B, L) nats of the last jump, from the least noisy z that the schedule knows to the tokens."""
+    """(B, L) nats of the last jump, from the least noisy z of the schedule to the tokens."""
     tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
     t = _given_at_zero(tiny, encoded)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
@@ -91,10 +91,10 @@ def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: 
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Trains the error layer alone, on what the model itself gets wrong (G-Star; Meshchaninov et al. 2025).
+    """Trains only the error layer, on the model's own mistakes (G-Star; Meshchaninov et al. 2025).
 
-    A text is noised to t and written anew in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
-    1[x̂ ≠ x], the loss its binary cross-entropy, all times alike.
+    A text is noised to t and rewritten in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
+    1[x̂ ≠ x], and the loss is its binary cross-entropy, with the same weight at all times.
     """
 
     times: Clock = Stratified()
@@ -119,7 +119,7 @@ class Mistakes:
 
 @dataclass(frozen=True)
 class Autoencode:
-    """Trains the codec alone, by its own loss: before the diffusion, whose codec stays as it is."""
+    """Trains only the codec, by its own loss: before the diffusion, which leaves the codec unchanged."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""

@@ -18,7 +18,7 @@ class Term(ABC):
     """What is minimised at the drawn times."""
 
     def grid(self, t: Tensor) -> Times:
-        """Drawn times → those that the term needs; continuous unless it says otherwise."""
+        """Drawn times → those that the term needs; by default the same."""
         return Times(t)
 
     @abstractmethod
@@ -27,11 +27,11 @@ class Term(ABC):
 
 
 class Weight(ABC):
-    """Another weight than the bound's own, to train with: the ELBO's grows without limit at both ends of time."""
+    """A weight to train with instead of the bound's own, which grows without limit at both ends of time."""
 
     @abstractmethod
     def __call__(self, process: Process, noised: Noised) -> Tensor:
-        """(B, L) what to multiply the bound by; zero where it is zero itself."""
+        """(B, L) the factor on the bound; zero where the bound is zero."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def _interpolating(process: Process) -> Interpolating:
 class Bound(Term):
     """The negative evidence lower bound: in continuous time, or of a chain of `steps` steps (one of them drawn, ×T).
 
-    `steps=1` is the whole way at once: with a causal network exactly the autoregressive likelihood. With a `weight` it
-    is no bound any more, but may learn faster; evaluate without.
+    `steps=1` takes the whole way at once: with a causal network exactly the autoregressive likelihood. With a `weight`
+    it is no longer a bound, but may learn faster; evaluate without.
     """
 
     steps: int | None = None
@@ -107,11 +107,11 @@ class Bound(Term):
 
 @dataclass(frozen=True)
 class Recover(Term):
-    """−log x̂[x] wherever z does not tell x, weighted by t^(−power).
+    """−log x̂[x] wherever z does not determine x, weighted by t^(−power).
 
     power 0 is plain masked cross-entropy, which learns faster at small scale; power 1 is LLaDA's loss, for mask noise
-    with the linear schedule the same as `Bound`. Of insertion also −log p(g) of the missing tokens g of each gap.
-    Whatever the training, evaluate with `Bound`.
+    with the linear schedule the same as `Bound`. For insertion it adds −log p(g), g the tokens missing in each gap.
+    However you train, evaluate with `Bound`.
     """
 
     power: float = 0.0
@@ -129,7 +129,7 @@ class Recover(Term):
 
 
 class BySnr(ABC):
-    """How much the squared error counts at a noise level, by its log signal-to-noise ratio λ."""
+    """The weight of the squared error at a noise level, by its log signal-to-noise ratio λ."""
 
     @abstractmethod
     def __call__(self, logsnr: Tensor) -> Tensor: ...
@@ -186,7 +186,7 @@ class P2(BySnr):
 
 @dataclass(frozen=True)
 class Match(Term):
-    """w(λ_t)·mean_D (x − x̂)²: every loss of Gaussian diffusion is this with a weight of its own.
+    """w(λ_t)·mean_D (x − x̂)²: every loss of Gaussian diffusion is this, with some weight.
 
     ‖ε − ε̂‖² = SNR·‖x − x̂‖², ‖v − v̂‖² = (SNR + 1)·‖x − x̂‖²; score matching with λ(t) = g² is twice `Bound`.
     """
@@ -205,7 +205,7 @@ class Match(Term):
 class Sum(Term):
     """loss + factor·extra at the same times: D3PM's hybrid L_vb + λ·E[−log x̂[x]] as Sum(Bound(T), Recover(), λT).
 
-    The factor is λT since its code adds λ to the KL of one drawn step, of which the bound here has T.
+    The factor is λT since D3PM's code adds λ to the KL of one drawn step, and the bound here is T times that KL.
     """
 
     loss: Term

@@ -317,7 +317,7 @@ def test_whole_texts_take_no_prompt(name: str) -> None:
 
 
 def test_a_paragraph_needs_tokens_enough() -> None:
-    with pytest.raises(ValueError, match="3 tokens have no 4 states"):
+    with pytest.raises(ValueError, match="3 tokens have fewer than 4 states"):
         codec("paragraph").encode(texts(1)[:, :3])
 
 

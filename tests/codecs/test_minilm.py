@@ -120,7 +120,7 @@ def test_wrong_files_and_vocabularies_are_refused(config: MiniLM, encoder: Bert,
         config.build(Vocab(12))
     with pytest.raises(ValueError, match=r"no model\.safetensors"):
         MiniLM(str(tmp_path), 2, V, D, 2, F, POSITIONS).build(Vocab(V))
-    with pytest.raises(ValueError, match=r"no BERT of 3 layers: it lacks encoder\.layer\.2"):
+    with pytest.raises(ValueError, match=r"not a BERT of 3 layers: it lacks encoder\.layer\.2"):
         MiniLM(config.path, 3, V, D, 2, F, POSITIONS).build(Vocab(V))
     with pytest.raises(ValueError, match="7 tokens are too many"):
         encoder(torch.zeros(1, 7, dtype=torch.int64))

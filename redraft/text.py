@@ -1,6 +1,6 @@
 """Tokenizers: text to ids and back.
 
-Every kind keeps two promises. Ids of bos, eos, pad and mask never come from text: whatever a user types, `encode` gives
+Every kind keeps two promises. Text never becomes the id of bos, eos, pad or mask: whatever a user types, `encode` gives
 ids of content, or unknown. And `to_json` writes plain data from which `from_json` builds only the kinds of this file.
 Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
 """
@@ -26,7 +26,7 @@ MARKS = ".", ",", "!", "?"
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Words and punctuation marks of a text; `spell` is the inverse."""
+    """The words and punctuation marks of a text; `spell` is the inverse."""
     return tuple(re.findall(r"\w+|[^\w\s]", text))
 
 
@@ -68,11 +68,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def piece(self, token: int) -> str:
-        """What one id of content stands for, before `join`; nothing for a special token beyond those of `Vocab`."""
+        """The string of one content id, before `join`; empty for special tokens that `Vocab` does not know."""
 
     @abstractmethod
     def join(self, pieces: list[str]) -> str:
-        """The text that the pieces make together."""
+        """The text that the pieces form together."""
 
     def decode(self, ids: Iterable[int], mask: str = HIDDEN) -> str:
         """The text of ids: bos, eos and pad are left out, masked tokens are shown as `mask`."""
@@ -89,7 +89,7 @@ class Tokenizer(ABC):
         return json.dumps({"kind": type(self).__name__, **asdict(self)})
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
-        """Copies are built anew from the fields: a copied backend of `Hub` would forget to treat specials as text."""
+        """Copies are rebuilt from the fields: a copied backend of `Hub` would no longer treat specials as text."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
 
@@ -109,7 +109,7 @@ class Characters(Tokenizer):
 
     def __post_init__(self) -> None:
         if len(set(self.alphabet)) < len(self.alphabet):
-            raise ValueError(f"a character stands twice in the alphabet {self.alphabet!r}; each may stand once")
+            raise ValueError(f"a character occurs twice in the alphabet {self.alphabet!r}; each may occur once")
 
     @classmethod
     def collect(cls, texts: Iterable[str], specials: tuple[Special, ...] = ("mask",)) -> Characters:
@@ -174,15 +174,15 @@ class Words(Tokenizer):
 
     def __post_init__(self) -> None:
         if len(set(self.words)) < len(self.words):
-            raise ValueError("a word stands twice in the list; each may stand once")
+            raise ValueError("a word occurs twice in the list; each may occur once")
         if split := [word for word in self.words if not _WORD.fullmatch(word)]:
-            raise ValueError(f"{split[0]!r} is neither one word nor one punctuation mark: no text would ever give it")
+            raise ValueError(f"{split[0]!r} is neither one word nor one punctuation mark, so no text would ever use it")
 
     @classmethod
     def collect(cls, texts: Iterable[str], most: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Words:
-        """The most frequent words of some texts, in the order of first appearance where counts are equal."""
+        """The most frequent words of some texts; words with equal counts come in order of first appearance."""
         if most < 1:
-            raise ValueError(f"a list of {most} words; it needs one at least, say words:4096")
+            raise ValueError(f"a list of {most} words; it needs at least one, say words:4096")
         counts = Counter(word for text in texts for word in _WORD.findall(text))
         return cls(tuple(word for word, _ in counts.most_common(most)), specials)
 
@@ -197,7 +197,7 @@ class Words(Tokenizer):
 
     @cached_property
     def _chunk(self) -> Callable[[str], list[int]]:
-        """Ids of a stretch without white space; most recur, and remembering them is faster than the expression."""
+        """The ids of a chunk without white space; most recur, and a cache is faster than the regular expression."""
         ids = {word: token for token, word in enumerate(self.words)}
         return lru_cache(2**16)(lambda chunk: [ids.get(word, self.unknown) for word in _WORD.findall(chunk)])
 
@@ -213,7 +213,7 @@ class Words(Tokenizer):
 
 @dataclass(frozen=True)
 class Hub(Tokenizer):
-    """Any `tokenizer.json` of the tokenizers library; its special tokens by name, the mask added if it is new."""
+    """Any `tokenizer.json` of the tokenizers library, with its special tokens by name; a new mask is added."""
 
     definition: str = field(repr=False)
     bos: str | None = None
@@ -257,14 +257,14 @@ class Hub(Tokenizer):
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The id of what the model does not know; None also where eos or another named token plays that part."""
+        """The id of unknown text; None also if eos or another named token serves as the unknown one."""
         model, ids = json.loads(self.definition)["model"], self._backend.get_vocab()
         unknown = model["unk_id"] if "unk_id" in model else ids.get(model.get("unk_token"))
         return None if unknown in [ids[token] for token in self._names.values()] else unknown
 
     @cached_property
     def _specials(self) -> frozenset[int]:
-        """Ids that no text may give: all special tokens but the unknown one."""
+        """Ids that no text may become: all special tokens but the unknown one."""
         added = self._backend.get_added_tokens_decoder()
         return frozenset(token for token, entry in added.items() if entry.special) - {self._unknown}
 
@@ -273,16 +273,16 @@ class Hub(Tokenizer):
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         if self._specials.isdisjoint(ids):
             return ids
-        # A model of whole words or pieces may itself hold the spelling of a special token.
+        # a model of whole words or pieces may itself contain the spelling of a special token
         if self._unknown is None:
-            raise ValueError(f"the text gives a special token and this tokenizer has no unknown token: {text[:80]!r}")
+            raise ValueError(f"the text spells a special token, and this tokenizer has no unknown token: {text[:80]!r}")
         return [self._unknown if token in self._specials else token for token in ids]
 
     def piece(self, token: int) -> str:
         if token in self._specials:
             return ""
         known = self._backend.id_to_token(token) if token != self._unknown else None
-        return known or UNKNOWN  # ids between the tokens of a file may stand for nothing
+        return known or UNKNOWN  # a file may leave ids between its tokens unused
 
     def join(self, pieces: list[str]) -> str:
         decoder = self._backend.decoder
@@ -297,7 +297,7 @@ def _parse(definition: str) -> tokenizers.Tokenizer:
 
 
 def _customary(definition: str) -> dict[str, str]:
-    """The special tokens that go by a customary name; of several, the first listed."""
+    """The special tokens that have a customary name; of several candidates, the first listed."""
     added = {entry.content for entry in _parse(definition).get_added_tokens_decoder().values()}
     return {name: token for name, usual in _CUSTOMARY.items() for token in reversed(usual) if token in added}
 
@@ -306,7 +306,7 @@ def _stated(config: Path) -> dict[str, str]:
     """The special tokens that a `tokenizer_config.json` names, as strings or as objects with their content."""
     entries = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     if not isinstance(entries, dict):
-        raise ValueError(f"{config} is no JSON object; restore it, or remove it")
+        raise ValueError(f"{config} is not a JSON object; restore it, or remove it")
     named = {name: entries[f"{name}_token"] for name in SPECIALS if entries.get(f"{name}_token")}
     found: dict[str, Any] = {n: each.get("content") if isinstance(each, dict) else each for n, each in named.items()}
     if wrong := [name for name, token in found.items() if not isinstance(token, str)]:

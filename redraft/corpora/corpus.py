@@ -44,7 +44,7 @@ def split_seed(seed: int, split: str) -> int:
 
 @dataclass(frozen=True)
 class Story:
-    """A story, what is true of it, a summary in one sentence, and its exact log-probability in nats."""
+    """A story with its attributes, a summary in one sentence, and its exact log-probability in nats."""
 
     text: str
     attributes: Mapping[str, str]
@@ -54,7 +54,7 @@ class Story:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
-    """A language of stories: `tale` tells them, `summary` retells in one sentence what a tale has left in memory.
+    """A language of stories: `tale` tells them, `summary` puts what a tale has left in memory into one sentence.
 
     `topics` names the attributes of a story and where memory holds them; the attribute "length" (short, medium or long)
     comes from the number of sentences, `lengths` being the largest short and the largest medium number.
@@ -80,7 +80,7 @@ class Corpus:
         return self._story(Telling(tuple(draft.words), draft.memory, draft.log_prob))
 
     def text(self, seed: int, index: int) -> str:
-        """The text of a story alone, which takes two thirds of the time."""
+        """Only the text of a story, which takes two thirds of the time."""
         return spell(self._draft(seed, index).words)
 
     def _draft(self, seed: int, index: int) -> Draft:
@@ -108,7 +108,7 @@ class Corpus:
         return story.log_prob if story else -math.inf
 
     def grammatical_prefix(self, text: str) -> int:
-        """How many sentences from the start are right: the text up to the last of them begins some story."""
+        """The number of leading sentences that are correct: together they are the beginning of some story."""
         follow = Follow(split_words(text))
         self.tale.tell(Telling(), follow)
         reached = follow.heard[: follow.reach]
@@ -116,10 +116,9 @@ class Corpus:
         return sum(text.startswith(spell(reached[:end])) for end in ends)
 
     def understood(self, text: str) -> Mapping[str, str]:
-        """The attributes of a text as far as it is right: what is told before its first wrong word.
+        """The attributes that a text reveals before its first wrong word; a whole story reveals all of them.
 
-        Of a whole story all of them. Where several derivations agree with the words so far, what they differ in is
-        not told yet.
+        If several derivations agree with the words so far, attributes in which they differ are still open.
         """
         if (story := self.parse(text)) is not None:
             return story.attributes
@@ -135,7 +134,7 @@ class Corpus:
     def expected_chars(self) -> float:
         """Exact mean number of characters of a story.
 
-        A mean is linear, so each slot is followed in a walk of its own and no joint distribution is needed.
+        A mean is linear, so each slot gets its own walk and no joint distribution is needed.
         """
         slots = {slot for slot, _ in self._said}
         return sum(self._mean_chars(slot) for slot in (None, *sorted(slots))) - 1  # no space before the first word
@@ -175,7 +174,7 @@ class Corpus:
         """How many next words decide every choice, which proves the grammar unambiguous.
 
         If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
-        remembered and whatever follows. By induction from the first word on, a text then has one derivation at most.
+        remembered and whatever follows. By induction from the first word on, a text then has at most one derivation.
         """
         choices = [node for node in walk(self.tale) if isinstance(node, Choice)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
@@ -183,7 +182,7 @@ class Corpus:
     def _words_to_decide(self, choice: Choice, limit: int) -> int:
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
-            if len(clash) < k or k == limit:  # a whole alternative begins another, or they go on alike
+            if len(clash) < k or k == limit:  # one alternative is the beginning of another, or both go on alike
                 raise ValueError(f"ambiguous: {spell(clash)!r} begins two alternatives; let them open differently")
             k, clash = k + 1, choice.clash(k + 1, self._phrases)
         return k

@@ -39,7 +39,7 @@ def _draws(seed: int, index: int) -> Iterator[int]:
         yield z ^ (z >> 31)
 
 
-# Guides: which derivations a walk follows
+# --- guides: which derivations a walk follows ---
 
 
 class Telling(NamedTuple):
@@ -121,14 +121,14 @@ class Follow(Guide):
 
 
 def _agreement(heard: Words, words: Words) -> int:
-    """How many words agree from the start; `heard` is not the longer one."""
+    """How many words agree from the start; `heard` is at most as long as `words`."""
     n = 0
     while n < len(heard) and heard[n] == words[n]:
         n += 1
     return n
 
 
-# Accounts: what a walk over all derivations adds up
+# --- accounts: what a walk over all derivations adds up ---
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,11 @@ class Node(ABC):
 
     @abstractmethod
     def draw(self, draft: Draft) -> None:
-        """One way to go on, drawn from its probability."""
+        """One continuation, drawn by its probability."""
 
     @abstractmethod
     def tell(self, told: Telling, guide: Guide) -> list[Telling]:
-        """Every way to go on from `told` that the guide allows."""
+        """Every continuation of `told` that the guide allows."""
 
     @abstractmethod
     def weigh(self, cloud: Cloud, account: Account) -> Cloud:
@@ -183,7 +183,7 @@ class Node(ABC):
 
     @abstractmethod
     def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
-        """The first k words of everything this node can say, whatever is remembered; shorter ones whole."""
+        """The first k words of everything this node can say, whatever is remembered; shorter texts are whole."""
 
 
 def walk(node: Node) -> Iterator[Node]:

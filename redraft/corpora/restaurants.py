@@ -1,7 +1,7 @@
 """The E2E challenge: attributes of restaurants → a sentence about them, and whether a sentence says what it should.
 
-A source is "name[The Eagle], food[French], familyFriendly[no]" (Novikova et al. 2017). People say the same in many
-words, of which `said` knows the customary ones, and leave some of it out: measure their sentences beside a model's.
+A source is "name[The Eagle], food[French], familyFriendly[no]" (Novikova et al. 2017). People phrase the same value in
+many ways and leave some out. `said` knows the usual phrases; measure people's sentences beside a model's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def slots(source: str) -> dict[str, str]:
 
 
 def said(source: str, text: str) -> Content:
-    """Which share of the attributes a text tells, and whether it tells all of them."""
+    """The share of the attributes that a text mentions, and whether it mentions all of them."""
     right = [_tells(text, name, value) for name, value in slots(source).items()]
     return Content(sum(right) / len(right), float(all(right)))
 

@@ -32,7 +32,7 @@ Rule = str | Sequence[str] | Mapping[str, int] | Draw | Case
 
 @dataclass(frozen=True)
 class Rules:
-    """Named rules, written as templates; several make an even choice, a mapping to integers a weighted one.
+    """Named rules, written as templates; a list of templates is an even choice, a mapping to integers a weighted one.
 
     In a template, `{rule}` stands for another rule, `{slot.form}` for what is remembered, and `{slot=word}` remembers a
     word (under the form "name") without saying it.
@@ -44,7 +44,7 @@ class Rules:
     def node(self, name: str) -> Node:
         """The grammar of a rule; a rule used in many places is one node."""
         if name not in self.rules:
-            raise ValueError(f"there is no rule {name!r}; write {{slot.form}} to recall what is remembered")
+            raise ValueError(f"there is no rule {name!r}; write {{slot.form}} to recall a slot")
         if name not in self.built:
             self.built[name] = None
             self.built[name] = self._build(self.rules[name])

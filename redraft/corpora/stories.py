@@ -1,6 +1,6 @@
 """An endless corpus of short English stories whose true probabilities are known.
 
-The stories come from a probabilistic grammar, so that what is unknown for ordinary text is exact here: the
+The stories come from a probabilistic grammar, so numbers that are unknown for ordinary text are exact here: the
 log-probability of any text (-inf outside the language), the entropy that no model can beat, the attributes of a story
 (who, where, season, mood, ...) and a summary of it in one sentence. Nothing is downloaded and nothing is stored: story
 number i of seed s is a pure function of (s, i).
@@ -14,7 +14,7 @@ slot, `Say` recalls it later (the name, the pronoun, the thing that was found), 
 walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
 parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
 fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Corpus.lookahead`), so
-a text has one derivation at most, and the probability of the text is that derivation's.
+a text has at most one derivation, whose probability is that of the text.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
 deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 6e-14 for
@@ -44,7 +44,7 @@ def _names(names: str) -> list[Entry]:
 
 
 def _places(where: str, *, spot: str, play: str) -> list[Entry]:
-    """Places of one kind, written "in the park / on the beach", with spots and pastimes that fit them all."""
+    """Places of one kind, written "in the park / on the beach", with spots and pastimes that suit all of them."""
     return [entry(name=at.split()[-1], at=at, spot=spot, play=play) for at in where.split(" / ")]
 
 
@@ -57,8 +57,8 @@ THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll p
 COLOURS = _names("red blue green yellow white brown grey purple")
 ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
 NEEDS = _names("hungry cold thirsty frightened tired lost shy muddy")
-# Phrases that can stand for each other have equally many words, and what may be left out comes last: a word's place in
-# the story then tells its part in it, and a model that fills in a story in any order need not count.
+# Interchangeable phrases have equally many words, and optional parts come last. So the position of a word in the story
+# determines its role, and a model that fills in a story in any order need not count.
 
 SEASONS = (
     entry(

@@ -1,4 +1,4 @@
-"""Tasks made of the embedded stories: attributes or a summary with its story, and stories by class."""
+"""Tasks made from the embedded stories: a story from attributes or a class, a summary of a story."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from redraft.text import split_words
 
 
 class Content(NamedTuple):
-    """How much of what a source asks for a text says: of one text, or the mean of several."""
+    """How much of its source a text fulfils: for one text, or the mean over several."""
 
     share: float  # of the facts that are right
-    exact: float  # 1 if all are, and the text is one that the grammar can tell
+    exact: float  # 1 if all are right and the text is grammatical
 
 
 @runtime_checkable
@@ -33,10 +33,10 @@ class Task(EndlessPairs, Protocol):
 
 @dataclass(frozen=True)
 class StoryAttributes:
-    """What a story is to be about → the story.
+    """Attributes → a story that has them.
 
-    "who Leo, friend Carl, where river, season summer, mood tired, plot help": the mood is that of the beginning, the
-    plot says whether something is found, helped or made.
+    "who Leo, friend Carl, where river, season summer, mood tired, plot help": the mood is that of the beginning, and in
+    the plot something is found, helped or made.
     """
 
     seed: int = 0
@@ -53,7 +53,7 @@ class StoryAttributes:
         return self.pair(split, index).target
 
     def check(self, source: str, target: str) -> Content:
-        """Attributes count as far as the text is right: what stands after its first wrong word tells nothing."""
+        """Attributes count if the text reveals them before its first wrong word."""
         wanted = dict(part.strip().split(" ", 1) for part in source.split(","))
         told = STORIES.understood(target)
         right = [told.get(topic) == value for topic, value in wanted.items()]
@@ -62,7 +62,7 @@ class StoryAttributes:
 
 @dataclass(frozen=True)
 class StoryClasses:
-    """The value of one attribute → a story, as "sad" of the topic mood: a source that is one of a few names."""
+    """The value of one attribute → a story, such as "sad" for the topic mood: the source is one of a few names."""
 
     topic: str = "mood"
     seed: int = 0
@@ -82,7 +82,7 @@ class StoryClasses:
         return self.pair(split, index).target
 
     def check(self, source: str, target: str) -> Content:
-        """Whether the text says that it is of this class, before its first wrong word."""
+        """Whether the text shows that it is of this class before its first wrong word."""
         return StoryAttributes(topics=(self.topic,)).check(f"{self.topic} {source}", target)
 
 
@@ -100,10 +100,10 @@ class StorySummaries:
         return self.pair(split, index).target
 
     def check(self, source: str, target: str) -> Content:
-        """Facts are the words of the true summary that are not in all summaries, each at its own place."""
+        """Facts are the words of the true summary that not all summaries share, each at its position."""
         story = STORIES.parse(source)
         if story is None:
-            raise ValueError(f"{source!r:.60} is no story of the grammar, so nobody knows its summary")
+            raise ValueError(f"{source!r:.60} is not a story of the grammar, so its summary is unknown")
         always = {word for node in STORIES.summary.parts() if isinstance(node, Text) for word in node.words}
         true, said = split_words(story.summary), split_words(target)
         right = [place < len(said) and said[place] == word for place, word in enumerate(true) if word not in always]
@@ -114,7 +114,7 @@ def faithful(task: Task, sources: Sequence[str], texts: Sequence[str]) -> Conten
     """The means over texts, each the answer to one source."""
     found = [task.check(source, text) for source, text in zip(sources, texts, strict=True)]
     if not found:
-        raise ValueError("there is no text to judge; give one at least")
+        raise ValueError("there is no text to judge; give at least one")
     return Content(*(sum(values) / len(found) for values in zip(*found, strict=True)))
 
 

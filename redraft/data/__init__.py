@@ -1,4 +1,4 @@
-"""Data: texts from files and hubs, rows made of them, batches in a fixed order."""
+"""Data: texts from files and hubs, rows made from them, batches in a fixed order."""
 
 from redraft.data.framings import Documents, Framing, Packed, Row, Rows, require_rows
 from redraft.data.loader import Loader, evaluation, permutation, prefetch, tokenise

@@ -24,7 +24,7 @@ class Framing(ABC):
     """How documents become rows of `length` ids; every subclass is a final frozen dataclass."""
 
     length: int
-    asked = False  # True: every row answers something that is given, and no text is written from nothing
+    asked = False  # True: every row answers a given source or label; no text is written from scratch
 
     @property
     @abstractmethod
@@ -40,9 +40,9 @@ class Framing(ABC):
 class Documents(Framing):
     """One document per row: [bos] document [eos] padding, with bos and eos where the vocabulary has them.
 
-    A document that does not fit is cut (its eos too: it has not ended), or left out; both are counted. With `tail` the
-    rest of a row is eos after eos instead of padding, learnt like any token: a canvas of fixed length then teaches
-    where texts end (LLaDA), and since the tail follows from the text, a row has no more bits than its document.
+    A document that does not fit is cut (without eos: it has not ended) or left out; both are counted. With `tail` the
+    rest of a row is filled with eos instead of padding, learnt like any token: the model then learns where texts end on
+    a canvas of fixed length (LLaDA). Since the tail follows from the text, a row has no more bits than its document.
     """
 
     length: int
@@ -93,7 +93,7 @@ class Documents(Framing):
 
 @dataclass(frozen=True)
 class Packed(Framing):
-    """All documents one after another, eos between them, cut into full rows; the tail that fills no row is counted."""
+    """All documents one after another, eos between them, cut into full rows; the rest that fills no row is counted."""
 
     length: int
 
@@ -126,7 +126,7 @@ _NOTHING: Ids = np.empty(0, np.int32)
 
 
 def endless_error(source: Endless, framing: Framing) -> DataError:
-    """What is said of a framing that needs all documents at once."""
+    """The error of a framing that needs all documents at once."""
     return DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
 
 
@@ -147,7 +147,7 @@ class Row(NamedTuple):
     """One sample without padding."""
 
     ids: Sequence[int] | Ids
-    given: int = 0  # so many of the first are not learnt, by place: in some tokenizers bos and eos are the same id
+    given: int = 0  # number of leading tokens that are not learnt; not by id: bos and eos may be the same
     source: Sequence[int] | Ids | None = None  # what an encoder reads, beside the row
     label: int | None = None  # the number of its class
 
@@ -167,7 +167,7 @@ class Rows:
             raise DataError("padding needs an id and this tokenizer has neither pad nor eos; give it one or use Packed")
 
     def take(self, indices: Iterable[int]) -> Batch:
-        """Some rows side by side; all is to be learnt but padding and what is given."""
+        """Some rows as a batch; everything is learnt but padding and given tokens."""
         rows = [self.row(index) for index in indices]
         tokens, pad = side_by_side([row.ids for row in rows], self.framing.length, self.vocab)
         learn = ~pad & (torch.arange(self.framing.length) >= torch.tensor([row.given for row in rows])[:, None])
@@ -182,7 +182,7 @@ class Rows:
 
 
 def side_by_side(rows: Sequence[Sequence[int] | Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
-    """(B, length) ids, and where they are padding."""
+    """(B, length) ids, and where there is padding."""
     tokens = np.full((len(rows), length), vocab.filler, np.int64)
     for line, row in zip(tokens, rows, strict=True):
         line[: len(row)] = row

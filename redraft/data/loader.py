@@ -1,4 +1,4 @@
-"""Rows to batches, in a fixed order that a resumed run finds again."""
+"""Rows to batches, in a fixed order that a resumed run continues."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def permutation(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """
     words = np.random.Philox(key=seed % 2**64 | epoch << 64).random_raw(size)
     order = np.argsort(words, kind="stable")
-    order.flags.writeable = False  # it is shared by all who ask for this epoch
+    order.flags.writeable = False  # shared by all callers
     return order
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Batches for one worker out of an endless sequence of samples: epoch after epoch, each in an order of its own.
+    """Batches for one worker from an endless sequence of samples: epoch after epoch, each in its own order.
 
-    A step that starts at sample n takes samples n .. n + batch − 1 of that sequence, whoever asks; they are cut into
-    world × micro stretches, of which a worker takes `micro` neighbouring ones, one after another. Hence the number of
-    samples consumed is all there is to resume from, also with another number of workers.
+    A step that starts at sample n takes samples n .. n + batch − 1 of that sequence, whichever worker asks; they are
+    cut into world × micro stretches, and each worker takes `micro` neighbouring ones, one after another. So the number
+    of samples consumed is all one needs to resume, also with another number of workers.
     """
 
     rows: Rows
@@ -76,7 +76,7 @@ class Loader:
         return replace(batch, sample=torch.tensor([name for name, _ in samples]), first=first, total=self.batch)
 
     def _sample(self, number: int) -> tuple[int, int]:
-        """Its name, epoch × size + row, and its row."""
+        """The name of a sample, epoch × size + row, and its row."""
         size = self.rows.size
         if size is None:
             return number, number
@@ -103,5 +103,5 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
 
 
 def _one(items: Iterator[T]) -> list[T]:
-    """The next item, or none at the end."""
+    """The next item in a list, which is empty at the end."""
     return list(islice(items, 1))

@@ -1,9 +1,9 @@
 """Pairs of a source and its target: where they come from, and how they become rows.
 
-A source of pairs is also one of plain documents, its targets, so that any model can learn from it. Framings differ in
-where the source stands: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an encoder to read
-(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names, it may also be
-told by its number, as the class of the target (`Labelled`: LD4TG).
+A source of pairs is also a source of plain documents, its targets, so any model can learn from it. Framings differ in
+where the source goes: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an encoder to read
+(`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names, its number can
+serve as the class of the target instead (`Labelled`: LD4TG).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Pair(NamedTuple):
-    """Two texts, of which the second is to be written."""
+    """Two texts; the second is to be written, given the first."""
 
     source: str
     target: str
@@ -60,17 +60,17 @@ class EndlessPairs(Protocol):
 
 @runtime_checkable
 class Classified(Protocol):
-    """A source of pairs, each of whose sources is the name of a class."""
+    """Pairs in which every source is the name of a class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All names; the place of a name is the number that stands for it."""
+        """All names; the index of a name is the number of its class."""
         ...
 
 
 @dataclass(frozen=True)
 class JsonlPairs(Files):
-    """One JSON object per line, source and target in two of its fields; blank lines mean nothing."""
+    """One JSON object per line, source and target in two of its fields; blank lines are skipped."""
 
     source: str = "source"
     target: str = "target"
@@ -87,7 +87,7 @@ class JsonlPairs(Files):
 class JsonlClasses(Files):
     """One JSON object per line, a text in one of its fields and the name of its class in another.
 
-    The names are given, so that their numbers do not depend on what the files hold; one that is not among them is bad.
+    The names are given, so that their numbers do not depend on the files; a line with another name is bad.
     """
 
     classes: tuple[str, ...] = ()
@@ -116,9 +116,9 @@ class JsonlClasses(Files):
 
 @dataclass(frozen=True)
 class CsvPairs(Files):
-    """Tables with a line of column names, source and target in two of the columns; "\\t" parts those of TSV files.
+    """Tables with a line of column names, source and target in two of the columns; "\\t" separates those of TSV files.
 
-    The defaults are the columns of the E2E challenge (Novikova et al. 2017); see `redraft.e2e`.
+    The defaults are the columns of the E2E challenge (Novikova et al. 2017); see `redraft.corpora`.
     """
 
     source: str = "mr"
@@ -146,9 +146,9 @@ def _pairs(files: Files, split: Split, tally: Tally) -> Iterator[Pair]:
 class Pairs(Framing):
     """Source and target in one row: source [bos] target [eos] …; the source and the token between them are given.
 
-    What is given stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1). With
-    `tail` the rest of the row is eos, learnt like any token; that is how length is modelled. With `joint` the source is
-    noised and learnt as well, and only given when a text is written: the ablation of partial noising.
+    The given part stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1).
+    With `tail` the rest of the row is eos, learnt like any token; that is how length is modelled. With `joint` the
+    source is noised and learnt as well, and given only in sampling: the ablation of partial noising.
     """
 
     length: int
@@ -183,7 +183,7 @@ class Sourced(Framing):
     """The target in the row, the source beside it, ended by eos: for models with an encoder (GENIE)."""
 
     length: int
-    source: int = 64  # tokens of it at most, its end token included
+    source: int = 64  # maximum number of its tokens, end token included
     tail: bool = True
     asked = True
 
@@ -206,7 +206,7 @@ class Sourced(Framing):
 
 @dataclass(frozen=True)
 class Labelled(Framing):
-    """The target in the row, the number of its class beside it: for networks that are told a label (LD4TG, UDLM)."""
+    """The target in the row, the number of its class beside it: for networks that read labels (LD4TG, UDLM)."""
 
     length: int
     tail: bool = True
@@ -238,14 +238,14 @@ class Labelled(Framing):
 
 @dataclass(frozen=True)
 class Spans(Framing):
-    """A span of each document is the target, the rest the source, where one mask stands for the span.
+    """A span of each document is the target; the source is the document with one mask in place of the span.
 
     The continuous paragraph denoising that GENIE is pre-trained with (Lin et al. 2023, §3.3). The span, a `share` of
-    the document, begins anywhere with equal chances, but for the same document always at the same place.
+    the document, starts at a random place, which is always the same for the same document.
     """
 
     length: int
-    source: int = 64  # tokens of a document at most, its end token included
+    source: int = 64  # maximum number of tokens of a document, end token included
     share: float = 0.3
     tail: bool = True
     seed: int = 0
@@ -254,7 +254,7 @@ class Spans(Framing):
     def __post_init__(self) -> None:
         require_range(self, 1, WIDEST, "length")
         if not 0 < self.share < 1 or self.source < 3:
-            raise ValueError(f"share={self.share}, source={self.source}; a span is a part of a document of 2 or more")
+            raise ValueError(f"share={self.share}, source={self.source}; a span is part of a document of 2 or more")
 
     @property
     def padded(self) -> bool:
@@ -337,5 +337,5 @@ def _ended(vocab: Vocab) -> int:
 
 
 def _row(ids: list[int], given: int, source: list[int] | None = None) -> Row:
-    """Arrays: a fifth of the memory of lists."""
+    """A row of arrays, which take a fifth of the memory of lists."""
     return Row(np.asarray(ids, np.int32), given, None if source is None else np.asarray(source, np.int32))

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class DataError(ValueError):
-    """Text that cannot be used, and where it stands."""
+    """Text that cannot be used, and where it is."""
 
 
 @dataclass
@@ -28,11 +28,11 @@ class Tally:
 
     documents: int = 0  # read well
     bad: int = 0  # lines, records or files that were skipped
-    problems: list[str] = field(default_factory=list)  # the first ten of them in words
+    problems: list[str] = field(default_factory=list)  # descriptions of the first ten
     tokens: int = 0  # in all documents, before framing
     cut: int = 0  # documents shortened to a row
     dropped: int = 0  # documents left out: longer than a row, or without a token
-    tail: int = 0  # tokens behind the last full row of a packing
+    tail: int = 0  # tokens after the last full row of a packing
 
     def skip(self, problem: str) -> None:
         self.bad += 1
@@ -88,7 +88,7 @@ class Files(ABC):
             if isinstance(given := getattr(self, name), str):
                 raise DataError(f"{name}={given!r} is one string; give a tuple of paths: {name}=({given!r},)")
         if getattr(self, "max_line", 1) < 1:
-            raise DataError(f"max_line={getattr(self, 'max_line', 1)}; a line has one byte at least")
+            raise DataError(f"max_line={getattr(self, 'max_line', 1)}; a line has at least one byte")
 
     @abstractmethod
     def read(self, path: str) -> Iterator[Record]:
@@ -146,7 +146,7 @@ class Record:
 
 
 def _flaw(text: str) -> str | None:
-    """What makes a string no text: nothing in it, NUL characters (UTF-16 or binary), lone surrogates."""
+    """Why a string is not text: it is empty, or has NUL characters (UTF-16 or binary) or lone surrogates."""
     if not text or text.isspace():
         return "the text is empty"
     if "\0" in text:
@@ -177,11 +177,11 @@ _SIGNATURES = {
     b"\xff\xd8\xff": "a picture",
     b"\x7fELF": "a program",
 }
-_CONTROL = bytes(set(range(1, 32)) - set(b"\a\b\t\n\v\f\r\x1b"))  # NUL is told by the text it stands in
+_CONTROL = bytes(set(range(1, 32)) - set(b"\a\b\t\n\v\f\r\x1b"))  # NUL: see `_flaw`
 
 
 def _binary(path: str) -> str | None:
-    """What a file is that is no text, told by how it begins."""
+    """What a file is if it is not text, judged by its first bytes."""
     with open(path, "rb") as file:
         head = file.read(4096)
     for signature, kind in _SIGNATURES.items():
@@ -192,7 +192,7 @@ def _binary(path: str) -> str | None:
 
 
 def _lines(path: str, most: int) -> Iterator[Record]:
-    """The lines of a UTF-8 file without their ends; one longer than `most` bytes is passed over, never held whole."""
+    """The lines of a UTF-8 file without their ends; a line longer than `most` bytes is skipped, never held whole."""
     with open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), 1):
             place = f"{path}:{number}"
@@ -215,7 +215,7 @@ class TextFiles(Files):
     max_line: int = 10_000_000  # bytes
 
     def read(self, path: str) -> Iterator[Record]:
-        """Blank lines part paragraphs; a bad line spoils the document it stands in."""
+        """Blank lines separate paragraphs; a bad line makes its whole document bad."""
         together = self.split_by == "file"
         blocks = groupby(_lines(path, self.max_line), lambda line: together or bool(line.problem or line.text.strip()))
         for block in (list(lines) for filled, lines in blocks if filled):
@@ -226,7 +226,7 @@ class TextFiles(Files):
 
 @dataclass(frozen=True)
 class Jsonl(Files):
-    """One JSON object per line, the document in one of its fields; blank lines mean nothing."""
+    """One JSON object per line, the document in one of its fields; blank lines are skipped."""
 
     field: str = "text"
     max_line: int = 10_000_000  # bytes
@@ -276,7 +276,7 @@ class Parquet(Files):
                     for text in rows[self.field].to_pylist():
                         number += 1
                         yield self._record(f"{path}, row {number}", text)
-            except Exception as error:  # pyarrow has many names for a broken file
+            except Exception as error:  # pyarrow has many exceptions for a broken file
                 yield Record(f"{path}, row {number + 1}", problem=f"no parquet with a column {self.field!r}: {error}")
 
     def _record(self, place: str, text: object) -> Record:
@@ -316,7 +316,7 @@ class HubDataset:
     config: str | None = None
     splits: tuple[str, str, str] = ("train", "validation", "test")  # what train, valid and test are called there
     streaming: bool = True
-    limit: int | None = None  # documents of a split at most; all are held in memory
+    limit: int | None = None  # maximum number of documents per split; all are held in memory
 
     def documents(self, split: Split, tally: Tally) -> Iterator[str]:
         datasets = _library("datasets", "a dataset of the hub", "redraft[hub]")

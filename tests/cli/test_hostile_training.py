@@ -524,7 +524,7 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ("words:0", "a list of 0 words; it needs one at least"),
+        ("words:0", "a list of 0 words; it needs at least one"),
         ("bpe:10000000000", "too large for a vocabulary"),
         ("bpe:99999999999999999999999", "too large for a vocabulary"),
         ("bpe:10", "has no room for 256 bytes"),

@@ -78,7 +78,7 @@ def test_a_summary_is_judged_fact_by_fact() -> None:
     wrong = target.replace(split_words(target)[3], "Nobody")
     assert data.check(source, wrong) == Content(pytest.approx(1 - 1 / facts), 0.0)
     assert data.check(source, "") == Content(0.0, 0.0)
-    with pytest.raises(ValueError, match="no story of the grammar"):
+    with pytest.raises(ValueError, match="not a story of the grammar"):
         data.check("Once upon a time.", target)
 
 

@@ -30,7 +30,7 @@ from redraft.corpora.grammar import Entry
 from redraft.corpora.rules import Case, Draw, Rules, entry, phrasings
 from redraft.data import Split
 
-# The stories
+# --- the stories ---
 
 
 def _people(women: str, men: str) -> list[Entry]:
@@ -206,7 +206,7 @@ STORIES = Corpus(
     },
     lengths=(5, 6),
 )
-# A language small enough to list
+# --- a language small enough to list ---
 
 _SMALL_RULES = Rules(
     {

@@ -7,7 +7,7 @@ A save fills a hidden draft beside the others, syncs each file, then the manifes
 process killed at any moment leaves the new checkpoint whole or not at all. Older ones go only after the new one has
 been read back and verified. Files that the manifest does not list are ignored; nothing is ever unpickled or executed.
 
-One process writes to a directory at a time, and one save at a time within it. Each file is put together in memory: a
+One process writes to a directory at a time, and one save at a time within it. Each file is assembled in memory: a
 state too large for two more copies of itself belongs in several files. Workers that hold a part of every tensor each
 may save together: `model-1of2.safetensors` has the first rows of all tensors, and reading joins them again.
 """
@@ -97,9 +97,9 @@ def save(
 ) -> Path:
     """Write `step-…` into `parent`, verify it, then remove all older ones but the newest that verify, `keep` in all.
 
-    A step that is there already is replaced: it stays as `step-….old`, which `latest` sees too, until the new one is
-    verified. Later steps are never touched. Of a team, every worker gives its own rows of all tensors; the documents
-    are those of the first worker, and `parent` is on a disk that all of them share.
+    A step that exists already is replaced: it stays as `step-….old`, which `latest` sees too, until the new one is
+    verified. Later steps are never touched. In a team, every worker gives its own rows of all tensors; the documents
+    come from the first worker, and `parent` is on a disk that all of them share.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step={step}, keep={keep}: step must be at least 0 and keep at least 1")
@@ -131,7 +131,7 @@ def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: J
 
 
 def _publish(target: Path, contents: Mapping[str, Content], step: int | None, team: Team = Alone()) -> None:
-    """Write a directory under a hidden name, sync it, name it, verify it. Each worker writes, the first one names."""
+    """Write a directory under a hidden name, sync, rename, verify. Each worker writes, the first one renames."""
     if wrong := [name for name in contents if not PLAIN_NAME.fullmatch(name) or name == MANIFEST]:
         raise ValueError(f"{wrong[0]!r} cannot be a file of a checkpoint; use letters, digits, '_', '.', '-'")
     draft = target.parent / _DRAFT_NAME.format(team.agree(os.getpid()), team.agree(secrets.randbits(32)))
@@ -156,7 +156,7 @@ def _publish(target: Path, contents: Mapping[str, Content], step: int | None, te
 
 
 def _name(draft: Path, target: Path, manifest: dict[str, JSON]) -> None:
-    """The moment of truth: manifest, sync, rename, verify."""
+    """The step that makes it a checkpoint: manifest, sync, rename, verify."""
     _write(draft / MANIFEST, _text("manifest", manifest | {"digest": seal(manifest)}))
     _sync(draft)
     _make_room(target)
@@ -166,12 +166,12 @@ def _name(draft: Path, target: Path, manifest: dict[str, JSON]) -> None:
 
 
 def _notes(draft: Path, worker: int) -> Path:
-    """What a worker tells the first one of the files it wrote."""
+    """What a worker reports to the first one about the files it wrote."""
     return draft / f"notes-{worker}.json"
 
 
 def _write(path: Path, content: Content) -> dict[str, JSON]:
-    """Write and sync one file; what the manifest says of it comes from memory, not from the disk."""
+    """Write and sync one file; its manifest entry is computed from memory, not from the disk."""
     tensors = {} if isinstance(content, str) else _plain(content)
     data = content.encode() if isinstance(content, str) else serialise(tensors)
     with open(path, "xb") as file:
@@ -225,7 +225,7 @@ def _aside(target: Path) -> Path:
 
 
 def _prune(older: list[Path], keep: int) -> None:
-    """Keep the first `keep` that verify; what is damaged among them stays as evidence."""
+    """Keep the first `keep` that verify; damaged ones among them stay as evidence."""
     for path in older:
         if keep == 0:
             _discard(path)
@@ -234,7 +234,7 @@ def _prune(older: list[Path], keep: int) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a directory, if it is there, under the name of a draft: half-removed it is no checkpoint any more."""
+    """Remove a directory, if it exists, under the name of a draft: half-removed it must not look like a checkpoint."""
     if path.exists():
         doomed = path.rename(_draft(path.parent))
         shutil.rmtree(doomed, ignore_errors=True)  # what remains is swept at the next save
@@ -245,7 +245,7 @@ def _draft(parent: Path) -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the drafts of processes that no longer run; one of this very process is left from an earlier life."""
+    """Remove the drafts of processes that no longer run; one with our own number is left from an earlier process."""
     for path in parent.iterdir():
         writer = _DRAFT.fullmatch(path.name)
         if writer and (int(writer[1]) == os.getpid() or not _runs(int(writer[1]))):

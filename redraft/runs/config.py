@@ -3,7 +3,7 @@
 The object is its configuration: a frozen dataclass is written as `{"class": "redraft.samplers.Ancestral", "steps": 64}`
 (its room and its name, so that files may move inside a room), nested to any depth. Tuples and lists become arrays,
 dictionaries with string keys stay themselves. Two kinds of value that JSON lacks borrow the key "class", which no field
-can be called and no dictionary may contain:
+can have as its name and no dictionary may contain:
 
     inf, -inf, nan   {"class": "float", "value": "inf"}
     paths            {"class": "pathlib.Path", "value": "runs/tiny"}
@@ -30,11 +30,11 @@ from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 JSON: TypeAlias = Any  # what json.loads gives; a recursive type would ask for a cast at every use
-_ROOMS = (  # whose classes a config may name: not those of the command line, of reports, of laws
+_ROOMS = (  # a config may name their classes; not those of the command line, of reports, of laws
     *("codecs", "corpora", "data", "guidance", "heads", "model", "networks", "objectives", "processes", "runs"),
     *("samplers", "schedules", "text", "types"),
 )
-_OLD_CLASSES = {  # until 0.1.0 configs named the file of a class; what follows are those that changed their room
+_OLD_CLASSES = {  # until 0.1.0 configs named the file of a class; these classes have also changed their room
     "guidance.Guided": "samplers",
     "data.StoriesData": "corpora",
     "pairs.StoryAttributes": "corpora",
@@ -69,23 +69,23 @@ def from_json(data: JSON, trust: Sequence[str] = ()) -> Any:
 
 
 def read_bytes(file: Path, most: int = 2**28) -> bytes:
-    """The bytes of a regular file of a sane size: a pipe would wait for ever, /dev/zero has no end."""
+    """The bytes of a regular file of a sane size: a pipe might block forever, and /dev/zero has no end."""
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise ConfigError("it is no regular file")
+            raise ConfigError("it is not a regular file")
         if found.st_size > most:
             raise ConfigError(f"it has {found.st_size:,} bytes, more than {most:,}")
         return stream.read()
 
 
 def read_json(file: Path) -> JSON:
-    """What a JSON file holds; OSError or ValueError if it cannot be told."""
+    """The value in a JSON file; OSError or ValueError if it cannot be read."""
     return parse_json(read_bytes(file))
 
 
 def parse_json(data: bytes) -> JSON:
-    """The value that JSON text stands for; ValueError if it is none."""
+    """The value of a JSON text; ValueError if it is not JSON."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -138,18 +138,18 @@ def _encode(value: Any, where: str) -> JSON:
 
 
 def _home(module: str) -> str:
-    """Where a class is found by name: behind the door of its room, whichever file of it that is; else its module."""
+    """The module under which a class is named: the door of its room, whichever file it is in; else its own module."""
     return ".".join(module.split(".")[:2]) if _inside(module, ("redraft",)) else module
 
 
 def _frozen(kind: type, where: str) -> type:
     if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise ConfigError(f"{where}: {kind.__qualname__} is no frozen dataclass; declare it @dataclass(frozen=True)")
+        raise ConfigError(f"{where}: {kind.__qualname__} is not a frozen dataclass; declare it @dataclass(frozen=True)")
     return kind
 
 
 def _decode(data: JSON, hint: Any, trust: tuple[str, ...], where: str) -> Any:
-    """JSON → value; the annotation `hint` tells tuples from lists, and what is allowed."""
+    """JSON → value; the annotation `hint` distinguishes tuples from lists and limits what is allowed."""
     choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     value = data
     if isinstance(data, list):
@@ -200,7 +200,7 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
 
 
 def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
-    """The class of that name, defined in the very module, or behind the door of the room, that the name says."""
+    """The class of that name; it must be defined in the named module, or offered by the door of the named room."""
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.schedules.Linear')
     module, _, attribute = name.rpartition(".")
@@ -218,7 +218,7 @@ def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
 
 
 def _room(module: str, attribute: str, where: str) -> str:
-    """The room of a class of this package, today: older configs name its file, or another room."""
+    """Today's room of a class of this package: older configs name its file, or another room."""
     package, _, rest = module.partition(".")
     if package != "redraft":
         raise ConfigError(
@@ -228,7 +228,7 @@ def _room(module: str, attribute: str, where: str) -> str:
     room = _OLD_CLASSES.get(f"{old}.{attribute}", _OLD_ROOMS.get(old, old))
     if room not in _ROOMS:
         raise ConfigError(
-            f"{where}: {module}.{attribute} is no piece of a run; those are in redraft.{', '.join(_ROOMS)}"
+            f"{where}: {module}.{attribute} is not a piece of a run; those are in redraft.{', '.join(_ROOMS)}"
         )
     return f"redraft.{room}"
 
@@ -238,19 +238,19 @@ def _inside(module: str, roots: Sequence[str]) -> bool:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is what the annotation says, its items apart: they were judged when they were read."""
+    """Whether a value fits its annotation, apart from its items, which were checked when they were read."""
     kind = get_origin(hint) or hint
     if kind is Literal:
         return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
     if kind in (int, float):
         return type(value) in (int, kind)  # True is not a number here
     if kind is Any or not isinstance(kind, type):
-        return True  # the annotation says nothing that can be tested
+        return True  # the annotation cannot be tested
     return _behaves(value, kind) if getattr(kind, "_is_protocol", False) else isinstance(value, kind)
 
 
 def _behaves(value: object, protocol: Any) -> bool:
-    """Whether a value has all that a protocol asks for, functions with parameters of the same names."""
+    """Whether a value has all members of a protocol, functions with parameters of the same names."""
     bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
     asked = {name: part for base in bases for name, part in vars(base).items() if name in _members(base)}
     return all(_alike(getattr(type(value), name, None), part) for name, part in asked.items())

@@ -101,7 +101,7 @@ def settings(path: Path) -> Settings:
 
 
 def refuse_pickles(path: Path) -> None:
-    """An error for a file, or a directory without safetensors, of pickled weights: opening them can run any code."""
+    """Raises for pickled weights, in a file or in a directory without safetensors: opening them can run any code."""
     files = [path] if path.is_file() else sorted(path.iterdir()) if path.is_dir() else []
     pickled = [file.name for file in files if file.suffix in _PICKLED]
     if pickled and not any(file.suffix == ".safetensors" for file in files):
@@ -308,7 +308,7 @@ def _schedule(settings: Settings, eps: float = 0.0) -> Schedule:
         case {"type": "geometric", "sigma_min": low, "sigma_max": high}:
             return Geometric(low, high)
         case other:
-            raise LayoutError(f"its noise {other} is none of the schedules of this library")
+            raise LayoutError(f"its noise {other} is not one of the schedules of this library")
 
 
 # Files

@@ -1,4 +1,4 @@
-"""One writer per directory: a lock that ends together with its holder."""
+"""One writer per directory: a lock that ends with its holder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def only_writer(directory: Path) -> Iterator[None]:
     """Holds the lock of a directory, which is made if needed; `Busy` names the process that has it.
 
     The lock is `flock` on an open file. The kernel drops it when the process ends, however it ends, so there are no
-    stale locks, and a process number that was given anew means nothing. The file itself stays; it says who wrote last.
+    stale locks, and a reused process number does no harm. The file itself stays; it says who wrote last.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE

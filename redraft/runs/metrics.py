@@ -50,7 +50,7 @@ def parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or type(record.get("step")) is not int or not all(map(_fits, record.items())):
-        raise CheckpointError(f"{file}:{number} is no record of a training; mend or remove this line")
+        raise CheckpointError(f"{file}:{number} is not a record of a training; mend or remove this line")
     return record
 
 
@@ -67,7 +67,7 @@ def last(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def held_out(found: Mapping[str, Any]) -> str:
-    """What held-out text says about a model, or about a codec alone."""
+    """How a model, or a codec alone, does on held-out text, in words."""
     if "valid_reconstruction" in found:
         return f"{found['valid_reconstruction']:.1%} of held-out tokens survive the codec"
     if "valid_bits_per_char" not in found:

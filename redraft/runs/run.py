@@ -65,9 +65,9 @@ class Run:
     batch: int = 64  # rows of a step, over all workers
     micro: int = 1  # parts of a worker's rows: gradient accumulation
     seed: int = 0
-    base: str | None = None  # a model to begin with: its weights, wherever ours have the same name
+    base: str | None = None  # a model to start from: its weights, wherever ours have the same name
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where it is faster, by a trial
-    compile: bool = False  # the blocks of the network; after a restart it may round differently
+    compile: bool = False  # compile the network's blocks; after a restart rounding may differ
     recompute: bool = False  # gradient checkpointing: less memory, more time
     shard: bool = False  # FSDP2: weights and optimiser spread over the workers
     log_every: int = 10
@@ -96,7 +96,7 @@ class Run:
         return config.fingerprint({key: value for key, value in described.items() if key not in WATCHING})
 
     def is_held(self, described: config.JSON) -> bool:
-        """Whether a saved config is this run, though perhaps watched otherwise, or written by an older version."""
+        """Whether a saved config is this run, perhaps watched differently, or written by an older version."""
         try:
             other = config.from_json(described, config.modules(config.to_json(self)))
         except config.ConfigError:
@@ -105,16 +105,16 @@ class Run:
 
 
 def parameters(model: DiffusionLMConfig) -> int:
-    """How many numbers a model has, counted without making them."""
+    """The number of parameters of a model, counted without allocating them."""
     with torch.device("meta"):
         return sum(p.numel() for p in DiffusionLM(model).parameters())
 
 
 def least_memory(run: Run, world: int = 1) -> dict[str, int]:
-    """Bytes that a worker needs at the very least, by what asks for them.
+    """The least number of bytes that a worker needs, by purpose.
 
     Each weight has an average, a gradient and a moment beside it; each layer keeps the states of all tokens for the
-    backward pass, unless they are computed again.
+    backward pass, unless they are recomputed.
     """
     network, length = run.model.network, run.framing.length
     rows, kept = -(-run.batch // (world * run.micro)), 1 if run.recompute else network.layers
@@ -128,7 +128,7 @@ def least_memory(run: Run, world: int = 1) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model that no run of ours made: all that an export of it says."""
+    """A model that no run of ours made, as an export describes it."""
 
     model: DiffusionLMConfig
     tokenizer: Tokenizer | None = None
@@ -139,7 +139,7 @@ class Loaded:
     """A model, and how it came to be."""
 
     model: DiffusionLM
-    run: Run | None  # None: it was made by no run of ours
+    run: Run | None  # None: no run of ours made it
     step: int | None  # of the checkpoint; None: an exported model
 
 
@@ -158,9 +158,9 @@ def load(
 
     Args:
         path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model
-        device: where the weights go
-        trust: modules besides our own whose classes the config may name
-        dtype: of the weights; None: float32. With 16-bit weights call it under torch.autocast
+        device: where to put the weights
+        trust: names of modules besides our own whose classes the config may name
+        dtype: dtype of the weights; None: float32. Call a model with 16-bit weights under torch.autocast
     """
     return load_with_run(path, device, trust, dtype=dtype).model
 
@@ -172,7 +172,7 @@ def load_with_run(
     *,
     dtype: torch.dtype | None = None,
 ) -> Loaded:
-    """What `load` gives, by the same arguments, and the run and step it came from."""
+    """The model as `load` gives it, with the same arguments, and the run and step it came from."""
     path = Path(path)
     weights: Mapping[str, Tensor]
     match _kind(path):
@@ -190,7 +190,7 @@ def load_with_run(
 
 
 def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
-    """The run that left a directory behind, None if it was none of ours, and the step; no weights are read."""
+    """The run that made a directory (None if no run of ours did) and the step; no weights are read."""
     path = Path(path)
     match _kind(path):
         case "foreign":
@@ -204,10 +204,10 @@ def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None,
 
 
 def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
-    """What a directory is, by the files in it."""
+    """What a directory holds, judged by its files."""
     if not path.is_dir():
         foreign.refuse_pickles(path)
-        raise CheckpointError(f"{path} is no directory; give the directory of a run, say runs/demo")
+        raise CheckpointError(f"{path} is not a directory; give the directory of a run, say runs/demo")
     if (path / stored.MANIFEST).exists() and (path / "state.json").exists():
         return "checkpoint"
     if not (path / "config.json").exists():
@@ -233,20 +233,20 @@ def _read(
 
 @torch.no_grad()
 def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = None) -> None:
-    """Takes over the weights of the model at `path`; whatever only ours has stays as it is.
+    """Takes over the weights of the model at `path`; weights that only ours has stay as they are.
 
     `part`: a module of `model`, such as its codec, if only its weights are wanted.
     """
     if not Path(path).is_dir():
-        raise CheckpointError(f"the base {path} is no directory; train it first, or name another with --base DIR")
+        raise CheckpointError(f"the base {path} is not a directory; train it first, or name another with --base DIR")
     ours, base, wanted = dict(model.named_parameters()), load(path), model if part is None else part
     place = next(name for name, module in model.named_modules() if module is wanted)
     if place not in dict(base.named_modules()):
-        raise CheckpointError(f"{path} is no base for this model: it has no {place}; build both alike")
+        raise CheckpointError(f"{path} cannot be the base of this model: it has no {place}; build both alike")
     theirs = dict(base.get_submodule(place).named_parameters(prefix=place))
     wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
     if wrong:
-        raise CheckpointError(f"{path} is no base for this model: it has another {wrong[0]}; build both alike")
+        raise CheckpointError(f"{path} cannot be the base of this model: it has another {wrong[0]}; build both alike")
     for name, p in theirs.items():
         ours[name].copy_(p)
 
@@ -260,12 +260,12 @@ def newest(
 ) -> Checkpoint:
     """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
     if (found := stored.newest(path, device, only=only, dtype=dtype)) is None:
-        raise CheckpointError(f"{path} is no model: it holds neither step-… directories nor config.json")
+        raise CheckpointError(f"{path} is not a model: it holds neither step-… directories nor config.json")
     return found
 
 
 def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
-    """A directory to give away: config.json (the run that made the model, or the model), weights, README.md."""
+    """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
     origin = Bundle(model.config, model.tokenizer) if run is None else run
     return checkpoint.export(Path(path), weights, config.to_json(origin), None, card)
@@ -277,15 +277,15 @@ def assemble(
     device: torch.device | str,
     dtype: torch.dtype | None = None,
 ) -> DiffusionLM:
-    """The model of a run with given weights, ready to be used; it keeps the tensors themselves, where it can."""
-    with torch.device("meta"):  # no time is spent on weights that are overwritten
+    """The model of a run with given weights, ready to use; it keeps the tensors themselves where it can."""
+    with torch.device("meta"):  # spend no time on weights that are overwritten
         model = DiffusionLM(run.model, run.tokenizer)
     needed, given = ({n: tuple(w.shape) for n, w in named.items()} for named in (model.state_dict(), weights))
     if needed != given:
         name = min(dict(needed.items() ^ given.items()))
         raise CheckpointError(
             f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
-            f"the config needs {needed.get(name, 'no such thing')}"
+            f"the config needs {needed.get(name, 'no such tensor')}"
         )
     if (wrong := stored.not_finite(weights)) is not None:
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")

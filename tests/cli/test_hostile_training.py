@@ -380,10 +380,10 @@ def test_a_state_that_lacks_its_numbers(state: dict[str, Any], run: Path, capsys
 def test_a_log_with_a_line_that_is_no_record(line: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = run / "metrics.jsonl"
     log.write_bytes(line.encode("utf-8", "surrogateescape") + b"\n" + log.read_bytes())
-    assert "metrics.jsonl:1 is no record of a training; mend or remove this line" in refused(["show", run], capsys)
+    assert "metrics.jsonl:1 is not a record of a training; mend or remove this line" in refused(["show", run], capsys)
     before = log.read_bytes()
     shutil.rmtree(next(run.glob("step-*")))
-    assert "metrics.jsonl:1 is no record" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
+    assert "metrics.jsonl:1 is not a record" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
     assert log.read_bytes() == before
 
 
@@ -431,13 +431,13 @@ WRONG: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize(("field", "wrong"), [(field, each) for field in WRONG for each in WRONG[field]], ids=str)
 def test_a_config_holds_pieces_of_the_right_kind(field: str, wrong: dict[str, Any]) -> None:
     document = config.to_json(preset("mdlm_tiny"))
-    with pytest.raises(ConfigError, match=rf"config\.{field}.*(must be|is no piece of a run)"):
+    with pytest.raises(ConfigError, match=rf"config\.{field}.*(must be|is not a piece of a run)"):
         config.from_json(document | {field: wrong})
 
 
 @pytest.mark.parametrize("name", ["redraft.cli.train.Train", "redraft.report.Section", "redraft.laws.Law"])
 def test_only_pieces_of_a_run_are_built(name: str) -> None:
-    with pytest.raises(ConfigError, match="is no piece of a run"):
+    with pytest.raises(ConfigError, match="is not a piece of a run"):
         config.from_json({"class": name})
 
 
@@ -625,7 +625,7 @@ def test_a_log_that_lacks_figures(log: str, said: str, run: Path, capsys: pytest
 
 def test_a_figure_that_is_no_number(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "metrics.jsonl").write_text('{"step": 1, "train_loss_bits_per_token": "x"}\n')
-    assert "metrics.jsonl:1 is no record of a training" in refused(["show", run], capsys)
+    assert "metrics.jsonl:1 is not a record of a training" in refused(["show", run], capsys)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 10**15])

@@ -83,7 +83,7 @@ def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path)
 def test_a_base_without_a_codec_is_refused(run: Run, tmp_path: Path) -> None:
     plain, model = presets.mdlm_tiny(), DiffusionLM(presets.diffusion_on(run, "unused").model, run.tokenizer)
     base = export(tmp_path / "plain", DiffusionLM(plain.model, plain.tokenizer))
-    with pytest.raises(CheckpointError, match="is no base for this model: it has no codec; build both alike"):
+    with pytest.raises(CheckpointError, match="cannot be the base of this model: it has no codec; build both alike"):
         begin_with(model, base, model.codec)
 
 

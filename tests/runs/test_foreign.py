@@ -416,8 +416,8 @@ def test_gaps_without_their_settings_are_unexpected(folder: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [
-        ("mdlm", {"noise": {"type": "sine"}}, r"its noise \{'type': 'sine'\} is none of the schedules"),
-        ("bd3lm", {"noise": {"type": "log"}}, "its noise .* is none of the schedules"),
+        ("mdlm", {"noise": {"type": "sine"}}, r"its noise \{'type': 'sine'\} is not one of the schedules"),
+        ("bd3lm", {"noise": {"type": "log"}}, "its noise .* is not one of the schedules"),
         ("sedd", {"graph": {"type": "uniform"}}, "scale_by_sigma=True is not supported"),
         ("udlm", {"time_conditioning": False}, "only time_conditioning=True can be loaded"),
         ("flexmdm_expectation", {"training": {"only_embed_insert": True}}, "only_embed_insert=True is not supported"),

@@ -115,9 +115,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 
 def test_wrong_places_are_named(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
     run, _, model = trained
-    with pytest.raises(CheckpointError, match="is no directory; give the directory of a run"):
+    with pytest.raises(CheckpointError, match="is not a directory; give the directory of a run"):
         load(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match=r"is no model: it holds neither step-… directories nor config\.json"):
+    with pytest.raises(CheckpointError, match=r"is not a model: it holds neither step-… directories nor config\.json"):
         load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config.to_json(run)))
     with pytest.raises(CheckpointError, match=r"lacks model\.safetensors"):
@@ -139,7 +139,7 @@ def test_weights_must_belong_to_the_config(trained: tuple[Run, Path, DiffusionLM
     name = "network.norm.weight"
     with pytest.raises(CheckpointError, match=rf"{name} is missing, the config needs \(16,\)"):
         assemble(run, {n: w for n, w in weights.items() if n != name}, "cpu")
-    with pytest.raises(CheckpointError, match=r"extra is \(1,\), the config needs no such thing"):
+    with pytest.raises(CheckpointError, match=r"extra is \(1,\), the config needs no such tensor"):
         assemble(run, weights | {"extra": torch.ones(1)}, "cpu")
 
 

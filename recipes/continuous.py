@@ -168,7 +168,7 @@ def unseen(made: Trained, split: Split, count: int) -> list[Batch]:
 def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
     """Bits per token and character; where the diffusion ends is chosen on other text."""
     end, _ = evaluate.token_bound(made.model, unseen(made, "valid", CHOSEN), ENDS)
-    found = evaluate.likelihood(made.model.ending(end), test)
+    found = evaluate.likelihood(evaluate.ending(made.model, end), test)
     bits = {"bits_per_token": found.bits_per_token, "bits_per_char": found.bits_per_char, "stderr": found.stderr}
     return {"end": end, **bits}
 

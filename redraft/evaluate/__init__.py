@@ -1,7 +1,17 @@
 """Evaluation: likelihood of held-out text, judgements of texts, diagnostics of latents."""
 
 from redraft.evaluate.diagnose import Halfway, NoiseLevel
-from redraft.evaluate.heldout import BIT, HeldOut, Likelihood, Truth, excess, likelihood, reconstruction, token_bound
+from redraft.evaluate.heldout import (
+    BIT,
+    HeldOut,
+    Likelihood,
+    Truth,
+    ending,
+    excess,
+    likelihood,
+    reconstruction,
+    token_bound,
+)
 from redraft.evaluate.judges import Judge, Judged, ModelJudge, TransformersJudge, generative_perplexity
 from redraft.evaluate.texts import (
     Grammar,

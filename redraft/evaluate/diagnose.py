@@ -1,7 +1,7 @@
 """Diagnoses of models of vectors: what is left of a text at each noise level, and how smooth a latent space is.
 
 Pure functions of a model and batches; row i draws from the key (seed, i), whatever its batch. Tokens are counted up to
-and with the first end token: what follows it is no news.
+the first end token, inclusive: what follows it is known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from redraft.types import Batch, Canvas
 
 
 class NoiseLevel(NamedTuple):
-    """One noise level: how well the tokens can be told from z itself, and from what the denoiser says of x."""
+    """One noise level: how well the tokens can be read from z itself, and from the denoiser's x̂."""
 
     t: float
     logsnr: float
@@ -43,9 +43,9 @@ class NoiseLevel(NamedTuple):
 def accuracy(
     model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float], *, seed: int = 0
 ) -> list[NoiseLevel]:
-    """Where noise levels are of no use: z alone tells all near the clean end, x̂ tells nothing near the noisy one.
+    """Shows useless noise levels: near the clean end z alone reveals all, near the noisy end x̂ reveals nothing.
 
-    The model is to be in `eval` mode, as `load` gives it: then every row is told its hint.
+    The model must be in `eval` mode, as `load` returns it: then every row sees its hint.
     """
     return [_level(model, batches, t, seed) for t in times]
 
@@ -70,7 +70,7 @@ def _level(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) ->
 
 @torch.no_grad()
 def _counts(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> Tensor:
-    """(7,) right tokens and nats of z, the same of x̂, how many tokens, squared error and how many numbers"""
+    """(7,) correct tokens and nats of z, the same for x̂, number of tokens, squared error and number of coordinates"""
     codec, where = _codec(model), told(model, batch)
     z, x_hat, x = _noised(model, batch, t, rng)
     parts = [part for read in (z, x_hat) for part in _read(codec, read, batch, where)]
@@ -78,13 +78,13 @@ def _counts(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> Tensor:
 
 
 def _read(codec: Codec, z: Tensor, batch: Batch, where: Tensor) -> tuple[Tensor, Tensor]:
-    """How many tokens are right, and the nats of all."""
+    """The number of correct tokens, and the nats of all."""
     right = _decoded(codec, z, batch.tokens.shape[1]) == batch.tokens
     return right[where].sum(), codec.nll(z, batch.tokens, batch.pad)[where].sum()
 
 
 def _noised(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> tuple[Tensor, Tensor, Tensor]:
-    """z at time t, what the model says of x, and x itself; prompts are noised as all else."""
+    """z at time t, the model's x̂, and x itself; prompts are noised like everything else."""
     early, late = rng.split(2)
     encoded = model.encode(batch)
     times = torch.full((len(batch.tokens), 1), t, dtype=torch.float64, device=batch.tokens.device)
@@ -94,14 +94,14 @@ def _noised(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> tuple[Tenso
 
 
 def retimed(table: Sequence[NoiseLevel], points: int = 32, even: float = 0.1) -> Retimed:
-    """A schedule under which the cross-entropy of x̂ grows in a line with time: equal news in each step.
+    """A schedule under which the cross-entropy of x̂ grows linearly with time: each step decides equally much.
 
     F(λ) is the measured cross-entropy, made monotone; a share `even` of the log-SNR itself is mixed in, so that no
-    level is left out (Dieleman et al. 2022, "CDCD", §3.4, warp time so). Times are those at which F is 0, 1/n, …, 1.
+    level is left out (time warping, Dieleman et al. 2022, "CDCD", §3.4). Times are those at which F is 0, 1/n, …, 1.
     """
     rows = sorted(table, key=lambda row: -row.logsnr)
     if len(rows) < 2 or rows[0].logsnr == rows[-1].logsnr:
-        raise ValueError(f"{len(rows)} noise levels tell no schedule; measure two different ones or more")
+        raise ValueError(f"{len(rows)} noise levels are too few for a schedule; measure at least two different ones")
     logsnr = torch.tensor([row.logsnr for row in rows], dtype=torch.float64)
     nats = torch.tensor([row.denoised_nats for row in rows], dtype=torch.float64).cummax(0).values
     share = (1 - even) * _from_zero_to_one(nats) + even * _from_zero_to_one(-logsnr)
@@ -114,7 +114,7 @@ def _from_zero_to_one(values: Tensor) -> Tensor:
 
 
 def _interpolated(x: Tensor, y: Tensor, at: float) -> float:
-    """y at a place on the rising x, along straight lines."""
+    """y at `at`, by straight lines between the points (x, y); x rises."""
     i = int(torch.searchsorted(x, at).clamp(1, len(x) - 1))
     return float(torch.lerp(y[i - 1], y[i], (at - x[i - 1]) / (x[i] - x[i - 1])))
 
@@ -122,10 +122,10 @@ def _interpolated(x: Tensor, y: Tensor, at: float) -> float:
 def aubleu(model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float], *, seed: int = 0) -> float:
     """The area under BLEU(w, decode(x̂)) over the noise level s/√(a² + s²), divided by its range (PLANNER, §4).
 
-    One where denoiser and codec give every text back whatever the noise. BLEU is that of `evaluate.bleu`.
+    It is 1 if denoiser and codec reproduce every text whatever the noise. BLEU is `evaluate.bleu`.
     """
     if len(times) < 2:
-        raise ValueError(f"an area needs two times or more; got {len(times)}")
+        raise ValueError(f"an area needs at least two times; got {len(times)}")
     path, levels = _gaussian(model).path, sorted(times)
     scores = [_bleu_at(model, batches, t, seed) for t in levels]
     scales = [path.scales(torch.tensor([t], dtype=torch.float64)) for t in levels]
@@ -148,7 +148,7 @@ def _bleu_at(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) 
 def robustness(
     model: DiffusionLM, batches: Sequence[Batch], sigmas: Sequence[float], *, seed: int = 0
 ) -> list[tuple[float, float]]:
-    """(σ, share of tokens that decode(x + σ·ξ) gets right), x the clean latents: smooth spaces forgive much noise."""
+    """(σ, share of tokens that decode(x + σ·ξ) gets right), x the clean latents: smooth spaces tolerate much noise."""
     codec, found = _codec(model), []
     for sigma in sigmas:
         right = tokens = 0
@@ -162,10 +162,10 @@ def robustness(
 
 
 class Halfway(NamedTuple):
-    """Texts on the way from one to another."""
+    """Texts between two others."""
 
     share: float  # of the way
-    linear: float  # what the judge says of decode((1 − a)·x + a·y)
+    linear: float  # the judge's score of decode((1 − a)·x + a·y)
     spherical: float  # the same along the arc between them, which keeps their norm
 
 
@@ -173,7 +173,7 @@ class Halfway(NamedTuple):
 def interpolation(
     model: DiffusionLM, batch: Batch, judge: Callable[[Sequence[str]], float], shares: Sequence[float]
 ) -> list[Halfway]:
-    """What a judge of texts says half way between row i and row i + 1: in a smooth space no worse than at the ends.
+    """A judge's scores of texts between row i and row i + 1: in a smooth space no worse than at the ends.
 
     On the embedded stories a judge is `lambda texts: evaluate.grammatical(texts).share`.
     """
@@ -196,7 +196,7 @@ def slerp(x: Tensor, y: Tensor, share: float) -> Tensor:
 
 @torch.no_grad()
 def guessing(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> float:
-    """The share of masked tokens that the codec's own encoder guesses: whether it was trained, and how well."""
+    """The share of masked tokens that the codec's own encoder guesses: whether and how well it was trained."""
     encoder = next((part for part in _codec(model).modules() if isinstance(part, MaskedEncoder)), None)
     if encoder is None:
         raise ValueError(f"{type(model.codec).__name__} has no encoder that guesses tokens; only MaskedLM does")
@@ -210,7 +210,7 @@ def guessing(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> 
 
 
 def _decoded(codec: Codec, z: Tensor, length: int) -> Tensor:
-    """(B, length) ids; −1 where a codec writes less."""
+    """(B, length) ids; −1 after the end if a codec writes fewer."""
     ids = codec.decode(z)[:, :length]
     return F.pad(ids, (0, length - ids.shape[1]), value=-1)
 
@@ -227,7 +227,7 @@ def _numbered(batches: Sequence[Batch]) -> list[tuple[Batch, Tensor]]:
 
 def _codec(model: DiffusionLM) -> Codec:
     if model.codec is None:
-        raise ValueError("this model has no codec: its process works on tokens, of which there is nothing to diagnose")
+        raise ValueError("this model has no codec: its process works on tokens, so there is nothing to diagnose")
     return model.codec
 
 

@@ -1,13 +1,13 @@
-"""Evaluation: how likely a model finds held-out text, what it writes at which cost, and how good that is.
+"""Held-out text: how likely a model finds it, and how far that is from the truth where the truth is known.
 
-Likelihood goes through objectives and processes, generation through samplers; judgements are pure functions of texts.
-Every row draws from a key of its own, (seed, number of the row), so that no figure depends on the batch size.
+Every row draws from its own key, (seed, number of the row), so no figure depends on the batch size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from redraft.data import Documents, Endless, Framing, KnownSource, Split, evalua
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
+from redraft.processes import Gaussian
 from redraft.text import Tokenizer
 from redraft.types import Batch, Prediction
 from redraft.write import _evaluating
@@ -31,13 +32,13 @@ BIT = math.log(2)  # nats
 class Likelihood:
     """−log p of N rows: an upper bound, or the exact value of a causal model, with its Monte-Carlo error.
 
-    The error comes from two estimates for each row, so how much rows differ does not enter.
+    The error comes from two estimates of each row, so it does not include the differences between rows.
     """
 
     row_nats: Tensor  # (N,) float64
     row_variance: Tensor  # (N,) float64, Monte-Carlo variance of row_nats, itself a rough estimate; zero if exact
     row_tokens: Tensor  # (N,) learnt tokens, end tokens included
-    row_chars: Tensor  # (N,) characters of the learnt tokens' text; zero if nobody can tell it
+    row_chars: Tensor  # (N,) characters of the learnt tokens' text; zero if unknown
     row_bytes: Tensor  # (N,) the same in bytes of UTF-8
 
     @property
@@ -84,15 +85,21 @@ def likelihood(
     texts: Sequence[str] | None = None,
     bound: Bound | None = None,
 ) -> Likelihood:
-    """An upper bound of −log p for each row by Monte Carlo; if the network is causal exactly −log p, at one call.
+    """An upper bound of −log p for each row by Monte Carlo; if the network is causal, exactly −log p at one call.
 
-    Noise levels are drawn from `draws` strata, at one network call each, and all of that twice: the difference tells
-    the error. The process chooses the estimate: mask noise counts hidden tokens, others draw stratified times, which
-    a `bound` of yours always does. `texts` say what the learnt tokens of the rows stand for, to count characters and
-    bytes; without them the tokens are decoded.
+    Every row is estimated twice; the difference gives the error. The process chooses the estimate: mask noise counts
+    hidden tokens, other noise draws stratified times.
+
+    Args:
+        model: the model to measure; it is put into evaluation mode meanwhile
+        batches: held-out rows, such as `evaluation(rows, count)` makes
+        draws: strata of noise levels, each costing one network call per estimate; more give a smaller error
+        seed: seed of the noise; a row draws from (seed, its number), whatever its batch
+        texts: the text of each row, to count characters and bytes; None: decode the tokens
+        bound: another bound to estimate, always at stratified times; None: the process decides
     """
     if draws < 1:
-        raise ValueError(f"draws={draws}; the bound needs one stratum of noise levels at least")
+        raise ValueError(f"draws={draws}; the bound needs at least one stratum of noise levels")
     parts, rows = [], 0
     with _evaluating(model) as device:
         for batch in batches:
@@ -110,7 +117,7 @@ def likelihood(
 
 
 def told(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, L) bool: learnt tokens up to and with the first end token; what follows it is no news"""
+    """(B, L) bool: learnt tokens up to the first end token, inclusive; what follows it is known"""
     eos = model.config.vocab.eos
     ends = torch.zeros_like(batch.learn) if eos is None else batch.tokens == eos
     return batch.learn & (ends.cumsum(-1) - ends.long() == 0)
@@ -137,18 +144,28 @@ def token_bound(
     draws: int = 4,
     seed: int = 0,
 ) -> tuple[float, Likelihood]:
-    """The best bound of a model of vectors over where its diffusion may end: a log-SNR, and the likelihood with it.
+    """The best bound of a model of vectors over the end of its diffusion: a log-SNR, and the likelihood with it.
 
-    x̂ is compared with x ever more strictly as noise vanishes, although a codec could name the tokens long before. The
-    generative model z ~ p at log-SNR `end`, w ~ p(w | z) is a model of text for every end; choose it on other text than
-    you report.
+    x̂ is compared with x more and more strictly as noise vanishes, although a codec could name the tokens long before.
+    The generative model z ~ p at log-SNR `end`, w ~ p(w | z) is a model of text for every end; choose the end on other
+    text than you report.
     """
-    ended = {end: likelihood(model.ending(end), batches, draws=draws, seed=seed) for end in ends}
+    ended = {end: likelihood(ending(model, end), batches, draws=draws, seed=seed) for end in ends}
     return min(ended.items(), key=lambda item: float(item[1].row_nats.sum()))
 
 
+def ending(model: DiffusionLM, logsnr: float) -> DiffusionLM:
+    """The same model, sharing its weights, whose diffusion ends at this log-SNR; the codec decodes from there."""
+    process = model.process
+    if not isinstance(process, Gaussian):
+        raise ValueError(f"only Gaussian noise can end elsewhere, not {type(process).__name__}")
+    other = copy(model)
+    other.config = replace(model.config, process=replace(process, path=process.path.ending(logsnr)))
+    return other
+
+
 def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
-    """(2, B) two independent estimates in nats; of a causal network the exact value, twice."""
+    """(2, B) two independent estimates in nats; for a causal network the exact value, twice."""
     sight, halves = _HeldOutBatch(model, batch, bound or Bound()), keys.split(2)
     if bound is not None:
         return torch.stack([sight.by_time(draws, rng=half) for half in halves])
@@ -157,7 +174,7 @@ def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound
 
 @dataclass(frozen=True)
 class _HeldOutBatch:
-    """A batch as a process sees it to estimate its bound."""
+    """A batch as a process needs it to estimate its bound."""
 
     model: DiffusionLM
     batch: Batch
@@ -173,8 +190,8 @@ class _HeldOutBatch:
     def by_time(self, strata: int, *, rng: Rng) -> Tensor:
         """(B,) the bound of any process, at a time in each of K equal strata.
 
-        In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key goes with the stratum, so that after
-        all turns it does not matter which row of its batch it was.
+        In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key depends on the stratum, so after all
+        turns the row's place in its batch does not matter.
         """
         times = Stratified(block=self.model.block, power=self.model.process.time_power)
         objective, row = Objective(self.bound, times), torch.arange(len(self.batch.tokens))
@@ -190,7 +207,7 @@ def _extent(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def _decoded(model: DiffusionLM, batch: Batch) -> list[str]:
-    """What the learnt tokens of each row say; nothing if there is no tokenizer to tell."""
+    """The text of the learnt tokens of each row; empty if there is no tokenizer."""
     rows = [x[learn].tolist() for x, learn in zip(batch.tokens, batch.learn, strict=True)]
     return ["" if model.tokenizer is None else model.tokenizer.decode(row) for row in rows]
 
@@ -198,22 +215,21 @@ def _decoded(model: DiffusionLM, batch: Batch) -> list[str]:
 def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]:
     """Bits per character above the truth, and their standard error, for rows whose true log p (nats) is known.
 
-    Paired: R = Σ d_i / Σ c_i with d_i = nats_i + log p_i and c_i characters, so it does not matter that some rows are
-    likelier than others. The error is that of a ratio, from the spread of d_i − R·c_i: how R would change with other
-    rows and other draws.
+    Paired: R = Σ d_i / Σ c_i with d_i = nats_i + log p_i and c_i characters, so differences between rows in likelihood
+    cancel. The error is that of a ratio, from the spread of d_i − R·c_i: how R would change with other rows and draws.
     """
     truth, chars, rows = torch.tensor(log_probs, dtype=torch.float64), found.row_chars, len(found.row_nats)
     if len(truth) != rows or not bool(truth.isfinite().all() & (chars > 0).all()):
         raise ValueError(f"got {len(truth)} log-probabilities for {rows} rows; each row needs a finite one and a text")
     over = found.row_nats + truth
     ratio = over.sum() / chars.sum()
-    spread = (over - ratio * chars).var() if rows > 1 else torch.tensor(torch.nan)  # one row tells of no spread
+    spread = (over - ratio * chars).var() if rows > 1 else torch.tensor(torch.nan)  # one row has no spread
     error = (spread * rows).sqrt() / chars.sum()
     return float(ratio) / BIT, float(error) / BIT
 
 
 class Truth(NamedTuple):
-    """What a source of known distribution says about held-out rows."""
+    """The true probabilities of held-out rows, from a source of known distribution."""
 
     log_probs: list[float]  # of each row, in nats
     entropy_per_char: float  # of the source, in nats
@@ -221,7 +237,7 @@ class Truth(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows to measure a model on, and what the truth says about them."""
+    """Rows to measure a model on, and their true probabilities."""
 
     batches: list[Batch]
     truth: Truth | None = None  # None if unknown

@@ -20,7 +20,7 @@ from redraft.types import Batch
 
 
 class Judge(Protocol):
-    """A language model that says how likely it finds a text."""
+    """A language model that scores how likely a text is."""
 
     def nats(self, text: str) -> tuple[float, int]:
         """−log p of the text, and how many of the judge's own tokens it covers."""
@@ -29,13 +29,13 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class ModelJudge:
-    """One of our causal models: exact, for the text cut by its own tokenizer and the end token, if it has one."""
+    """One of our causal models: exact, for the text in its own tokens and the end token, if it has one."""
 
     model: DiffusionLM
 
     def __post_init__(self) -> None:
         if self.model.block != 1 or self.model.tokenizer is None:
-            raise ValueError("a judge must tell exact likelihoods of text: take a causal model that has a tokenizer")
+            raise ValueError("a judge must know exact likelihoods of text: take a causal model that has a tokenizer")
 
     def nats(self, text: str) -> tuple[float, int]:
         assert self.model.tokenizer is not None
@@ -66,7 +66,7 @@ class TransformersJudge:
 
     @torch.no_grad()
     def nats(self, text: str) -> tuple[float, int]:
-        """Of all tokens if the tokenizer has a bos to begin with, otherwise of all but the first."""
+        """−log p of all tokens if the tokenizer has a bos to start with, otherwise of all but the first."""
         tokenizer, model = self._loaded
         bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         ids, total = torch.tensor([*bos, *tokenizer.encode(text, add_special_tokens=False)]), 0.0
@@ -77,7 +77,7 @@ class TransformersJudge:
 
 
 class Judged(NamedTuple):
-    """A generative perplexity, never without the entropy: a text of one likely word has a low perplexity too."""
+    """A generative perplexity, always with the entropy: a text that repeats one likely word has a low one too."""
 
     perplexity: float
     unigram_entropy: float  # nats, mean over texts

@@ -15,7 +15,7 @@ Cut = Callable[[str], Sequence[Hashable]]  # text → words; a tokenizer's `enco
 
 
 class Grammar(NamedTuple):
-    """How far texts belong to a language whose true probabilities are known; nan where there is nothing to count."""
+    """How well texts fit a language whose true probabilities are known; nan where there is nothing to count."""
 
     share: float  # of texts in the language
     bits: float  # mean true log2-probability of these
@@ -51,7 +51,7 @@ def seen(texts: Sequence[str], training: Iterable[str]) -> float:
 
 
 def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = split_words) -> float:
-    """The share of texts whose n-grams all stand in training texts: copied as a whole or in pieces."""
+    """The share of texts whose n-grams all occur in training texts: copied as a whole or in pieces."""
     wanted = [set(_grams(cut(text), n)) for text in texts]
     known = set().union(*wanted).intersection(gram for text in training for gram in _grams(cut(text), n))
     return _mean([bool(grams) and grams <= known for grams in wanted])
@@ -60,7 +60,7 @@ def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = s
 def bleu(texts: Sequence[str], references: Sequence[str], cut: Cut = split_words) -> float:
     """BLEU-4 of texts, each against one reference: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2.3).
 
-    p_n is the share of n-grams that stand in the reference, counted over all texts; one is added to both counts for
+    p_n is the share of n-grams that occur in the reference, counted over all texts; one is added to both counts for
     n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too. BP = min(1, e^{1 − r/c}) for r words of reference
     and c of text.
     """
@@ -77,12 +77,12 @@ def bleu(texts: Sequence[str], references: Sequence[str], cut: Cut = split_words
 
 
 def minimum_risk(candidates: Sequence[str], cut: Cut = split_words) -> str:
-    """The candidate that is most like all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
+    """The candidate that is most similar to all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
 
-    Of equals the first in the alphabet, so that the order of the candidates does not matter.
+    Ties go to the first in the alphabet, so that the order of the candidates does not matter.
     """
     if not candidates:
-        raise ValueError("there is nothing to choose from; give one candidate at least")
+        raise ValueError("there is nothing to choose from; give at least one candidate")
     return max(sorted(set(candidates)), key=lambda text: math.fsum(bleu([text], [other], cut) for other in candidates))
 
 
@@ -102,7 +102,7 @@ def _mean(values: Sequence[float]) -> float:
 def record(
     name: str, value: float, *, run: str, seed: int, **more: float | str | None
 ) -> dict[str, float | str | None]:
-    """One figure as one JSON object: of which run (its digest) and seed, and what else is worth knowing.
+    """One figure as one JSON object, with its run (a digest), its seed, and what else is worth knowing.
 
     Keys always come in the same order; what JSON lacks (nan, inf) is None.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,12 +20,10 @@ from redraft.processes import (
     Counted,
     Expected,
     Gaussian,
-    Preserving,
     Process,
     require_times,
     require_vectors,
 )
-from redraft.schedules import Clamped
 from redraft.text import Tokenizer
 from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 
@@ -91,17 +88,6 @@ class DiffusionLM(nn.Module):
         if self.encoder is None:
             raise ValueError("there is a source, but this model has no encoder to read it; use the framing Pairs")
         return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
-
-    def ending(self, logsnr: float) -> DiffusionLM:
-        """The same model, sharing its weights, whose diffusion ends at this log-SNR; the codec decodes from there."""
-        process = self.process
-        if not isinstance(process, Gaussian) or not isinstance(process.path, Preserving):
-            raise ValueError(f"only variance-preserving Gaussian noise can end elsewhere, not {type(process).__name__}")
-        low = float(process.path.logsnr(torch.ones(1, 1)))
-        path = Preserving(Clamped(process.path.schedule, min(low, logsnr - 1), logsnr))
-        other = copy(self)
-        other.config = replace(self.config, process=replace(process, path=path))
-        return other
 
     def _of_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         """The prediction, computed at once and for every position: each step of Gaussian noise needs all of x̂."""

@@ -97,6 +97,10 @@ class Path(ABC):
         """f = d ln a/dt of the forward SDE dz = f·z dt + g dw (Song et al. 2021)."""
         return self.slopes(t)[0] / self.signal(t)
 
+    def ending(self, logsnr: float) -> Path:
+        """The same path, stopped at this log-SNR instead of its own generative end."""
+        raise ValueError(f"only variance-preserving noise can end elsewhere, not {type(self).__name__}")
+
     def diffusion(self, t: Tensor) -> Tensor:
         """g² = −s²·dλ/dt of the same; equally ds²/dt − 2f·s²."""
         return -(self.noise(t) ** 2) * self.logsnr_slope(t)
@@ -115,6 +119,10 @@ class Preserving(Path):
                 f"Gaussian noise needs a finite log-SNR at both ends; {self.schedule} falls from {start} to {end}: "
                 "use Clamped(schedule)"
             )
+
+    def ending(self, logsnr: float) -> Preserving:
+        low = float(self.logsnr(torch.ones(1, 1)))
+        return Preserving(Clamped(self.schedule, min(low, logsnr - 1), logsnr))
 
     def signal(self, t: Tensor) -> Tensor:
         return self.schedule.keep(_wide(t)).sqrt()

@@ -1,7 +1,7 @@
 """Stored checkpoints and exports: found, verified and read.
 
-A file is read once, and hashed as it is read: the bytes that are used are the bytes that were held against the
-manifest. Only the files asked for are read, so that loading a model costs its weights and not the optimiser's state.
+A file is read once, and hashed as it is read: the bytes that are used are those that were compared with the manifest.
+Only the files asked for are read, so that loading a model costs its weights and not the optimiser's state.
 Files that the manifest does not list are ignored; nothing is ever unpickled or executed.
 """
 
@@ -66,7 +66,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Joined(Mapping[str, Tensor]):
-    """Tensors of which each part holds some rows, put together when asked for; a scalar is the same in all parts."""
+    """Tensors whose rows are spread over several parts, joined when asked for; a scalar is the same in all parts."""
 
     parts: Sequence[Mapping[str, Tensor]]
 
@@ -95,7 +95,7 @@ class Target:
     """Where tensors go as they are read, one by one."""
 
     device: torch.device | str = "cpu"
-    dtype: torch.dtype | None = None  # of the floating-point ones; None: as they were saved
+    dtype: torch.dtype | None = None  # for floating-point tensors; None: as they were saved
 
     def __call__(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
@@ -114,7 +114,7 @@ def read(
         path: the directory of the checkpoint
         device: where the tensors go
         only: files to read, by name without ending; None: all of them
-        dtype: of floating-point tensors; None: as they were saved
+        dtype: dtype of floating-point tensors; None: as they were saved
     """
     manifest = _manifest(path)
     if manifest["step"] is None:
@@ -158,7 +158,7 @@ def _refuse_damaged(found: list[Path], parent: Path) -> None:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """The manifest, once every byte has been read and found as it says; a CheckpointError tells what is wrong."""
+    """The manifest, after comparing every byte of every file with it; a CheckpointError says what is wrong."""
     manifest = _manifest(path)
     for name, entry in manifest["files"].items():
         _check(path / name, entry)
@@ -173,7 +173,7 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def import_model(path: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Exported:
-    """Read a model directory; where it has a manifest, what is read is verified, and only what is listed is read."""
+    """Read a model directory; if it has a manifest, only listed files are read, and verified."""
     listed = _listed(path)
     if missing := {"model.safetensors", "config.json"} - listed.keys():
         pickles = "; pickled weights are never opened, convert them to safetensors"
@@ -196,13 +196,13 @@ def _listed(path: Path) -> dict[str, Any]:
 
 
 def checkpoints(parent: Path) -> list[Path]:
-    """All checkpoints of a directory, the newest first, and a replaced one after what replaced it."""
+    """All checkpoints of a directory, the newest first, and a replaced one after its replacement."""
     paths = [path for path in parent.glob("step-*") if _STEP.fullmatch(path.name)]
     return sorted(paths, key=lambda path: (-step_number(path), path.name))
 
 
 def step_number(path: Path) -> int:
-    """The step that a checkpoint's name says; -1 for any other name."""
+    """The step in a checkpoint's name; -1 for any other name."""
     match = _STEP.fullmatch(path.name)
     return int(match[1]) if match else -1
 
@@ -217,7 +217,7 @@ def is_sound(path: Path) -> bool:
 
 @contextmanager
 def _damage_logged() -> Iterator[None]:
-    """Goes on after a damaged checkpoint, which is named in the log."""
+    """Skips a damaged checkpoint and names it in the log."""
     try:
         yield
     except CheckpointError as error:
@@ -251,7 +251,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Reading a regular file; if it is a link, to one in the same directory."""
+    """Guards reading: the file must be regular, or a link to one in the same directory."""
     if not file.is_file():
         raise CheckpointError(f"{file} is missing or no regular file")
     if file.resolve().parent != file.parent.resolve():
@@ -267,7 +267,7 @@ class _Hash(Protocol):
 
 
 def _tensors(file: Path, target: Target, entry: Mapping[str, JSON] | None = None) -> dict[str, Tensor]:
-    """The tensors of a file, read and hashed in one pass, each into memory of its own."""
+    """The tensors of a file, read and hashed in one pass, each into its own memory."""
     tensors: dict[str, Tensor] = {}
     with _reading(file), open(file, "rb") as stream:
         _require_size(file, os.fstat(stream.fileno()).st_size, entry)
@@ -310,7 +310,7 @@ def _whole(name: str) -> str:
 
 
 def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Tensor]]:
-    """Files by stem, those that a team wrote by the stem of the whole."""
+    """Files by stem; parts that a team wrote appear under the stem of the whole."""
     parts: dict[str, dict[int, dict[str, Tensor]]] = {}
     for stem, tensors in files.items():
         match = _PART.fullmatch(stem)
@@ -322,7 +322,7 @@ def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Te
 
 
 def read_document(file: Path, entry: Mapping[str, JSON] | None = None) -> JSON:
-    """The JSON value in a file, which must be as the entry of a manifest says, if there is one."""
+    """The JSON value in a file, which must agree with its entry in the manifest, if there is one."""
     with _reading(file):
         data = read_bytes(file)
         _require_size(file, len(data), entry)
@@ -331,7 +331,7 @@ def read_document(file: Path, entry: Mapping[str, JSON] | None = None) -> JSON:
 
 
 def _check(file: Path, entry: Mapping[str, JSON]) -> None:
-    """Raise unless the file is what the manifest says of it."""
+    """Raises unless the file agrees with its entry in the manifest."""
     with _reading(file), open(file, "rb") as stream:
         _require_size(file, os.fstat(stream.fileno()).st_size, entry)
         _require_digest(file, hashlib.file_digest(stream, "sha256").hexdigest(), entry)

@@ -15,7 +15,7 @@ from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step, self_condition
 from redraft.ops import rng
-from redraft.processes import Between, Gaussian, Masked, Preserving
+from redraft.processes import Between, Gaussian, Masked, Preserving, Straight
 from redraft.samplers import Ancestral, MultiHot, Renoise, last
 from redraft.schedules import Clamped, CosineSquared
 from redraft.show.watch import frames
@@ -243,12 +243,14 @@ def test_the_bound_is_the_squared_error_with_its_weight() -> None:
 def test_where_the_diffusion_ends_is_a_choice() -> None:
     made = model()
     rows = [batch(8)]
-    nats = {end: float(evaluate.likelihood(made.ending(end), rows).row_nats.sum()) for end in (0.0, 3.0)}
+    nats = {end: float(evaluate.likelihood(evaluate.ending(made, end), rows).row_nats.sum()) for end in (0.0, 3.0)}
     end, best = evaluate.token_bound(made, rows, ends=(0.0, 3.0))
     assert end == min(nats, key=lambda e: nats[e])
     assert float(best.row_nats.sum()) == nats[end]
-    with pytest.raises(ValueError, match="only variance-preserving"):
-        DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(VOCAB.size, 16, 1, 2))).ending(1.0)
+    with pytest.raises(ValueError, match="only Gaussian noise can end elsewhere, not Masked"):
+        evaluate.ending(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(VOCAB.size, 16, 1, 2))), 1.0)
+    with pytest.raises(ValueError, match="only variance-preserving noise can end elsewhere, not Straight"):
+        Straight().ending(1.0)
 
 
 def test_training_learns() -> None:

@@ -22,7 +22,7 @@ from redraft.types import Canvas, Context, Mean, Noised, Vocab
 
 VECTOR_VOCAB = Vocab(4)
 _DRAWS = 20_000
-ERRORS = 5.0  # standard errors that a right estimate may be off; the seeds are fixed
+ERRORS = 5.0  # a correct estimate may be off by this many standard errors; the seeds are fixed
 PAIRS = ((0.2, 0.5), (0.5, 0.9), (0.1, 0.95))  # s, t
 # --- the toys ---
 
@@ -58,7 +58,7 @@ class Mixture:
         return self._log_joint(z, a, s).log_softmax(-1)
 
     def posterior_mean(self, z: Tensor, a: Tensor, s: Tensor) -> Tensor:
-        """(…, D) E[x | z]: of each component m_k + a·σ_k²/(a²σ_k² + s²)·(z − a·m_k)."""
+        """(…, D) E[x | z]: for each component m_k + a·σ_k²/(a²σ_k² + s²)·(z − a·m_k), averaged."""
         gain = a * self.std**2 / (a**2 * self.std**2 + s**2)  # (…, K)
         p = self.log_mode(z, a, s).exp()
         return (p * (1 - a * gain)) @ self.means + (p * gain).sum(-1, keepdim=True) * z
@@ -79,7 +79,7 @@ class Mixture:
 
     @property
     def entropy(self) -> float:
-        """Of the component."""
+        """The entropy of the component."""
         return float(entropy(self.weights.log()))
 
     def _log_joint(self, z: Tensor, a: Tensor, s: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class MixtureOracle:
-    """The best denoiser: x̂ = E[x | z], each place for itself."""
+    """The best denoiser: x̂ = E[x | z], each place independently."""
 
     mixture: Mixture
     path: Path
@@ -100,12 +100,12 @@ class MixtureOracle:
         return Mean(self.mixture.posterior_mean(z.double(), *self.path.scales(t[..., None])))
 
     def absorb(self, z: Tensor, context: Context) -> Context:
-        raise ValueError("the places of a mixture are independent: there is nothing to remember of finished ones")
+        raise ValueError("the places of a mixture are independent: there is nothing to remember about finished ones")
 
 
 @dataclass(frozen=True)
 class Warped(Path):
-    """Another path at the time t^power: the same noise levels, met at other times."""
+    """Another path at the time t^power: the same noise levels at other times."""
 
     path: Path
     power: float
@@ -156,12 +156,12 @@ def vector_forward_laws(process: Gaussian) -> Iterator[Row]:
     std = torch.full_like(prior, process.path.prior_std)
     yield equal(process, "so do those of the prior", _errors(prior, torch.zeros_like(prior), std), 0, ERRORS)
     yield equal(process, "marginals compose", max(_composed(process, *pair) for pair in PAIRS), 0, 1e-9)
-    far = 300 * x[:1, :1]  # else there is little to see
+    far = 300 * x[:1, :1]  # otherwise the differences would be tiny
     yield equal(process, "prior KL", float(process.prior_kl(far)), _prior_kl(process, far.flatten()), 1e-6)
 
 
 def _errors(z: Tensor, mean: Tensor, std: Tensor) -> float:
-    """(B, n, D) normal draws: how many standard errors means and variances are off, at worst."""
+    """(B, n, D) normal draws: the largest error of their means and variances, in standard errors."""
     unit, n = (z - mean) / std, z.shape[1]
     first, second = unit.mean(1) * n**0.5, (unit.square().mean(1) - 1) * (n / 2) ** 0.5
     return float(torch.maximum(first.abs(), second.abs()).max())
@@ -291,7 +291,7 @@ def _with_std(moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 def vector_bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = None) -> Tensor:
     """(K,) bound of each embedded token in nats, by integration over noise and time, or summation over steps.
 
-    With the best denoiser of some weights it is −log of the weight, also if tokens come with others.
+    With the best denoiser for some weights it is −log of the weight, even if tokens occur with other weights.
     """
     if steps is None:
         return integrated_vector_bound(process, oracle).value
@@ -300,7 +300,7 @@ def vector_bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = N
 
 
 def integrated_vector_bound(process: Gaussian, oracle: MixtureOracle) -> Integral:
-    """The same in continuous time, and how exact the integral is."""
+    """The same in continuous time, and the error of the integral."""
     found = integral(lambda t: _expected(process, oracle, t), nodes=128)  # most happens in a short time
     return found._replace(value=found.value + _ends(process, oracle))
 
@@ -357,7 +357,7 @@ def _moment(t: float) -> Tensor:
 
 
 def _line() -> tuple[Tensor, Tensor]:
-    """Points and weights to average over a standard normal number: for smooth functions the trapezium rule is exact."""
+    """Points and weights to average over a standard normal: for smooth functions the trapezium rule is exact."""
     unit = torch.linspace(-6, 6, 31, dtype=torch.float64)
     return unit, _normal_log(unit).softmax(-1)
 
@@ -373,5 +373,5 @@ def _normal_log(unit: Tensor) -> Tensor:
 
 
 def built_in() -> list[Gaussian]:
-    """Less noise explodes than by default, so that few times suffice."""
+    """The built-in paths; the exploding one has less noise than by default, so that few times suffice."""
     return [Gaussian(VECTOR_VOCAB, path) for path in (Preserving(), Exploding(0.05, 40.0), Straight())]

@@ -1,8 +1,8 @@
 """The laws of insertion, on a toy language whose sentences differ in length.
 
-Two words, sentences of none to three of them. Each token of a sentence is missing, masked or clean; the best denoiser
-sums over all sentences and all ways in which z can lie in them. Its bound must equal the entropy, length included, and
-samplers must reproduce the joint distribution over lengths and words.
+It has two words, and sentences of zero to three of them. Each token of a sentence is missing, masked or clean; the best
+denoiser sums over all sentences and all alignments of z with them. Its bound must equal the entropy, length included,
+and samplers must reproduce the joint distribution over lengths and words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLEAN, _MASKED, _MISSING = range(3)
 
 @dataclass(frozen=True)
 class AtOnce(Schedule):
-    """Nothing until t = 1 is left, then everything: insertion is then mask noise on a text of known length."""
+    """Everything is inserted at once, just below t = 1: insertion is then mask noise on a text of known length."""
 
     def keep(self, t: Tensor) -> Tensor:
         return (t < 1).to(t.dtype)
@@ -69,7 +69,7 @@ class Sentences:
         return float(-torch.xlogy(p, p).sum())
 
     def numbers(self, canvas: Canvas) -> Tensor:
-        """(B,) which sentences a canvas holds; N for what is none."""
+        """(B,) the numbers of the sentences on a canvas; N for a row that is not a sentence."""
         assert canvas.context.pad is not None
         z = canvas.z.masked_fill(canvas.context.pad, SENTENCE_VOCAB.filler)
         same = (z[:, None] == self.x).all(-1)
@@ -78,7 +78,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Ways:
-    """Every sentence with every choice of clean, masked and missing tokens: each z that there is, and where from."""
+    """Every sentence with every choice of clean, masked and missing tokens: each possible z and its origin."""
 
     noised: Noised
     sentence: Tensor  # (M,) index
@@ -89,7 +89,7 @@ class Ways:
         states = torch.tensor(list(product((_CLEAN, _MASKED, _MISSING), repeat=LONGEST)))
         each = torch.arange(len(toy.p)).repeat_interleave(len(states))
         states = states.repeat(len(toy.p), 1)
-        real = ~((states != _CLEAN) & toy.pad[each]).any(-1)  # where there is no token, there is nothing to choose
+        real = ~((states != _CLEAN) & toy.pad[each]).any(-1)  # padding has no states to choose from
         each, states = each[real], states[real]
         never, given = torch.zeros(len(each), 1), torch.zeros_like(states, dtype=torch.bool)
         noised = process.packed(toy.x[each], never, states == _MISSING, states == _MASKED, given, toy.pad[each])
@@ -110,7 +110,7 @@ class Ways:
 
 @dataclass(frozen=True)
 class SentenceOracle:
-    """The best denoiser: x̂ and gaps given z, summed over all sentences x and all ways in which z can lie in x.
+    """The best denoiser: x̂ and gaps given z, summed over all sentences x and all alignments of z with x.
 
     p(x, way | z) ∝ p(x)·(1 − a_t)^(tokens missing): it depends on the time, but not on which tokens are masked.
     `counted` gives the distribution of each gap instead of its mean. With `blur` a part of both is even, for contrast.
@@ -134,7 +134,7 @@ class SentenceOracle:
         z = z if context.pad is None else z.masked_fill(context.pad, SENTENCE_VOCAB.filler)
         number = (z * SENTENCE_VOCAB.size ** torch.arange(LONGEST - 1, -1, -1)).sum(-1)
         moments, which = t.flatten().unique(return_inverse=True)
-        # any z there is, in the order of numbers
+        # all possible z, in numerical order
         every = torch.cartesian_prod(*[torch.arange(SENTENCE_VOCAB.size)] * LONGEST)
         tables = zip(*(self._posterior(every, moment) for moment in moments), strict=True)
         return self._said(*(torch.stack(table)[which, number] for table in tables))
@@ -165,7 +165,7 @@ def sentence_integrand(oracle: SentenceOracle, t: Tensor) -> Tensor:
     noised = ways.at(*t.tolist())
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1)
     p = torch.stack([ways.p(oracle.toy, process, time) for time in t.tolist()])
-    return (p * torch.where(p > 0, nats.view_as(p), 0.0)).sum(-1)  # what cannot be missing has no finite price
+    return (p * torch.where(p > 0, nats.view_as(p), 0.0)).sum(-1)  # impossible states have infinite cost
 
 
 def written_sentences(oracle: SentenceOracle, sampler: Sampler, keys: Rng) -> Tensor:
@@ -194,7 +194,7 @@ def laws(process: Insertion) -> Iterator[Row]:
 
 
 def _lost_and_found(process: Insertion) -> Iterator[Row]:
-    """Tokens are missing, masked and clean as the tables say, and the gaps tell how many are missing."""
+    """Tokens are missing, masked and clean as often as the tables say, and the gaps count the missing ones."""
     times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
     tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
     yield equal(process, "tables are distributions", max(improper(table) for table in tables), 0, 1e-9)
@@ -210,7 +210,7 @@ def _lost_and_found(process: Insertion) -> Iterator[Row]:
 
 
 def _states(process: Insertion, noised: Noised) -> Tensor:
-    """(n,) what became of each token of a row: its id in z, V if it is missing; as the gaps tell."""
+    """(n,) the state of each token of a row: its id in z, or V if missing, as the gaps count."""
     assert noised.pad is not None
     assert noised.gaps is not None
     return torch.cat([noised.z[~noised.pad], torch.full((int(noised.gaps.sum()),), process.vocab.size)])
@@ -225,7 +225,7 @@ def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Row]:
 
 
 def _all_at_once(process: Insertion, toy: Sentences) -> Iterator[Row]:
-    """All tokens inserted in one moment: mask noise on a text whose length is drawn first."""
+    """Insertion of all tokens at one moment equals mask noise on a text whose length is drawn first."""
     process = replace(process, insert_schedule=AtOnce())
     ways, oracle = Ways.of(toy, process), SentenceOracle(toy, process, counted=True, blur=0.3)
     there, masked = (ways.states != _MISSING).all(-1), Masked(process.vocab, process.unmask_schedule)
@@ -241,7 +241,7 @@ def _all_at_once(process: Insertion, toy: Sentences) -> Iterator[Row]:
 
 
 def _sentence_p(oracle: SentenceOracle, sampler: Sampler) -> float:
-    """The p-value of sampled sentences; what is no sentence has probability zero."""
+    """The p-value of sampled sentences; anything else has probability zero."""
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
     return chi_square(written_sentences(oracle, sampler, rng(7, DRAWS)), p)
 

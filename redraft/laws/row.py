@@ -1,4 +1,4 @@
-"""A law is a row: what was measured beside what must be. And the statistics and sums that laws need."""
+"""A law is a row: a measured value beside the expected one. Also the statistics and integrals that laws need."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from redraft.processes import Process
 from redraft.types import Vocab
 
-P_MIN = 1e-4  # a right sampler fails one χ² test in ten thousand; the seeds are fixed
+P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds are fixed
 
 
 @dataclass(frozen=True)
 class Row:
-    """One law on one process: `value` must stand in `rule` to `expected`, within `tolerance`, `error` included."""
+    """One law on one process: `value` must satisfy `rule` against `expected`, within `tolerance`, `error` included."""
 
     law: str
     process: str
@@ -31,7 +31,7 @@ class Row:
 
 
 class Integral(NamedTuple):
-    """An integral over time, and how far off it may be: its distance from the same one with half of the nodes."""
+    """An integral over time and its error: the distance from the same integral with half of the nodes."""
 
     value: Tensor
     error: float = 0.0
@@ -51,7 +51,7 @@ def at_least(process: Process, law: str, value: float, expected: float) -> Row:
 
 
 def name(process: Process) -> str:
-    """Its class, and those of its parts."""
+    """The class of a process, and those of its parts."""
     parts: list[object] = [getattr(process, f.name) for f in fields(process)] if is_dataclass(process) else []
     names = [type(part).__name__ for part in parts if is_dataclass(part) and not isinstance(part, Vocab)]
     return type(process).__name__ + (f"({', '.join(names)})" if names else "")
@@ -78,8 +78,8 @@ def chi_square(draws: Tensor, p: Tensor) -> float:
 def quadrature(n: int) -> tuple[Tensor, Tensor]:
     """n + 1 times and weights to integrate over (0, 1): t = 1/(1 + e^{−π·sinh u}) at equal steps of u (tanh-sinh).
 
-    Exact to many digits also where the integrand has roots and logarithms at its ends, as hybrid noise has; float64
-    tells the last node from 1. With even n, every second node is the rule of n/2.
+    Exact to many digits even if the integrand has roots and logarithms at its ends, as for hybrid noise; in float64 the
+    last node differs from 1. With even n, every second node forms the rule of n/2.
     """
     u = torch.linspace(-1, 1, n + 1, dtype=torch.float64) * math.asinh(32 / math.pi)
     odds = math.pi * u.sinh()
@@ -87,7 +87,7 @@ def quadrature(n: int) -> tuple[Tensor, Tensor]:
 
 
 def integral(f: Callable[[Tensor], Tensor], nodes: int = 64) -> Integral:
-    """∫ f(t) dt over (0, 1): f maps (T,) times in float64 to (T, …), of which each is integrated."""
+    """∫ f(t) dt over (0, 1): f maps (T,) times in float64 to (T, …), and every component is integrated."""
     time, weight = quadrature(nodes)
     values = f(time).double()
     fine, coarse = weight @ values, 2 * weight[::2] @ values[::2]
@@ -95,5 +95,5 @@ def integral(f: Callable[[Tensor], Tensor], nodes: int = 64) -> Integral:
 
 
 def improper(table: Tensor) -> float:
-    """How far a table is from rows of probabilities."""
+    """How far the rows of a table are from distributions."""
     return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))

@@ -1,6 +1,6 @@
 """The laws of solvers: a mixture of normal distributions, whose best denoiser and density are known at every time.
 
-A deterministic solver must converge at its order, every solver must recover the mixture, and those that are one another
+A deterministic solver must converge at its order, every solver must recover the mixture, and solvers that are the same
 in disguise must give the same numbers for the same draws.
 """
 
@@ -81,7 +81,7 @@ def laws(process: Gaussian) -> Iterator[Row]:
 
 
 def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Row]:
-    """Doubling the steps of a method of order p leaves 2^{−p} of its error."""
+    """Doubling the steps of a method of order p divides its error by 2^p."""
     for name, kind, least in ORDERS:
         yield at_least(process, f"{name}: order of convergence", order(process, oracle, kind), least)
 
@@ -89,7 +89,7 @@ def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Row]:
 def order(process: Gaussian, oracle: Denoiser, kind: type[Solver], steps: int = 20) -> float:
     """log₂ of the change from n to 2n steps over that from 2n to 4n, from the same noise.
 
-    Medians: a point on the border of two modes may end up in either, however small the steps.
+    Uses medians: a point on the border of two modes may end up in either, however small the steps.
     """
     noise = process.prior(blank(1, 50), rng=rng(0))
     coarse, fine, finest = (down(process, oracle, kind(n, EVEN), noise) for n in (steps, 2 * steps, 4 * steps))
@@ -176,7 +176,7 @@ class TokenOracle:
         return Mean(log_p.exp() @ self.mixture.means, log_p)
 
     def absorb(self, z: Tensor, context: Context) -> Context:
-        raise ValueError("tokens are independent here: there is nothing to remember of finished ones")
+        raise ValueError("tokens are independent here: there is nothing to remember about finished ones")
 
 
 def renoise_law(process: Gaussian) -> Row:
@@ -192,7 +192,7 @@ def renoised(oracle: TokenOracle, sampler: Sampler) -> Tensor:
 
 
 def guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Row]:
-    """With the exact classifier of noisy points and γ = 1: what is said of one mode, and samples of it."""
+    """With the exact classifier of noisy points and γ = 1, guidance gives the prediction and samples of one mode."""
     guided = Classifier(ModeClassifier(mixture, process.path, 1), process)(oracle)
     alone = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
     t = torch.tensor([[0.05], [0.4], [0.8], [1.0]])
@@ -219,7 +219,7 @@ class ModeClassifier:
 
 
 def blank(rows: int, places: int, width: int = 2) -> Canvas:
-    """Nothing is given."""
+    """A canvas on which nothing is given."""
     z = torch.zeros(rows, places, width, dtype=torch.float64)
     return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
 

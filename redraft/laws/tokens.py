@@ -1,7 +1,7 @@
 """The laws of tokens: every process and sampler against exact enumeration on a toy language.
 
 The toy has three words and sequences of three, with an arbitrary joint distribution; its best denoiser is known by
-enumeration (`Oracle`), so that bounds must equal the entropy and samplers must reproduce the joint.
+enumeration (`Oracle`), so bounds must equal the entropy and samplers must reproduce the joint.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Toy:
     def of(cls, seed: int = 0, length: int = LENGTH) -> Toy:
         sequences = torch.tensor(list(product(range(WORDS), repeat=length)))
         weights = rng(seed).uniform(len(sequences))[0] ** 8
-        # none too rare: χ² would ask for many more steps to get the rarest right
+        # none is too rare: to get the rarest right, χ² would need many more steps
         return cls(sequences, 0.85 * weights / weights.sum() + 0.15 / len(sequences))
 
     @property
@@ -96,7 +96,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Oracle:
-    """The best denoiser: x̂[l] = p(x[l] | all that it may see but z[l]), by summing over the language.
+    """The best denoiser: x̂[l] = p(x[l] | everything visible but z[l]), by summing over the language.
 
     The step plugs x̂ into the posterior, which brings in z[l] itself; so z[l] must not enter x̂ (leave-one-out). With
     `blur` a part of x̂ is spread evenly over the words: a worse denoiser, for contrast.
@@ -135,7 +135,7 @@ class Oracle:
         return (1 - self.blur) * out + self.blur / WORDS * (torch.arange(out.shape[-1]) < WORDS)
 
     def _evidence(self, noisy: Tensor, exact: Tensor, l: int) -> Tensor:
-        """(B, N) what position l may see, but itself: earlier blocks clean, its own block noisy, later blocks not."""
+        """(B, N) likelihood of what position l sees, except itself: clean earlier blocks and its own noisy block."""
         evidence = torch.ones_like(noisy[:, 0])
         for j in range(noisy.shape[1]):
             mine, theirs = (0, 0) if self.block is None else (l // self.block, j // self.block)
@@ -148,7 +148,7 @@ class Oracle:
 
 
 def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
-    """A row index of each distinct row of (B, n) tensors, and which of them each row is."""
+    """The index of each distinct row of (B, n) tensors, and for every row which of these it equals."""
     code = torch.zeros_like(columns[0][:, 0])
     for column in (c for table in columns for c in table.unbind(1)):
         values, digit = column.unique(return_inverse=True)
@@ -211,7 +211,7 @@ def forward_laws(process: TokenProcess) -> Iterator[Row]:
 
 
 def _reach(process: TokenProcess, x: Tensor) -> Iterator[Row]:
-    """KL(q_1(· | x) ‖ prior), with the prior's frequencies counted, is what `prior_kl` says; and finite."""
+    """KL(q_1(· | x) ‖ prior), with the prior's frequencies counted, equals `prior_kl` and is finite."""
     blank = Canvas(torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool))
     prior = _frequencies(process.prior(blank, rng=rng(3, WORDS)).z, process.vocab.size)
     counted = max(float(_kl(process.marginal(1.0)[w], prior)) for w in range(WORDS))
@@ -234,7 +234,7 @@ def reverse_laws(process: TokenProcess) -> Iterator[Row]:
 
 
 def _guess(states: int) -> Tensor:
-    """(V,) some x̂, nothing on the mask."""
+    """(V,) some x̂ with no weight on the mask."""
     guess = rng(4).uniform(states)[0] * (torch.arange(states) < WORDS)
     return guess / guess.sum()
 
@@ -280,7 +280,7 @@ def bound(process: TokenProcess, oracle: Oracle, steps: int | None = None) -> fl
 
 
 def integrated(process: TokenProcess, oracle: Oracle) -> Integral:
-    """The same in continuous time, and how exact the integral is."""
+    """The same in continuous time, and the error of the integral."""
     found = integral(lambda t: _expected(process, oracle, t))
     ends, clean = _prior_kl(process, oracle.toy), torch.zeros(1, dtype=torch.float64)
     if process.jump:
@@ -313,7 +313,7 @@ def _expected(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None
 
 
 def closed_form_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
-    """Where one process is another in disguise, every sequence has the same bound at every time."""
+    """If one process is another in disguise, every sequence has the same bound at every time."""
     ours: Interpolating | Markov
     match process:
         case Interpolating(mixing=Hybrid() as hybrid):
@@ -373,7 +373,7 @@ def every_schedule() -> list[Schedule]:
 
 
 def sampled(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
-    """The p-value of a χ² test of sampled sequences against the joint; zero if one is no sequence at all."""
+    """The p-value of a χ² test of sampled sequences against the joint; zero if one is not a sequence at all."""
     length = oracle.toy.sequences.shape[1]
     z = last(sampler(oracle, process, _blank(len(keys.key), length), rng=keys)).z
     if bool((z >= WORDS).any()):
@@ -383,7 +383,7 @@ def sampled(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) 
 
 
 def _blank(rows: int, length: int) -> Canvas:
-    """Nothing is given."""
+    """A canvas on which nothing is given."""
     z = torch.zeros(rows, length, dtype=torch.int64)
     return Canvas(z, torch.zeros_like(z, dtype=torch.bool))
 
@@ -405,7 +405,7 @@ def score_laws(process: Masked | Interpolating) -> Iterator[Row]:
 
 
 def remask_laws(process: Remask, toy: Toy) -> Iterator[Row]:
-    """Whatever the rate: marginals stay, the bound of a chain is one, and the joint is reached, if more slowly."""
+    """Whatever the rate: marginals stay, a chain's bound is a bound, and the joint is reached, if more slowly."""
     base, oracle = process.process, Oracle(toy, process.process)
     yield _kept_marginals(process, 0.4, 0.7)
     still, guess = replace(process, rate=Cap(0.0)), _guess(base.vocab.size)

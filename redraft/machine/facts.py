@@ -1,4 +1,4 @@
-"""What this machine really offers: found out by trying wherever a claim could be false. `redraft doctor` prints it."""
+"""What this machine really offers: tested wherever a claim could be false. `redraft doctor` prints it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """One that the CPU claims to have: whether bf16 and fp32 products work with it, and their speed on one core."""
+    """An instruction set that the CPU claims: whether bf16 and fp32 products work, and their speed on one core."""
 
     name: str
     trouble: str  # empty: it works
@@ -67,7 +67,7 @@ class InstructionSet:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a report of a bug should begin with."""
+    """All that a bug report should start with."""
 
     redraft: str
     python: str
@@ -91,7 +91,7 @@ class Facts:
 
 
 def examine() -> Facts:
-    """Takes some seconds. It must come before the first matrix product of the process: oneDNN then heeds no limit."""
+    """Takes some seconds. Call it before the first matrix product, after which oneDNN ignores new limits."""
     instructions = tuple(_tried())
     precision, reason = _precision()
     return Facts(
@@ -162,7 +162,7 @@ def _tried() -> Iterator[InstructionSet]:
 
 
 def _speeds(level: str) -> tuple[float, float]:
-    """Inside a child, whose oneDNN has not been used yet."""
+    """Runs inside a child, whose oneDNN has not been used yet."""
     os.environ[ISA] = level
     return gflops(torch.float32), gflops(torch.bfloat16)
 
@@ -176,7 +176,7 @@ def _precision() -> tuple[str | None, str]:
     return choice.name, choice.reason
 
 
-# --- what the system says ---
+# --- what the system reports ---
 
 
 def _cpu() -> Cpu:
@@ -201,7 +201,7 @@ def free_memory(device: torch.device | str = "cpu") -> int | None:
 
 
 def memory() -> Memory | None:
-    """What the system has, and what the container leaves of it; None: unknown."""
+    """The system's memory, and what the container allows; None: unknown."""
     said = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
     if len(said) < 2:
         return None
@@ -211,7 +211,7 @@ def memory() -> Memory | None:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Cores' worth of time that the tightest control group around this process grants; None: no limit."""
+    """The number of cores' worth of time that the tightest control group around this process grants; None: no limit."""
     return min(filter(None, map(_quota, _groups("cpu", root))), default=None)
 
 
@@ -223,14 +223,14 @@ def _quota(group: Path) -> float | None:
 
 
 def memory_limit(root: Path = Path("/")) -> tuple[int | None, int]:
-    """Bytes that the tightest control group allows, and how many of them it uses up; None: no limit."""
+    """Bytes that the tightest control group allows, and how many of them are in use; None: no limit."""
     found = []
     for group in _groups("memory", root):
         limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
         used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or "0"
         if limit and int(limit) < _UNLIMITED:
             cache = re.search(r"^(?:total_)?inactive_file (\d+)", _text(group / "memory.stat"), re.MULTILINE)
-            found.append((int(limit), int(used) - int(cache[1] if cache else 0)))  # that cache is given back on demand
+            found.append((int(limit), int(used) - int(cache[1] if cache else 0)))  # the cache is released on demand
     return min(found, key=lambda pair: pair[0] - pair[1], default=(None, 0))
 
 
@@ -246,7 +246,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def _number(file: Path) -> str:
-    """The digits in a file; empty if it has none ("max", "-1") or is not there."""
+    """The digits in a file; empty if it has none ("max", "-1") or does not exist."""
     said = _text(file).strip()
     return said if said.isdigit() else ""
 
@@ -267,7 +267,7 @@ def _gpus() -> Iterator[str]:
 
 
 def _packages() -> Iterator[tuple[str, str | None]]:
-    """The optional ones that the package itself lists."""
+    """The optional packages that our own metadata list."""
     for requirement in metadata.requires("redraft") or ():
         if found := _EXTRA.match(requirement):
             name = re.split(r"[<>=!~;\[ ]", found[1])[0]

@@ -1,4 +1,4 @@
-"""Runs in a forked child what might kill or hang this process: an illegal instruction is caught only by trying it."""
+"""Runs work that might kill or hang this process in a forked child: only a trial reveals an illegal instruction."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Outcome:
 def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
     """Does the work in a forked child with one torch thread; the result travels as JSON.
 
-    With more threads a child hangs if its parent has used OpenMP. It inherits everything else, so what oneDNN does in
-    the child it would do here too. After `seconds` it is killed.
+    With more threads a child hangs if its parent has used OpenMP. It inherits everything else, so oneDNN behaves in the
+    child as it would here. After `seconds` the child is killed.
     """
     if not can_fork():
         return Outcome(trouble=NO_FORK, tried=False)
@@ -51,12 +51,12 @@ def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside other threads: the child needs none
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking beside other threads: the child needs none
         return os.fork()
 
 
 def can_fork() -> bool:
-    """macOS has fork, but its libraries do not survive it."""
+    """Whether forking is safe; macOS has fork, but its libraries do not survive it."""
     return hasattr(os, "fork") and sys.platform != "darwin"
 
 
@@ -67,7 +67,7 @@ def _live(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(seconds) + 2)  # should the parent die, the child does not outlive it by much
+        signal.alarm(int(seconds) + 2)  # if the parent dies, the child soon follows
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -84,13 +84,13 @@ def _live(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
 
 
 def _wait(child: int, seconds: float) -> str:
-    """Until the child has ended; how, if not well."""
+    """Waits until the child has ended; returns what went wrong, if anything."""
     deadline, status, ended = time.monotonic() + seconds, 0, 0
     try:
         while not ended and time.monotonic() < deadline:
             time.sleep(0.002)
             ended, status = os.waitpid(child, os.WNOHANG)
-    except ChildProcessError:  # somebody else collects our children: what it wrote must do
+    except ChildProcessError:  # someone else collects our children: rely on what it wrote
         ended = child
     finally:
         if not ended:
@@ -109,7 +109,7 @@ def _signal(number: int) -> str:
 
 
 def _read(reader: int) -> bytes:
-    """What the child has written; another fork may hold the other end open, so never wait for more."""
+    """What the child has written; never wait for more, since another fork may hold the other end open."""
     os.set_blocking(reader, False)
     try:
         return os.read(reader, 65536)

@@ -1,8 +1,8 @@
-"""fp32 or bf16 for matrix products: measured, never believed. Everything that needs to know asks `choose`.
+"""fp32 or bf16 for matrix products: measured, never assumed. Everything that needs to know asks `choose`.
 
-The flags of a CPU say which instructions exist. Whether they work (virtual machines advertise AMX and then trap), and
-whether they are faster than fp32 (emulated bf16 is a hundred times slower), only a trial tells. It runs in a forked
-child, where an illegal instruction cannot hurt.
+The flags of a CPU say which instructions exist. Only a trial shows whether they work (virtual machines advertise AMX
+and then trap) and whether they are faster than fp32 (emulated bf16 is a hundred times slower). It runs in a forked
+child, where an illegal instruction does no harm.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from redraft.machine.guarded import Outcome, attempt
 VARIABLE = "REDRAFT_PRECISION"
 ISA = "ONEDNN_MAX_CPU_ISA"
 BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without tiles
-WORTH = 0.9  # bf16 rounds coarsely: it must save a tenth of the time at least
-ROUNDS = 6  # the first one makes the kernels
-SECONDS = 10.0  # for a trial that takes a twentieth of one, or one where bf16 is emulated
+WORTH = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
+ROUNDS = 6  # the first one builds the kernels
+SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
 Precision: TypeAlias = Literal["fp32", "bf16"]
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]  # rows, inputs, outputs of a linear layer
 TYPICAL: Shapes = ((256, 384, 1024), (256, 384, 384))
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 
 class PrecisionError(ValueError):
-    """The precision that was asked for does not exist, or does not work here."""
+    """The precision asked for does not exist, or does not work here."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Choice:
         return torch.bfloat16 if self.name == "bf16" else torch.float32
 
     def autocast(self, device: torch.device) -> torch.autocast:
-        """Matrix products inside it have this precision."""
+        """A context in which matrix products have this precision."""
         return torch.autocast(device.type, torch.bfloat16, enabled=self.name == "bf16")
 
     def __str__(self) -> str:
@@ -62,8 +62,8 @@ def choose(
 ) -> Choice:
     """The precision of matrix products on a device.
 
-    A wish comes first, then the environment (REDRAFT_PRECISION=fp32|bf16), then the precision that a resumed run began
-    with. Else bf16 wherever it is faster: on GPUs that have it, and on CPUs by a trial, once per process and shapes.
+    A wish comes first, then the environment (REDRAFT_PRECISION=fp32|bf16), then that of a resumed run. If none decides,
+    bf16 wherever it is faster: on GPUs that have it, on CPUs by a trial, once per process and shapes.
 
     Args:
         wish: what the run asks for
@@ -98,7 +98,7 @@ def forced() -> Precision | None:
 
 
 def shapes_like(rows: int, width: int, hidden: int) -> Shapes:
-    """The linear layers of a transformer block, no larger than a trial of milliseconds allows."""
+    """The linear layers of a transformer block, small enough for a trial of milliseconds."""
     rows, width, hidden = min(rows, 256), min(width, 512), min(hidden, 2048)
     return (rows, width, hidden), (rows, width, width)
 
@@ -106,7 +106,7 @@ def shapes_like(rows: int, width: int, hidden: int) -> Shapes:
 def _wanted(
     wish: Literal["auto", "fp32", "bf16"], held: Precision | None
 ) -> tuple[Literal["auto", "fp32", "bf16"], str, str]:
-    """Which precision, who asks for it, and what to do if it does not work."""
+    """The precision wanted, who asks for it, and what to do if it does not work."""
     if wish != "auto":
         return wish, f"the run asks for {wish}", "use --precision fp32 or auto"
     if (value := forced()) is not None:
@@ -133,7 +133,7 @@ _known: dict[Shapes, tuple[Outcome, str]] = {}
 
 
 def _hint() -> str:
-    """Lowering the instruction set came too late here, was left to the user, or does not help."""
+    """Advice if lowering the instruction set came too late, was left to the user, or does not help."""
     return (
         "" if os.environ.get(ISA) == BELOW_AMX else f"; {ISA}={BELOW_AMX} may help, if it is set before Python starts"
     )
@@ -150,16 +150,16 @@ def _ratio(found: Outcome) -> str:
 
 
 def _measured(shapes: Shapes) -> tuple[Outcome, str]:
-    """The outcome of a trial, and what had to be changed for it; remembered."""
+    """The outcome of a trial, cached, and what had to be changed for it."""
     if shapes not in _known:
         _known[shapes] = _try(shapes)
     return _known[shapes]
 
 
 def _try(shapes: Shapes) -> tuple[Outcome, str]:
-    """If bf16 traps, once more without tiles: oneDNN heeds the variable until its first use in this process.
+    """Tries, and if bf16 traps, tries again without tiles: oneDNN reads the variable at its first use in this process.
 
-    It stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
+    The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """
     work = partial(compare, shapes)
     found = attempt(work, SECONDS)
@@ -170,12 +170,12 @@ def _try(shapes: Shapes) -> tuple[Outcome, str]:
     if again.trouble:
         del os.environ[ISA]
         return found, ""
-    _matrix(8, 8) @ _matrix(8, 8)  # oneDNN's first use here: what happens to the variable later does not matter
+    _matrix(8, 8) @ _matrix(8, 8)  # oneDNN's first use here: later changes of the variable have no effect
     return again, f", with {ISA}={BELOW_AMX}; without, it {found.trouble}"
 
 
 def compare(shapes: Shapes) -> float:
-    """Time of bf16 / time of fp32, taken in turn: the worst of the shapes. The fastest of some rounds counts."""
+    """Time of bf16 / time of fp32, measured in turn: the worst of the shapes, by the fastest of some rounds."""
     worst = 0.0
     for rows, inputs, outputs in shapes:
         x, w = _matrix(rows, inputs), _matrix(outputs, inputs)

@@ -10,7 +10,7 @@ from html import escape
 
 @dataclass(frozen=True)
 class Bar:
-    """A quantity with its standard error, and what else there is to say of it."""
+    """A quantity with its standard error, and a remark."""
 
     name: str
     value: float
@@ -133,7 +133,7 @@ class Chart:
         return f'<g class="series-{number}"><polyline points="{line}"/>{dots}</g>'
 
 
-_LEAST = 1e-4  # bits: what is lower is drawn there
+_LEAST = 1e-4  # bits: lower values are drawn here
 
 
 def ticks(most: float, about: float = 5) -> list[float]:

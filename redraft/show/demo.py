@@ -1,10 +1,10 @@
-"""The demo: a diffusion model learns to write small stories, is held against the truth, writes, and leaves a report.
+"""The demo: a diffusion model learns to write small stories, is compared with the truth, and leaves a report.
 
     runs/demo/   the run itself (checkpoints, metrics.jsonl), ar/ (the baseline),
                  report.html  result.json  writing.svg
 
-The stories come from a grammar with known probabilities, so "how good" has an exact answer. Called again it goes on
-where it was interrupted, and training that is finished is not done again.
+The stories come from a grammar with known probabilities, so "how good" has an exact answer. If it is interrupted, the
+next call resumes; finished training is not repeated.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def demo(
     """Train, measure, write and report: the whole story in a few minutes.
 
     Args:
-        out: where the run, report.html, result.json and writing.svg go
-        seed: of the weights, the noise and the texts
-        minutes: of training on two cores, about; it scales the number of steps, so that a seed gives the same model
-            on a slower machine
+        out: directory for the run, report.html, result.json and writing.svg
+        seed: seed of the weights, the noise and the texts
+        minutes: approximate training time on two cores; it sets the number of steps, so that a seed gives the same
+            model on a slower machine
         json: print result.json as one line on stdout
-        quiet: no progress and no story-telling
+        quiet: print no progress and no explanations
     """
     console = Console(stderr=json, quiet=quiet)
     ours, baseline = runs(seed, minutes)
@@ -71,19 +71,19 @@ def demo(
 def runs(seed: int, minutes: float) -> tuple[Run, Run]:
     """The diffusion model, and the autoregressive baseline for a quarter of its steps; both measured as they learn."""
     if not minutes > 0:
-        raise ValueError(f"minutes={minutes:g}; training takes some time, say --minutes 4")
+        raise ValueError(f"minutes={minutes:g}; training needs some time, say --minutes 4")
     ours, baseline = presets.mdlm_tiny(), presets.ar_tiny()
     steps = max(1, round(ours.steps * minutes / 4))
     return _adjusted(ours, steps, seed), _adjusted(baseline, max(1, steps // 4), seed)
 
 
 def _adjusted(run: Run, steps: int, seed: int) -> Run:
-    """Measured eight times, for the curve."""
+    """The run with other steps and seed, measured eight times for the curve."""
     return replace(run, steps=steps, seed=seed, eval_every=max(1, steps // 8))
 
 
 def next_commands(out: Path, template: str) -> tuple[report.Command, ...]:
-    """Lines that work as they stand, from where the demo was called."""
+    """Commands that work as they stand, from the directory where the demo was called."""
     path = os.path.relpath(Path(sys.executable).with_name("redraft"))
     redraft, run, longer = "redraft" if shutil.which("redraft") else path, quote(str(out)), quote(f"{out}-long")
     return (

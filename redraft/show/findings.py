@@ -31,7 +31,7 @@ SHOWN = 6  # of these, the first ones
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model and how it came to be."""
+    """A trained model, its run and its log."""
 
     run: Run
     model: DiffusionLM
@@ -43,7 +43,7 @@ class Trained:
         return cls(run, model, tuple(metrics.read(out)))
 
     def curve(self, key: str) -> tuple[tuple[int, float], ...]:
-        """What the log says of a quantity, by step."""
+        """The values of a quantity in the log, by step."""
         return tuple((line["step"], line[key]) for line in self.log if key in line)
 
     @cached_property
@@ -58,25 +58,25 @@ class Trained:
 
     @property
     def tokens(self) -> float:
-        """Learnt from in training: as many in each row as in the rows of the test stream."""
+        """Number of tokens seen in training, counting as many per row as the test stream has."""
         learnt = sum(int(b.learn.sum()) for b in self.unseen) / sum(len(b.tokens) for b in self.unseen)
         return self.run.steps * self.run.batch * learnt
 
     @property
     def seconds(self) -> float:
-        """Of training alone, evaluation and checkpoints left out, by the log: also true of a run that was resumed."""
+        """Seconds of training by the log, without evaluation and checkpoints; also right for resumed runs."""
         speeds = self.curve("tokens_per_second")
         steps = [step for step, _ in speeds]
         each = self.tokens / self.run.steps
         return sum(each * (to - since) / v for since, (to, v) in zip([0, *steps], speeds, strict=False))
 
     def blank(self, rows: int) -> Canvas:
-        """Room for whole stories."""
-        given = self.run.model.vocab.bos is not None  # a canvas begins with it
+        """A canvas with room for whole stories."""
+        given = self.run.model.vocab.bos is not None  # a canvas starts with it
         return self.model.canvas(new=self.run.framing.length - given, rows=rows)
 
     def ended(self, canvas: Canvas) -> Canvas:
-        """A text that is complete: the rest of the row is end tokens, as in training."""
+        """The canvas as a complete text: the rest of the row is end tokens, as in training."""
         end, rest = self.run.model.vocab.eos, self.run.framing.length - canvas.z.shape[1]
         if end is None or rest < 0:
             raise ValueError(f"a text of {canvas.z.shape[1]} tokens and its end do not fit the rows of this run")
@@ -86,7 +86,7 @@ class Trained:
         return replace(canvas, z=z, fixed=fixed, context=context)
 
     def writing(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
-        """How a canvas of one row is written, with the random numbers of row number `row`."""
+        """All canvases while one row is written, with the random numbers of row number `row`."""
         keys = ops.rng(seed, torch.tensor([row], device=canvas.z.device))
         return tuple(self.run.sampler(self.model, self.model.process, canvas, rng=keys))
 
@@ -107,7 +107,7 @@ class Scores:
 
     @property
     def first_sentence(self) -> float:
-        """The share of the written stories that begin with a right sentence, of those that have one."""
+        """The share of written stories whose first sentence is correct, among those that have one."""
         return self.grammar.by_sentence[0] if self.grammar.by_sentence else 0.0
 
     @classmethod
@@ -174,14 +174,14 @@ class Pieces:
         model, stories = found.ours.trained, tuple(map(judged, found.ours.generated.texts))
         best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # stays right longest
         gaps = tuple(cut(model, HELD_OUT + i) for i in range(2))
-        # a row draws from a key of its own: alone it is written as it was among the others
+        # a row draws from its own key: alone it becomes the same text as among the others
         canvases = model.writing(model.blank(1), row=best, seed=found.seed)
         infills = tuple(filled(model, gap, found.seed) for gap in gaps)
         return cls(stories[:SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
 
 
 def judged(text: str) -> Sample:
-    """A text with its true log-probability, and how far any story agrees with it."""
+    """A text with its true log-probability, and how much of its beginning agrees with some story."""
     follow = Follow(split_words(text))
     STORIES.tale.tell(Telling(), follow)
     agreed = spell(follow.heard[: follow.reach])
@@ -191,14 +191,14 @@ def judged(text: str) -> Sample:
 
 @dataclass(frozen=True)
 class Gap:
-    """A story with holes, as one types it, and the words that stood there."""
+    """A story with holes, as one types it, and the words that were there."""
 
     template: str
     hidden: tuple[str, ...]
 
 
 def cut(model: Trained, index: int) -> Gap:
-    """Holes in a story that the model has not seen: five words after its first quarter, six after its half."""
+    """An unseen story with two holes: five words after its first quarter, six after its middle."""
     words = split_words(model.story(index))
     first, second = len(words) // 4, len(words) // 2
     a, b, c, d, e = (
@@ -210,7 +210,7 @@ def cut(model: Trained, index: int) -> Gap:
 
 
 def filled(model: Trained, gap: Gap, seed: int) -> report.Infill:
-    """The story again, its holes filled by the model; all else is as it was."""
+    """The story with its holes filled by the model; everything else is unchanged."""
     canvas = model.ended(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
     return report.Infill(end.tokens, judged(end.text), gap.hidden)

@@ -1,7 +1,7 @@
-"""A page about a run: blocks of plain data, each of which knows how it looks in HTML, and the page around them.
+"""A page about a run: blocks of plain data, each of which renders itself as HTML, and the page around them.
 
 The page is one file: style, script and drawings are inside, nothing is fetched. It reads without the script, in light
-and dark, on paper and by a screen reader. All that comes from outside is escaped.
+and dark, on paper and by a screen reader. All text from outside is escaped.
 
     write("report.html", "A run", "What it learnt.", [Section("Stories", (Samples((Sample("Once."),)),))])
 """
@@ -38,7 +38,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading, if it has one; the note says what is to be seen."""
+    """Blocks under an optional heading; the note explains what they show."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -83,7 +83,7 @@ def page(title: str, summary: str, sections: Iterable[Section], footer: str = ""
 
 
 def write(path: str | Path, title: str, summary: str, sections: Iterable[Section], footer: str = "") -> Path:
-    """The page as a file."""
+    """Writes the page to a file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(title, summary, sections, footer), "utf-8")
@@ -132,7 +132,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Command:
-    """What one may want to do next, and the line that does it."""
+    """What to do next, and the command that does it."""
 
     purpose: str
     line: str
@@ -150,7 +150,7 @@ class Commands:
 
 
 def clock(seconds: float) -> str:
-    """A length of time, as one says it: 41.2 s, 3 min 52 s."""
+    """A duration for people: 41.2 s, 3 min 52 s."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -164,11 +164,11 @@ def minus(number: str) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """A text, and what the truth says of it where the truth is known."""
+    """A text, and its true probability where that is known."""
 
     text: str
     bits: float | None = None  # true log2-probability, −inf outside the language; None: not known
-    right: int | None = None  # so many characters from the start could begin a text of the language; None: not known
+    right: int | None = None  # leading characters that could begin a text of the language; None: not known
     label: str = ""
 
     @property
@@ -180,21 +180,21 @@ class Sample:
         return f'<article>{label}<p class="text">{self._marked()}</p>{self.verdict()}</article>'
 
     def _parts(self) -> tuple[str, str, str]:
-        """What is right, the first wrong word with the space before it, and what follows."""
+        """The correct beginning, the first wrong word with the space before it, and the rest."""
         right = len(self.text) if self.whole or self.right is None else self.right
         wrong = re.compile(r"\s*(\w+|\S|)").match(self.text, right)
         end = right if wrong is None else wrong.end()
         return self.text[:right], self.text[right:end], self.text[end:]
 
     def _marked(self) -> str:
-        """The first wrong word stands out, what follows it steps back."""
+        """The text in HTML: the first wrong word stands out, the rest after it is dimmed."""
         good, wrong, after = self._parts()
         lead, word = _parted(wrong)
         mark = f'{lead}<mark class="wrong">{escape(word)}</mark><s>{escape(after)}</s>' if wrong else ""
         return escape(good) + mark
 
     def verdict(self) -> str:
-        """What the truth says, if it is known."""
+        """The true probability in words, if it is known."""
         if self.bits is None:
             return ""
         if self.whole:
@@ -219,7 +219,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Infill:
-    """A text whose gaps were filled: its tokens, the truth about it, and what the gaps had hidden."""
+    """A text whose gaps were filled: its tokens, its true probability, and the words that were hidden."""
 
     tokens: tuple[Token, ...]
     judged: Sample
@@ -248,14 +248,14 @@ class Infills:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """White space before a text, and the text; nothing but white space is itself the text."""
+    """The white space before a text, and the text; white space alone counts as text."""
     body = text.lstrip() or text
     return text[: len(text) - len(body)], body
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps lo ≤ step < hi in which one position looks the same; no token: the text has ended before it."""
+    """Steps lo ≤ step < hi during which one position looks the same; no token: the text ended before it."""
 
     lo: int
     hi: int
@@ -263,7 +263,7 @@ class Stretch:
 
 
 def stretches(frames: Sequence[Frame]) -> list[list[Stretch]]:
-    """For each position of the canvas what stands there, from the first frame to the last."""
+    """For each position of the canvas, its tokens from the first frame to the last."""
     found = [{token.position: token for token in frame.tokens} for frame in frames]
     length = 1 + max((position for tokens in found for position in tokens), default=-1)
     return [_column([tokens.get(position) for tokens in found]) for position in range(length)]
@@ -280,7 +280,7 @@ def _column(tokens: list[Token | None]) -> list[Stretch]:
 
 
 def _look(token: Token | None) -> tuple[str, str]:
-    """State and text; white space before a word depends on its neighbours, and a hidden token has no text."""
+    """State and text, without the white space before a word, which depends on its neighbours; noise has no text."""
     if token is None:
         return "gone", ""
     body = _parted(token.text)[1]

@@ -20,9 +20,9 @@ _LOOKS = (
 
 
 def picture(frames: Sequence[Frame], shown: int = 6) -> str:
-    """An SVG of a text at some evenly spaced steps, from noise to text; what is new since the last one stands out.
+    """An SVG of a text at some evenly spaced steps, from noise to text; tokens new since the last one stand out.
 
-    Every position keeps its place: a token that is not yet written is a bar as wide as the word that will stand there.
+    Every position keeps its place: a token that is not yet written is a bar as wide as the word to come.
     """
     count = max(2, min(shown, len(frames)))
     picked = [frames[round(k * (len(frames) - 1) / (count - 1))] for k in range(count)]
@@ -61,7 +61,7 @@ def _layout(frames: Sequence[Frame]) -> tuple[dict[int, Place], int]:
         last = stretch[-1].token
         lead, body = (" ", "") if last is None else _parted(last.text)
         width, gap = max(widths, default=2), len(lead) if column else 0
-        needed = 9 if body.isspace() else gap + width  # a space alone makes room for the letters of a word
+        needed = 9 if body.isspace() else gap + width  # a space leaves room for the letters of a word
         if column + needed > _COLUMNS and (lead or body.isspace() or column > _COLUMNS + _SPARE - 3):
             column, line, gap = 0, line + 1, 0
         places[position] = Place(column + gap, line, width)

@@ -12,7 +12,7 @@ from redraft.show.page import Section
 
 
 def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[report.Command, ...]) -> list[Section]:
-    """The page, from the headline to the commands to go on."""
+    """All sections, from the headline to the commands to try next."""
     return [
         Section("", (_headline(found),)),
         Section(

@@ -42,7 +42,7 @@ def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
         console.print(styled(Frame(0, infill.tokens)), end="\n\n")
     console.print("One story from noise to text:\n", style="italic")
     if not console.quiet:
-        # where nothing can be redrawn, some of the steps as lines
+        # where nothing can be redrawn, print some of the steps as lines
         thin = 1 if console.is_terminal else max(1, len(pieces.canvases) // SHOWN)
         watch(pieces.canvases[::-thin][::-1], model, console=console)
     if console.is_terminal:
@@ -50,14 +50,14 @@ def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
 
 
 def _styled(story: Sample) -> Text:
-    """✓ with the true log-probability, or ✗; the text; where it goes wrong it turns dim."""
+    """✓ with the true log-probability, or ✗; then the text, dimmed from its first error on."""
     if story.whole:
         return Text.assemble(("✓ ", "bold green"), (report.minus(f"{story.bits:.1f} bits  "), "dim"), story.text)
     return Text.assemble(("✗ ", "bold red"), story.text[: story.right], (story.text[story.right :], "dim"))
 
 
 def farewell(console: Console, out: Path, commands: Iterable[report.Command]) -> None:
-    """Where the report is, and how to go on."""
+    """Where the report is, and what to try next."""
     heading(console, "Done", f"open {out / 'report.html'} in a browser, and go on:")
     for command in commands:
         line = Text.assemble(("# " + command.purpose + "\n", "dim"), command.line)

@@ -27,12 +27,12 @@ _STYLES: dict[State, str] = {"given": "cyan", "noise": "dim", "new": "bold green
 
 @dataclass(frozen=True)
 class Token:
-    """One token of a canvas: its part of the text, white space included, and what has become of it.
+    """One token of a canvas: its part of the text, white space included, and its state.
 
     given    part of the prompt
-    noise    still masked, or where nothing is masked, in the first canvas
-    new      written since the canvas before
-    settled  as it was in the canvas before
+    noise    still masked; if the process has no masks, any token of the first canvas
+    new      written since the previous canvas
+    settled  unchanged since the previous canvas
     """
 
     text: str
@@ -42,7 +42,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Frame:
-    """One canvas of a sampler, as one of its rows shows it; frame 0 is the noise that it starts from."""
+    """One row of one canvas of a sampler; frame 0 is the noise it starts from."""
 
     step: int
     tokens: tuple[Token, ...]
@@ -53,9 +53,9 @@ class Frame:
 
 
 def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iterator[Frame]:
-    """A frame for every canvas of a sampler; of what stands after an end token only the noise is shown.
+    """A frame for every canvas of a sampler; after an end token only noise is shown.
 
-    Signs that are no text (start, end, padding) have no token. The texts of all tokens together are the text.
+    Start, end and padding tokens are left out. The texts of all tokens together are the text.
     """
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer; give DiffusionLM one to see its text")
@@ -64,7 +64,7 @@ def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iter
     before: list[int | None] = []
     for step, canvas in enumerate(map(model.to_tokens, canvases)):
         now = canvas.z[row].tolist()
-        if step == 0 or canvas.open is not None:  # else given is what was so at first: samplers fix what is finished
+        if step == 0 or canvas.open is not None:  # later, samplers also fix what is finished
             given = canvas.fixed[row].tolist()
         before = _followed(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
         states = [_state(*at, mask=vocab.mask) for at in zip(now, before, given, strict=True)]
@@ -75,7 +75,7 @@ def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iter
 
 
 def _followed(before: list[int | None], now: list[int], mask: int | None) -> list[int | None]:
-    """What each token was before insertion moved it: what was written stays in order; -1 if it was none of this."""
+    """The id of each token before insertion moved it (written tokens stay in order); -1 if it is new."""
     left = deque(token for token in before if token != mask)
     return [left.popleft() if left and left[0] == token else -1 for token in now]
 
@@ -98,7 +98,7 @@ def _shown(now: list[int], states: list[State], vocab: Vocab, pad: list[bool] | 
 
 
 def _texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """What each token adds to the text; one that only begins a character adds nothing, the next one all of it."""
+    """What each token adds to the text; a character made of several tokens is added by the last of them."""
     pieces = [HIDDEN if token == tokenizer.vocab.mask else tokenizer.piece(token) for token in ids]
     whole = tokenizer.join(pieces)
     ends = [0]
@@ -111,10 +111,10 @@ def _texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 def watch(
     canvases: Iterable[Canvas], model: DiffusionLM, *, console: Console, delay: float = 0.05, row: int = 0
 ) -> Canvas:
-    """Shows one row while a sampler writes it, and gives the finished canvas.
+    """Shows one row while a sampler writes it, and returns the finished canvas.
 
-    In a terminal the text is redrawn in place, `delay` seconds at least for each change: masked positions dim, what was
-    just written highlighted, given text in a colour of its own. Elsewhere every change is one plain line.
+    In a terminal the text is redrawn in place, at least `delay` seconds per change: masked positions dim, new tokens
+    highlighted, given text in its own colour. Elsewhere every change is one plain line.
     """
     kept: deque[Canvas] = deque(maxlen=1)
     changes = _changes(frames(_keeping(canvases, kept), model, row))
@@ -128,7 +128,7 @@ def watch(
 
 @dataclass(frozen=True)
 class Watched:
-    """A sampler of which the first row is shown while it writes; of all its canvases the last one comes out."""
+    """Shows row 0 while the inner sampler writes; yields only the final canvas."""
 
     sampler: Sampler
     model: DiffusionLM
@@ -147,7 +147,7 @@ def _keeping(canvases: Iterable[Canvas], kept: deque[Canvas]) -> Iterator[Canvas
 
 
 def _changes(every: Iterable[Frame]) -> Iterator[Frame]:
-    """Frames that look different from the one before: what was just written stays highlighted until then."""
+    """Frames that differ from the one before: new tokens stay highlighted until the next change."""
     text = None
     for frame in every:
         if frame.text != text:
@@ -156,7 +156,7 @@ def _changes(every: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def _draw(changes: Iterable[Frame], console: Console, delay: float) -> None:
-    """In place; it vanishes at the end, since the text itself is then printed."""
+    """Draws in place; the drawing vanishes at the end, since the text itself is then printed."""
     from rich.live import Live
 
     with Live(console=console, auto_refresh=False, transient=True) as live:

@@ -57,16 +57,16 @@ def tencdm_codec_tiny() -> Run:
 
 
 def tencdm_tiny() -> Run:
-    """TEncDM: diffusion of an encoder's states, a vector for each word that knows its neighbours.
+    """TEncDM: diffusion of an encoder's states, a vector for each word that depends on its neighbours.
 
-    Train `tencdm_codec_tiny` first. The schedule is noisy from early on: 64 coordinates tell a word through much noise.
+    Train `tencdm_codec_tiny` first. The schedule is noisy early on: 64 coordinates reveal a word through much noise.
     """
     codec = Contextual(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, Size(layers=1))
     return _tiny_latents(codec, TanD(7.0), base="runs/tencdm_codec_tiny")
 
 
 def ld4tg_codec_tiny() -> Run:
-    """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder tells the story."""
+    """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder writes the story."""
     return codec_of(ld4tg_tiny())
 
 
@@ -77,17 +77,17 @@ def ld4tg_tiny() -> Run:
 
 
 def ld4tg_class_tiny() -> Run:
-    """LD4TG told the mood of a story; train `ld4tg_codec_tiny` first."""
+    """LD4TG, given the mood of a story; train `ld4tg_codec_tiny` first."""
     return with_classes(ld4tg_tiny(), StoryClasses("mood"))
 
 
 def with_classes(run: Run, data: StoryClasses | JsonlClasses) -> Run:
-    """The same run on texts of classes, for a network that sees time: the class is told with it.
+    """The same run on texts with classes; the network must see time, since the label is added to it.
 
     A tenth of the rows loses its class, so that guidance can compare.
     """
     if not isinstance(run.objective, Objective):
-        raise ValueError(f"a class is told to a denoiser, and {type(run.objective).__name__}() trains none")
+        raise ValueError(f"classes are for denoisers, and {type(run.objective).__name__}() trains none")
     model = replace(run.model, network=replace(run.model.network, classes=len(data.classes)))
     framing = Labelled(run.framing.length, tail=not run.framing.padded)
     return replace(run, model=model, data=data, framing=framing, objective=replace(run.objective, drop_condition=0.1))

@@ -1,4 +1,4 @@
-"""Presets for half an hour on a laptop, on text of the user's own: small sizes that no paper gives."""
+"""Presets for half an hour on a laptop, on your own text: small sizes that no paper gives."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from redraft.text import Tokenizer
 
 
 def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
-    """DiffuSeq in the small on E2E, attributes of a restaurant → a sentence about it: 4 × 128, vectors of 32.
+    """A small DiffuSeq on E2E, attributes of a restaurant → a sentence about it: 4 × 128, vectors of 32.
 
-    No sizes of a paper: it learns something in half an hour on a CPU.
+    The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
     text = _tokenizer(tokenizer)
     base = with_words(_tiny(), text, e2e(folder), Pairs(104, 50))
@@ -42,9 +42,9 @@ def tencdm_prose(
     paths: tuple[str, ...] = ("prose.txt",),
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
-    """TEncDM in the small on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
+    """A small TEncDM on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
 
-    No sizes of a paper: it learns something in half an hour on a CPU.
+    The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
     text = _tokenizer(tokenizer)
     base = with_words(_tiny(), text, TextFiles(paths), Documents(64, tail=True))

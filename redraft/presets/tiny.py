@@ -40,7 +40,7 @@ from redraft.text import Characters, Words
 
 STORY_LENGTH = 68  # tokens: the longest story and its end token
 STORY_LETTERS = 320  # the same in characters
-ATTRIBUTES_LENGTH = 17  # tokens: what a story is to be about
+ATTRIBUTES_LENGTH = 17  # tokens: the attributes of a story
 SUMMARY_LENGTH = 20  # tokens: a summary and its end token
 
 
@@ -87,7 +87,7 @@ def udlm_tiny() -> Run:
 
 
 def gidd_tiny() -> Run:
-    """Hybrid noise, half way a fifth of all tokens uniform: words are revealed, doubted and corrected.
+    """Hybrid noise, at halfway a fifth of all tokens uniform: words are revealed, doubted and corrected.
 
     Equal steps of this schedule suit the square-root ends of the noise.
     """
@@ -129,7 +129,7 @@ def gstar_tiny() -> Run:
 
 
 def gstar(run: Run, base: str) -> Run:
-    """The error layer on top of any run of masked diffusion, whose model, in the directory `base`, stays as it is."""
+    """The error layer on top of any run of masked diffusion; its model, in the directory `base`, is not changed."""
     return replace(
         run,
         base=base,
@@ -158,9 +158,9 @@ def flex_tiny() -> Run:
 def _tiny() -> Run:
     """Words of the stories, mask noise, and a network that learns them in minutes.
 
-    Plain masked cross-entropy learns faster than the bound at this size; the bound evaluates. Learned positions: a
-    word's place tells much of its part in a story, and with rotary ones alone a wholly masked row looks the same
-    everywhere, so that nothing tells its beginning.
+    Plain masked cross-entropy learns faster than the bound at this size; evaluation uses the bound. Positions are
+    learned: a word's place says much about its role in a story, and with rotary positions alone a wholly masked row
+    looks the same everywhere, so the network could not tell where it starts.
     """
     words = Words(STORIES.words())
     network = TransformerConfig(
@@ -180,7 +180,7 @@ def _tiny() -> Run:
 
 
 def _with_noise(run: Run, process: Process, objective: Objective) -> Run:
-    """Another process, for a network that sees time and may doubt what it sees: nothing is carried over."""
+    """Another process, for a network that sees time and may doubt visible tokens: nothing is carried over."""
     network = replace(run.model.network, time=run.model.network.time or 64)
     model = DiffusionLMConfig(process, network, Subs(carry_over=False))
     return replace(run, model=model, objective=objective)

@@ -150,7 +150,7 @@ def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 
 def _udlm(run: Run, head: Head) -> Run:
-    """α = 1 − t, of which the network is told σ = −log(1 − 0.999 t)."""
+    """α = 1 − t; the network sees σ = −log(1 − 0.999 t)."""
     process = Interpolating(run.model.vocab)
     return replace(run, model=DiffusionLMConfig(process, run.model.network, head, BySigma(Linear(1e-3))))
 
@@ -191,7 +191,7 @@ def sedd_uniform_text8(path: str = "text8") -> Run:
 
 
 def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:
-    """A network that is told σ, with "analytic" steps to sample."""
+    """A network that sees σ, with "analytic" steps to sample."""
     model = replace(run.model, head=head, level=level)
     return replace(run, model=model, sampler=Ancestral(1024), steps=1_300_000)
 

@@ -54,14 +54,14 @@ from redraft.text import Tokenizer, Words
 
 
 def diffusion_lm_tiny() -> Run:
-    """Diffusion-LM: every word has a learned vector, and a story is drawn out of Gaussian noise."""
+    """Diffusion-LM: every word has a learned vector, and a story emerges from Gaussian noise."""
     return with_embedding(_tiny())
 
 
 def with_embedding(run: Run) -> Run:
     """The same run on learned vectors of 32 numbers; the network names words, and x̂ is the mean of their vectors.
 
-    Cross-entropy, begun with what z alone tells (Plaid), learns faster here than the squared error of Diffusion-LM.
+    Cross-entropy, started from what z alone reveals (Plaid), learns faster here than the squared error of Diffusion-LM.
     Noise is spread over the levels at which a word or its kind is in doubt: `redraft levels` measures them.
     """
     process = Gaussian(run.model.vocab, Preserving(Retimed((1.0, -6.0))))
@@ -83,12 +83,12 @@ def with_vectors(
 
 
 def diffuseq_tiny() -> Run:
-    """DiffuSeq: what a story is to be about and the story in one row; noise falls on the story alone."""
+    """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
     return _embedded_pairs(StoryAttributes(), Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
 
 
 def whole_rows(run: Run) -> Run:
-    """The same run without partial noising: sources are learnt like targets, and only given when a text is written."""
+    """The same run without partial noising: sources are learnt like targets, and given only in sampling."""
     if not isinstance(run.framing, Pairs):
         raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use Pairs")
     return replace(run, framing=replace(run.framing, joint=True), sampler=Replaced(run.sampler))
@@ -100,7 +100,7 @@ def diffuseq_summary_tiny() -> Run:
 
 
 def genie_tiny() -> Run:
-    """GENIE: an encoder reads what a story is to be about, the denoiser attends to its states."""
+    """GENIE: an encoder reads the attributes of a story, the denoiser attends to its states."""
     return _genie_tiny(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
 
 
@@ -118,14 +118,14 @@ def genie_cpd_tiny() -> Run:
 
 
 def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
-    """With positions for the longest rows and sources of all, so that one may begin with the weights of another."""
+    """With positions for the longest rows and sources of all, so that one may start from the weights of another."""
     run = _embedded_pairs(data, framing)
     network = replace(run.model.network, positions=STORY_LENGTH + 1)
     return with_encoder(replace(run, model=replace(run.model, network=network)), positions=STORY_LENGTH)
 
 
 def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run:
-    """The same run with an encoder as wide as its network, for sources that stand beside the row.
+    """The same run with an encoder as wide as its network, for sources beside the row.
 
     A tenth of the rows loses its source, so that guidance can compare.
     """
@@ -195,7 +195,7 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
 def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
     """GENIE on summaries of news (Lin et al. 2023): 6 + 6 layers × 768, sources of 512 tokens, 120k steps.
 
-    It begins with the weights of `genie_cpd_books`; their encoder begins with BERT's.
+    It starts from the weights of `genie_cpd_books`; their encoder starts from BERT's.
     """
     files = _folder_of_pairs(folder, "src", "trg")
     run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
@@ -213,8 +213,8 @@ def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """SSD-LM on OpenWebText (Han et al. 2023): 24 × 1024, rows of 200 in blocks of 25, 100k steps, 1000 to write one.
 
-    They begin with RoBERTa's weights and train one block after a context of any length; here all blocks of a row
-    learn at once, each after the clean ones before it. The number of rows is ours.
+    They start from RoBERTa's weights and train one block after a context of any length; here all blocks of a row learn
+    at once, each after the clean ones before it. The number of rows is ours.
     """
     run = _with_pattern(_small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200)), BlockCausal(25))
     network = replace(run.model.network, width=1024, layers=24, heads=16)

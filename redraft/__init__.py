@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "types": "Batch Canvas Context Denoiser Gaps Known Loss Mean Noised Prediction Times Vocab",
+    "types": "Batch Canvas Context Denoiser Drawn Gaps Known Loss Mean Noised Prediction Times Vocab",
     "ops": "Rng rng",
     "schedules": "Chain Clamped Cosine CosineOffset CosineRatio CosineSquared Exponential Geometric Linear Polynomial "
     "Retimed Schedule Shifted Sqrt Tabulated TanD VPLinear",
@@ -18,7 +18,7 @@ _HOMES = {
     "guidance": "Classifier ClassifierFree Extrapolated Guidance Projected Threshold ThroughDenoiser UnitScale",
     "processes": "BandJumps Between ByConfidence Cap Chance Choice Counted Expected Exploding Gaussian Hybrid "
     "Insertion Interpolating Jumps Large Loop Markov MaskJumps MaskNoise Masked Mixing NearJumps Path "
-    "Pick Preserving Process Rate Remask Rescale Small Star Straight Switch TokenProcess UniformJumps "
+    "Pick Preserving Process Rate Remask Rescale Revealed Small Star Straight Switch TokenProcess UniformJumps "
     "UniformNoise Variance mutual_information nearest",
     "networks": "BlockCausal Causal Full Pattern Transformer TransformerConfig",
     "codecs": "Codec CodecConfig Compressed Contextual Embedding Encoder EncoderConfig MaskedLM MiniLM Paragraph "

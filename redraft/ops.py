@@ -84,12 +84,17 @@ def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -
     return Rng(torch.full_like(numbers, _wrap(seed))).fold(numbers)
 
 
-def draw(log_weights: Tensor, u: Tensor) -> Tensor:
-    """(N, V) log-weights, (N,) uniform → (N,) categorical draws by inverse CDF.
+def draw(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
+    """(N, V) log-weights, (N,) uniform → (N,) draws from weights^{1/temperature} by inverse CDF; 0: the likeliest.
 
     In float64: low-precision Gumbel noise truncates the tail, that is, silently lowers the temperature. A state of
-    zero weight is never drawn.
+    zero weight is never drawn. Of equally likely states temperature 0 takes the lowest index.
     """
+    if temperature == 0:
+        return log_weights.argmax(-1)
+    if temperature != 1:
+        above = log_weights.to(u.dtype) - log_weights.amax(-1, keepdim=True)  # the likeliest stays at 0, however cold
+        log_weights = above / temperature
     cdf = log_weights.to(u.dtype).softmax(-1).cumsum(-1)
     return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
 

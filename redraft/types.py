@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from redraft import ops
 from redraft.ops import Rng
 
 ABOVE_0, BELOW_1, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # ends of ranges
@@ -152,6 +153,30 @@ class Gaps(ABC):
         """(B, L + 1) int64: how many arrive if each missing token does with probability `share` (B, 1)."""
 
 
+class Drawn(ABC):
+    """What a prediction says of N positions, and the tokens it draws there, in the order of `where.nonzero()`."""
+
+    log_x: Tensor  # (N, V) fp32: what `Prediction.at` gives there, whatever the temperature of the draw
+
+    @abstractmethod
+    def tokens(self, kept: Tensor | None = None) -> Tensor:
+        """(N,) the tokens; with `kept` (N,) bool those of some positions, the same as if all had been kept."""
+
+
+@dataclass(frozen=True)
+class Independent(Drawn):
+    """Each position drawn by itself from its own random number: only what is kept costs a draw."""
+
+    log_x: Tensor
+    u: Tensor  # (N,)
+    temperature: float
+
+    def tokens(self, kept: Tensor | None = None) -> Tensor:
+        if kept is None:
+            return ops.draw(self.log_x, self.u, self.temperature)
+        return ops.draw(self.log_x[kept], self.u[kept], self.temperature)
+
+
 class Prediction(ABC):
     """What the network predicts about x. Lazy: trunk and output layer run only where it is queried."""
 
@@ -168,6 +193,15 @@ class Prediction(ABC):
     @abstractmethod
     def at(self, where: Tensor) -> Tensor:
         """(B, L) bool → (N, V) fp32 log-weights there only, in the order of `where.nonzero()`."""
+
+    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Drawn:
+        """Tokens at the marked positions from x̂^{1/temperature}, the likeliest ones at 0: the only way to get tokens.
+
+        Here each position is drawn by itself. A prediction that knows how tokens depend on each other (a pattern that
+        the text must match) draws them jointly, or takes the likeliest text as a whole; `at` are then its marginals,
+        and some of the tokens may be kept and the rest dropped.
+        """
+        return Independent(self.at(where), rng.uniform(where.shape[1])[where], temperature)
 
     @abstractmethod
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
@@ -296,7 +330,7 @@ class Canvas:
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
     waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
-    confidence: Tensor | None = None  # (B, L) probability each token had when it was written; None if not tracked
+    confidence: Tensor | None = None  # (B, L) probability of each token when it was written, else 0; None: not tracked
     open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
 
     def __post_init__(self) -> None:
@@ -343,9 +377,16 @@ class Canvas:
 
     def paste(self, window: Canvas, lo: int) -> Canvas:
         """The inverse of `window`: its tokens come back to columns lo.. ."""
+        columns = slice(lo, lo + window.z.shape[1])
         z = self.z.clone()
-        z[:, lo : lo + window.z.shape[1]] = window.z
-        return self.write(z)
+        z[:, columns] = window.z
+        if window.confidence is None:
+            return self.write(z)
+        confidence = (
+            window.confidence.new_zeros(self.fixed.shape) if self.confidence is None else self.confidence.clone()
+        )
+        confidence[:, columns] = window.confidence
+        return replace(self.write(z), confidence=confidence)
 
 
 @dataclass(frozen=True)

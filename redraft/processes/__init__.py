@@ -31,6 +31,6 @@ from redraft.processes.markov import (
     mutual_information,
     nearest,
 )
-from redraft.processes.masked import Chance, Choice, Masked, Pick, draw_at
+from redraft.processes.masked import Chance, Choice, Masked, Pick, Revealed
 from redraft.processes.score import log_scores, mask_limit, proper, ratios, tweedie, uniform_limit
 from redraft.processes.star import ByConfidence, Cap, Loop, Moment, Rate, Remask, Rescale, Star, Switch

@@ -16,7 +16,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import TokenProcess, require_times
-from redraft.processes.masked import Chance, Masked, Pick
+from redraft.processes.masked import Chance, Masked, Pick, Revealed
 from redraft.schedules import Linear, Schedule
 from redraft.types import Canvas, Gaps, Noised, Prediction, Vocab
 
@@ -138,24 +138,32 @@ class Insertion(TokenProcess):
         return Noised(z, t, x.gather(1, order), end, gaps, ~closed & (slot <= size))
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        return self.reveal(pred, canvas, s, t, Chance(), rng=rng)
+        return self.reveal(pred, canvas, s, t, Chance(), rng=rng).canvas
 
     def reveal(
-        self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, left: int | None = None, rng: Rng
-    ) -> Canvas:
+        self,
+        pred: Prediction,
+        canvas: Canvas,
+        s: Tensor,
+        t: Tensor,
+        pick: Pick,
+        *,
+        share: Tensor | None = None,
+        rng: Rng,
+    ) -> Revealed:
         """`step` with another rule for which masks to reveal; one prediction serves both insertion and revealing.
 
         Any order of revealing has the same law if the prediction is exact, which does not depend on which tokens are
         masked. Nothing is inserted in the last step (s = 0): it would stay masked. The pick gets the schedule's share,
-        however many steps are `left`: tokens still arrive, so no share of the present ones would be even.
+        whatever `share` says: tokens still arrive, so no share of the present ones would be even.
         """
         require_times(canvas.z, s, t)
         which, where = rng.split(2)
-        written = self.unmasking.reveal(pred, canvas, s, t, pick, rng=which)
+        revealed = self.unmasking.reveal(pred, canvas, s, t, pick, rng=which)
         if canvas.open is None or not bool((canvas.open & (s > 0)).any()):
-            return written
+            return revealed
         arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=where)
-        return inserted(written, arrived * (canvas.open & (s > 0)), self.vocab)
+        return revealed._replace(canvas=inserted(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
 
     def moment(self, hidden: Tensor) -> Tensor:
         """The time itself falls evenly: tokens arrive by one schedule and are revealed by another."""
@@ -234,7 +242,9 @@ def inserted(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     z = canvas.z.gather(1, at).masked_fill(new, vocab.masked).masked_fill(empty, vocab.filler)
     fixed = torch.where(empty, closed, canvas.fixed.gather(1, at) & ~new)
     context = replace(canvas.context, pad=empty, inside=_inside(canvas, owner[:, :-1], new))
-    return replace(canvas, z=z, fixed=fixed, context=context, open=canvas.open.gather(1, owner))
+    confidence = None if canvas.confidence is None else canvas.confidence.gather(1, at).masked_fill(new | empty, 0.0)
+    opened = canvas.open.gather(1, owner)
+    return replace(canvas, z=z, fixed=fixed, context=context, open=opened, confidence=confidence)
 
 
 def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:

@@ -170,26 +170,24 @@ class Interpolating(TokenProcess):
         """
         require_times(canvas.z, s, t)
         z, early = canvas.z, self.mix(s)
-        whether, source, what = (part.uniform(z.shape[1]) for part in rng.split(3))
+        *early_keys, fresh = rng.split(3)
+        whether, source = (part.uniform(z.shape[1]) for part in early_keys)
         between = _between(early, self.mix(t))
         into, least = self._b(between, z), between.keep * self._b(early, z)
         where = ~canvas.fixed & (whether * (into + least) < into if pred.normalised else into > 0)
         if not where.any():
             return canvas
-        log_x, at, tokens = pred.at(where), early.pick(where), z[where]
+        drawn, at, tokens = pred.draw(where, rng=fresh), early.pick(where), z[where]
+        log_x = drawn.log_x
         mass = 1 + at.keep * log_x.logsumexp(-1).expm1()  # Σq_s(· | x̂): one, unless the sum of x̂ is free
         stay = between.pick(where).keep * (at.keep * _said(log_x, tokens).exp() + self._b(at, tokens))
         if self.direct:
             stay = torch.where((s == 0).expand_as(z)[where], 0.0, stay)
         new = whether[where] * (into[where] * mass + stay) < into[where] * mass
-        tokens[new] = self._fresh(log_x[new], at.pick(new), (source[where] * mass)[new], what[where][new])
+        known = new & (source[where] * mass >= 1 - at.keep)  # from α·x̂ + b: from x̂, or noise of the mass 1 − α
+        tokens = torch.where(new & ~known, self._lost(at, fresh.uniform(z.shape[1])[where]), tokens)
+        tokens = tokens.masked_scatter(known, drawn.tokens(known))
         return canvas.write(z.masked_scatter(where, tokens))
-
-    def _fresh(self, log_x: Tensor, mix: Mix, u: Tensor, v: Tensor) -> Tensor:
-        """(N,) tokens from α·x̂ + b: noise where u falls below its mass 1 − α, else drawn from x̂; both by v."""
-        tokens, known = self._lost(mix, v), u >= 1 - mix.keep
-        tokens[known] = ops.draw(log_x[known], v[known])
-        return tokens
 
     # --- the bound ---
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import HeldOutBatch, TokenProcess, require_times
 from redraft.schedules import Linear, Schedule
-from redraft.types import Canvas, Noised, Prediction, Vocab
+from redraft.types import Canvas, Drawn, Noised, Prediction, Vocab
 
 
 class Choice(NamedTuple):
@@ -23,14 +22,37 @@ class Choice(NamedTuple):
 
     where: Tensor  # (B, L) bool
     tokens: Tensor  # (N,)
+    log_p: Tensor | None = None  # (N,) log-probability of each token, for `Canvas.confidence`; None: not tracked
+    again: Tensor | None = None  # (B, L) bool: written tokens to mask again; None: none
+    then: Pick | None = None  # the pick of the next step, if this one has something to remember; None: the same
+
+    @classmethod
+    def nothing(cls, hidden: Tensor) -> Choice:
+        """No position at all."""
+        none = torch.zeros_like(hidden)
+        return cls(none, hidden.new_empty(0, dtype=torch.int64), torch.empty(0, device=hidden.device))
+
+    @classmethod
+    def of(cls, where: Tensor, drawn: Drawn, kept: Tensor | None = None) -> Choice:
+        """The tokens drawn there; with `kept` (N,) some of the N positions that were drawn."""
+        tokens = drawn.tokens(kept)
+        log_x = drawn.log_x if kept is None else drawn.log_x[kept]
+        return cls(where, tokens, log_x.gather(-1, tokens[:, None]).squeeze(-1))
 
 
 class Pick(Protocol):
     """Which of the masked positions to reveal, and as what."""
 
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that this step is to reveal."""
         ...
+
+
+class Revealed(NamedTuple):
+    """The canvas after a pick, and the pick of the next step."""
+
+    canvas: Canvas
+    pick: Pick
 
 
 @dataclass(frozen=True)
@@ -39,37 +61,36 @@ class Chance:
 
     The positions that change are drawn first, so the network is queried only there: exact in law (the two draws are
     independent), safe in any precision, and a row in which nothing changes needs no network call at all.
+    A free sum Z = Σx̂ changes the odds, share·Z for a reveal against 1 − share, so it must be known everywhere.
     """
 
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        where, tokens, _ = self.draw(pred, hidden, share, rng=rng)
-        return Choice(where, tokens)
-
-    def draw(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor, Tensor]:
-        """The choice, and (N,) log x̂ of its tokens.
-
-        A free sum Z = Σx̂ changes the odds, share·Z for a reveal against 1 − share, so it must be known everywhere.
-        """
-        (which, what), length = rng.split(2), hidden.shape[1]
-        u = which.uniform(length)
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        which, what = rng.split(2)
+        u = which.uniform(hidden.shape[1])
         where = hidden & (u < share) if pred.normalised else hidden
         if not where.any():
-            return where, where.new_empty(0, dtype=torch.int64), torch.empty(0, device=where.device)
-        log_x = pred.at(where)
-        if not pred.normalised:
-            log_mass = log_x.logsumexp(-1)
-            mass = torch.ones_like(u).masked_scatter(hidden, log_mass.exp().to(u.dtype))
-            where = hidden & (u * (1 + share * (mass - 1)) < share * mass)
-            log_x = (log_x - log_mass[:, None])[where[hidden]]
-        tokens = ops.draw(log_x, what.uniform(length)[where])
-        return where, tokens, log_x.gather(-1, tokens[:, None]).squeeze(-1)
+            return Choice.nothing(hidden)
+        drawn = pred.draw(where, rng=what)
+        if pred.normalised:
+            return Choice.of(where, drawn)
+        log_mass = drawn.log_x.logsumexp(-1)
+        mass = torch.ones_like(u).masked_scatter(hidden, log_mass.exp().to(u.dtype))
+        where = hidden & (u * (1 + share * (mass - 1)) < share * mass)
+        tokens = drawn.tokens(where[hidden])
+        log_p = (drawn.log_x - log_mass[:, None])[where[hidden]].gather(-1, tokens[:, None]).squeeze(-1)
+        return Choice(where, tokens, log_p)
 
 
-def draw_at(pred: Prediction, where: Tensor, *, rng: Rng) -> Tensor:
-    """(N,) tokens drawn from x̂; each position has its own random number."""
-    if not where.any():
-        return where.new_empty(0, dtype=torch.int64)
-    return ops.draw(pred.at(where), rng.uniform(where.shape[1])[where])
+def written(canvas: Canvas, choice: Choice, vocab: Vocab) -> Canvas:
+    """The canvas with a choice written on it, and how likely its tokens were."""
+    z, confidence = canvas.z.masked_scatter(choice.where, choice.tokens), canvas.confidence
+    if choice.log_p is not None:
+        confidence = torch.zeros_like(z, dtype=torch.float32) if confidence is None else confidence
+        confidence = confidence.masked_scatter(choice.where, choice.log_p.float().exp())
+    if choice.again is not None:
+        z = z.masked_fill(choice.again, vocab.masked)
+        confidence = None if confidence is None else confidence.masked_fill(choice.again & ~canvas.fixed, 0.0)
+    return replace(canvas.write(z), confidence=confidence)
 
 
 def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
@@ -112,21 +133,34 @@ class Masked(TokenProcess):
         return Noised(x.masked_fill(lost, self.vocab.masked), t, x, pad)
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        return self.reveal(pred, canvas, s, t, Chance(), rng=rng)
+        return self.reveal(pred, canvas, s, t, Chance(), rng=rng).canvas
 
     def reveal(
-        self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, pick: Pick, *, left: int | None = None, rng: Rng
-    ) -> Canvas:
+        self,
+        pred: Prediction,
+        canvas: Canvas,
+        s: Tensor,
+        t: Tensor,
+        pick: Pick,
+        *,
+        share: Tensor | None = None,
+        rng: Rng,
+    ) -> Revealed:
         """`step` with another rule for which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
 
-        The pick gets the share that the schedule reveals between t and s; with `left`, the number of steps left (this
-        one included), it gets the even share 1/left, whatever the schedule.
+        The pick gets the share (B, 1) of the masked positions that this step should reveal: what the schedule reveals
+        between t and s, unless `share` says otherwise.
         """
         require_times(canvas.z, s, t)
-        hidden = (canvas.z == self.vocab.masked) & ~canvas.fixed
-        share = self.schedule.share(s, t) if left is None else torch.full_like(t, 1 / left)
-        where, tokens = pick(pred, hidden, share, rng=rng)
-        return canvas.write(canvas.z.masked_scatter(where, tokens))
+        share = self.schedule.share(s, t) if share is None else share
+        choice = pick(pred, canvas, self.hidden(canvas), share, rng=rng)
+        if bool((choice.tokens == self.vocab.masked).any()):
+            raise ValueError("the mask token is never written; x̂ must give it no weight: use the head Subs")
+        return Revealed(written(canvas, choice, self.vocab), choice.then or pick)
+
+    def hidden(self, canvas: Canvas) -> Tensor:
+        """(B, L) bool: masked positions that may be revealed."""
+        return (canvas.z == self.vocab.masked) & ~canvas.fixed
 
     def moment(self, hidden: Tensor) -> Tensor:
         """The time at which this share of the tokens is expected to be masked; above 0, which is for given tokens."""
@@ -138,7 +172,7 @@ class Masked(TokenProcess):
 
         With n masked positions 1 − α_s = (1 − α_t)·U^{1/n}, the largest of n uniform times; 0 if none is left.
         """
-        n = ((canvas.z == self.vocab.masked) & ~canvas.fixed).sum(-1, keepdim=True)
+        n = self.hidden(canvas).sum(-1, keepdim=True)
         lost = (1 - self.schedule.kept(t)) * rng.once() ** (1 / n)
         return self.schedule.inverse(1 - lost).clamp(min=0).to(t.dtype)
 

@@ -9,7 +9,7 @@ helps where x̂ is wrong; with the exact x̂ it only adds steps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import TokenProcess, require_times
 from redraft.processes.interpolating import Interpolating, Mix
-from redraft.processes.masked import Chance, Masked, reveal_kl
+from redraft.processes.masked import Chance, Masked, reveal_kl, written
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
 
@@ -220,12 +220,10 @@ class Remask(TokenProcess):
     def _remasked(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
         masked, free, now = canvas.z == self.vocab.masked, ~canvas.fixed, self._moment(s, t)
         sigma = self.rate(now, free & ~masked, canvas.confidence)
-        where, tokens, log_p = Chance().draw(pred, free & masked, self._share(now, sigma), rng=rng)
+        choice = Chance()(pred, canvas, free & masked, self._share(now, sigma), rng=rng)
         *_, last = rng.split(3)  # the first two are the draw's: with σ = 0 the text is that of the process
         forgotten = free & ~masked & (last.uniform(canvas.z.shape[1]) < sigma)
-        z = canvas.z.masked_scatter(where, tokens).masked_fill(forgotten, self.vocab.masked)
-        confidence = torch.zeros_like(z, dtype=torch.float32) if canvas.confidence is None else canvas.confidence
-        return replace(canvas.write(z), confidence=confidence.masked_scatter(where, log_p.float().exp()))
+        return written(canvas, choice._replace(again=forgotten), self.vocab)
 
     def _share(self, now: Moment, sigma: Tensor) -> Tensor:
         """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""

@@ -52,11 +52,10 @@ class FirstHitting:
             raise ValueError(f"first hitting is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         canvas, t = start(denoise, process, canvas, rng=rng), instant(canvas, 1.0)
         yield canvas
-        hidden = (canvas.z == process.vocab.masked) & ~canvas.fixed
-        for i in range(int(hidden.sum(-1).max())):
+        for i in range(int(process.hidden(canvas).sum(-1).max())):
             when, what = rng.fold(i).split(2)
             with torch.no_grad():
                 s = process.hit(canvas, t, rng=when)
                 pred = denoise(canvas.z, canvas.time(s), canvas.context)
-                canvas, t = process.reveal(pred, canvas, s, t, _One(), rng=what), s
+                canvas, t = process.reveal(pred, canvas, s, t, _One(), rng=what).canvas, s
             yield canvas

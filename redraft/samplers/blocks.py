@@ -71,7 +71,7 @@ class Blocks:
             if bool(active.fixed.all()):
                 continue
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
-                canvas = replace(canvas, z=inner.z)
+                canvas = replace(canvas, z=inner.z, confidence=inner.confidence)
                 yield canvas
             canvas = stopped(canvas, self.stop, block_of <= i, denoise)
             yield canvas

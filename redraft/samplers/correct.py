@@ -75,15 +75,15 @@ class Correct:
     @torch.no_grad()
     def _step(self, denoise: Denoiser, canvas: Canvas, free: Tensor, rng: Rng) -> tuple[Canvas, Tensor, Tensor]:
         """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
-        log_x = denoise(canvas.z, canvas.time(instant(canvas, self.level)), canvas.context).at(free)
-        sharp = (log_x / self.temperature).log_softmax(-1)
-        proposed = ops.draw(sharp, rng.uniform(free.shape[1])[free])
+        pred = denoise(canvas.z, canvas.time(instant(canvas, self.level)), canvas.context)
+        drawn = pred.draw(free, rng=rng, temperature=self.temperature)
+        sharp, proposed = (drawn.log_x / self.temperature).log_softmax(-1), drawn.tokens()
         # rounded, so that ties stay ties, whatever the batch
         confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
         scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, confidence)
         z = canvas.z.masked_scatter(free, proposed)
         differs = free & (z != canvas.z)
         chosen = ops.top(scores, differs, torch.full((len(free),), self.tokens, device=free.device))
-        likeliest = canvas.z.masked_scatter(free, log_x.argmax(-1)) == canvas.z
+        likeliest = canvas.z.masked_scatter(free, drawn.log_x.argmax(-1)) == canvas.z
         agreed = (free & likeliest).sum(-1) / free.sum(-1).clamp(min=1)
         return canvas.write(torch.where(chosen, z, canvas.z)), agreed, chosen.any(-1)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes import Choice, draw_at
-from redraft.types import Prediction
+from redraft.processes import Choice
+from redraft.types import Canvas, Drawn, Prediction
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class AnyOrder:
     for any schedule, while the error of `Ancestral` is of order 1/steps.
     """
 
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         which, what = rng.split(2)
         where = ops.top(which.uniform(hidden.shape[1]), hidden, _count(hidden, share))
-        return Choice(where, draw_at(pred, where, rng=what))
+        return Choice.of(where, pred.draw(where, rng=what)) if where.any() else Choice.nothing(hidden)
 
 
 def _count(hidden: Tensor, share: Tensor) -> Tensor:
@@ -46,41 +46,33 @@ class Ranked(ABC):
             raise ValueError(f"temperature={self.temperature}; 0 takes the likeliest token, above 0 draws")
 
     @abstractmethod
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        """(N, V) log-probabilities, (N,) chosen tokens → (N,) scores; the highest are revealed first."""
+    def score(self, drawn: Drawn) -> Tensor:
+        """(N,) scores; the highest are revealed first."""
 
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         if not hidden.any():
-            return Choice(hidden, hidden.new_empty(0, dtype=torch.int64))
-        log_p = pred.at(hidden)
-        tokens = self._tokens(log_p, rng.uniform(hidden.shape[1])[hidden])
+            return Choice.nothing(hidden)
+        drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
         # rounded, so that ties stay ties, whatever the batch; the lowest index then wins
-        score = (self.score(log_p, tokens) * 2**16).round()
-        scores = score.new_zeros(hidden.shape).masked_scatter(hidden, score)
+        scores = ops.spread((self.score(drawn) * 2**16).round(), hidden)
         where = ops.top(scores, hidden, _count(hidden, share))
-        return Choice(where, tokens[where[hidden]])
-
-    def _tokens(self, log_p: Tensor, u: Tensor) -> Tensor:
-        if self.temperature == 0:
-            return log_p.argmax(-1)
-        above = log_p.double() - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however low the temperature
-        return ops.draw(above / self.temperature, u)
+        return Choice.of(where, drawn, where[hidden])
 
 
 @dataclass(frozen=True)
 class Confidence(Ranked):
     """Ranks by the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
 
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        return log_p.gather(-1, tokens[:, None]).squeeze(-1).exp()
+    def score(self, drawn: Drawn) -> Tensor:
+        return drawn.log_x.gather(-1, drawn.tokens()[:, None]).squeeze(-1).exp()
 
 
 @dataclass(frozen=True)
 class Margin(Ranked):
     """Ranks by the probability of the likeliest token minus that of the second."""
 
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        first, second = log_p.topk(2, -1).values.exp().unbind(-1)
+    def score(self, drawn: Drawn) -> Tensor:
+        first, second = drawn.log_x.topk(2, -1).values.exp().unbind(-1)
         return first - second
 
 
@@ -88,16 +80,16 @@ class Margin(Ranked):
 class Entropy(Ranked):
     """Ranks by the entropy of x̂, lowest first."""
 
-    def score(self, log_p: Tensor, tokens: Tensor) -> Tensor:
-        return -ops.entropy(log_p)
+    def score(self, drawn: Drawn) -> Tensor:
+        return -ops.entropy(drawn.log_x)
 
 
 @dataclass(frozen=True)
 class _One:
     """One masked position per row, chosen uniformly."""
 
-    def __call__(self, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         which, what = rng.split(2)
         chosen = (which.uniform(hidden.shape[1]) * hidden).argmax(-1, keepdim=True)
         where = hidden & torch.zeros_like(hidden).scatter(-1, chosen, True)
-        return Choice(where, draw_at(pred, where, rng=what))
+        return Choice.of(where, pred.draw(where, rng=what)) if where.any() else Choice.nothing(hidden)

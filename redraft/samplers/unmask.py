@@ -38,8 +38,10 @@ class Unmask:
             raise ValueError(f"unmasking is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         canvas = start(denoise, process, canvas, rng=rng)
         yield canvas
+        pick = self.pick
         for i, (t, s) in enumerate(pairwise(map(process.moment, grid(canvas, self.steps)))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
-                canvas = process.reveal(pred, canvas, s, t, self.pick, left=self.steps - i, rng=rng.fold(i))
+                share = torch.full_like(t, 1 / (self.steps - i))  # an even one, whatever the schedule
+                canvas, pick = process.reveal(pred, canvas, s, t, pick, share=share, rng=rng.fold(i))
             yield canvas

@@ -91,7 +91,8 @@ def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed
 def test_the_network_is_told_a_time_at_which_so_many_are_masked(schedule: Schedule) -> None:
     """As far as the schedule has one; never time zero, which would mean that the tokens are given."""
     asked: list[Tensor] = []
-    denoise = Constant(torch.zeros(1, 10, 7).log_softmax(-1), heard=asked)
+    words = torch.arange(7) != MASK
+    denoise = Constant((words / words.sum()).log().expand(1, 10, 7), heard=asked)
     canvas = Canvas(torch.zeros(1, 10, dtype=torch.int64), torch.zeros(1, 10, dtype=torch.bool))
     last(Unmask(10, AnyOrder())(denoise, Masked(Vocab(7, mask=MASK), schedule), canvas, rng=rng(0)))
     lost = 1 - schedule.keep(torch.stack(asked)[:, 0, 0])
@@ -172,18 +173,23 @@ def test_temperature_sharpens_or_flattens_the_draw(temperature: float, p_value: 
     assert p_value(z.flatten().bincount(minlength=3), expected * rows) > CHANCE
 
 
-@given(seed=st.integers(0, 10**6), share=st.floats(0, 1), pick=st.sampled_from(PICKS[:-2]))
-def test_a_pick_takes_the_share_rounded_up_and_its_best(seed: int, share: float, pick: Ranked) -> None:
+def around(hidden: Tensor) -> Canvas:
+    return Canvas(torch.zeros_like(hidden, dtype=torch.int64), ~hidden)
+
+
+@given(seed=st.integers(0, 10**6), part=st.floats(0, 1), pick=st.sampled_from(PICKS[:-2]))
+def test_a_pick_takes_the_share_rounded_up_and_its_best(seed: int, part: float, pick: Ranked) -> None:
     g = torch.Generator().manual_seed(seed)
     hidden = torch.rand(3, 8, generator=g) < 0.6
     pred = Known(torch.randn(3, 8, 5, generator=g).log_softmax(-1))
-    where, tokens = pick(pred, hidden, torch.full((3, 1), share, dtype=torch.float64), rng=rng(seed, 3))
+    share = torch.full((3, 1), part, dtype=torch.float64)
+    where, tokens, *_ = pick(pred, around(hidden), hidden, share, rng=rng(seed, 3))
     assert not (where & ~hidden).any()
-    assert where.sum(-1).tolist() == (hidden.sum(-1) * share - 1e-6).ceil().clamp(min=0).tolist()
+    assert where.sum(-1).tolist() == (hidden.sum(-1) * part - 1e-6).ceil().clamp(min=0).tolist()
     assert len(tokens) == where.sum()
     if pick.temperature == 0:
         assert torch.equal(tokens, pred.x[where].argmax(-1))
-        score = pick.score(pred.x.flatten(0, 1), pred.x.flatten(0, 1).argmax(-1)).view(3, 8)
+        score = pick.score(pred.draw(torch.ones_like(hidden), rng=rng(0, 3), temperature=0)).view(3, 8)
         for row in range(3):
             taken, kept = score[row][where[row]], score[row][hidden[row] & ~where[row]]
             assert not len(taken) or not len(kept) or taken.min() >= kept.max()
@@ -192,7 +198,8 @@ def test_a_pick_takes_the_share_rounded_up_and_its_best(seed: int, share: float,
 @every_pick
 def test_nothing_hidden_asks_nothing(pick: Pick) -> None:
     pred = Mock(spec=Prediction)
-    where, tokens = pick(pred, torch.zeros(2, 3, dtype=torch.bool), torch.ones(2, 1), rng=rng(0, 2))
+    nowhere = torch.zeros(2, 3, dtype=torch.bool)
+    where, tokens, *_ = pick(pred, around(nowhere), nowhere, torch.ones(2, 1), rng=rng(0, 2))
     assert not where.any()
     assert (len(tokens), tokens.dtype) == (0, torch.int64)
     assert not pred.mock_calls

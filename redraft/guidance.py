@@ -67,6 +67,8 @@ class _WithAndWithout(Around):
         if self.scale == 0:
             return replace(context, cache=after.cache, hint=after.hint)
         both = self.denoise.absorb(z, given)
+        assert both.cache is not None
+        assert after.cache is not None
         return replace(both, cache=_Caches(both.cache, after.cache))
 
 
@@ -74,15 +76,19 @@ class _WithAndWithout(Around):
 class _Caches:
     """What each branch remembers about finished windows."""
 
-    given: Cache | None
-    without: Cache | None
+    given: Cache
+    without: Cache
 
     @property
-    def length(self) -> int:
-        return 0 if self.given is None else self.given.length
+    def covers(self) -> Tensor:
+        return self.given.covers
+
+    @property
+    def exact(self) -> bool:
+        return self.given.exact and self.without.exact
 
     def rows(self, index: Tensor) -> _Caches:
-        return _Caches(*(None if cache is None else cache.rows(index) for cache in (self.given, self.without)))
+        return _Caches(self.given.rows(index), self.without.rows(index))
 
 
 def _branches(context: Context, none: int | None) -> tuple[Context, Context]:

@@ -46,7 +46,7 @@ class Rng:
     """
 
     key: Tensor  # (B,) int64
-    skipped: int = 0
+    place: Tensor | None = None  # (B, L), or (1, L) if all rows stand alike: the columns drawn for; None: 0, 1, 2 …
 
     def fold(self, n: int | Tensor) -> Rng:
         """New keys from n: one number for all rows, or (B,) one for each."""
@@ -57,20 +57,29 @@ class Rng:
         """n independent generators."""
         return tuple(self.fold(-2 - i) for i in range(n))
 
-    def skip(self, n: int) -> Rng:
-        """The numbers from the n-th on: a window at column n draws what the whole row would draw there."""
-        return replace(self, skipped=self.skipped + n)
+    def at(self, place: Tensor | None) -> Rng:
+        """The numbers of columns at these places (B, L): a window draws what the whole row would draw there."""
+        return replace(self, place=place)
 
     def uniform(self, *shape: int) -> Tensor:
-        """(B, *shape) in the open interval (0, 1), float64 with 52 bits."""
-        count, first = torch.Size(shape).numel(), self.skipped + 1
-        counter = torch.arange(first, first + count, device=self.key.device) * _GAMMA
-        bits = _shift(_hash(self.key[:, None] + counter), 12)  # (B, count)
+        """(B, *shape) in the open interval (0, 1), float64 with 52 bits; shape[0] counts places."""
+        bits = _shift(_hash(self.key[:, None] + self._counter(*shape)), 12)  # (B, count)
         return ((bits.to(wide(bits.device)) + 0.5) * 2.0**-52).view(len(self.key), *shape)
+
+    def _counter(self, *shape: int) -> Tensor:
+        """(count,) or (1 or B, count): each place has its own numbers, whatever the window."""
+        count = torch.Size(shape).numel()
+        if self.place is None:
+            return torch.arange(1, count + 1, device=self.key.device) * _GAMMA
+        if shape[0] != self.place.shape[1]:
+            raise ValueError(f"{shape[0]} places to draw for, but the window has {self.place.shape[1]}; use once()")
+        each = count // max(1, shape[0])
+        number = self.place[..., None] * each + torch.arange(1, each + 1, device=self.key.device)
+        return number.flatten(1) * _GAMMA
 
     def once(self) -> Tensor:
         """(B, 1) one number per row, wherever its window is."""
-        return replace(self, skipped=0).uniform(1)
+        return replace(self, place=None).uniform(1)
 
     def normal(self, *shape: int) -> Tensor:
         """(B, *shape) standard normal, by Box–Muller."""
@@ -101,17 +110,12 @@ def draw(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
 
 def normal_like(z: Tensor, rng: Rng) -> Tensor:
     """Standard normal numbers for (B, N, D) vectors; a window of places draws what the whole row would draw there."""
-    return _row_of(z, rng).normal(*z.shape[1:]).to(z.dtype)
+    return rng.normal(*z.shape[1:]).to(z.dtype)
 
 
 def sign_like(z: Tensor, rng: Rng) -> Tensor:
     """±1 with equal chances (Rademacher) for (B, N, D) vectors."""
-    return 1.0 - 2.0 * (_row_of(z, rng).uniform(*z.shape[1:]) < 0.5).to(z.dtype)
-
-
-def _row_of(z: Tensor, rng: Rng) -> Rng:
-    """`skip` counts places; each of them has D numbers."""
-    return replace(rng, skipped=rng.skipped * z.shape[-1])
+    return 1.0 - 2.0 * (rng.uniform(*z.shape[1:]) < 0.5).to(z.dtype)
 
 
 def nucleus(log_p: Tensor, share: float) -> Tensor:

@@ -108,10 +108,17 @@ class Encoded(NamedTuple):
 
 
 class Cache(Protocol):
-    """What a network remembers of finished windows; functional: `absorb` gives a new one, old ones stay valid."""
+    """What a network remembers of tokens it has read. A plain value: `absorb` gives a new one, old ones stay valid."""
 
     @property
-    def length(self) -> int: ...
+    def covers(self) -> Tensor:
+        """(B, places) bool: which places of each row it holds."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether reading it gives what a pass over the whole row would give; False: an approximation."""
+        ...
 
     def rows(self, index: Tensor) -> Cache: ...
 
@@ -122,18 +129,20 @@ class Context:
 
     pad: Tensor | None = None  # (B, L) bool: no token here
     clean: Tensor | None = None  # (B, L) ids: x itself, for later blocks and causal networks (training)
-    cache: Cache | None = None  # finished windows; z is then only what follows them
+    cache: Cache | None = None  # tokens that were read before, at other places than those of z
     hint: Tensor | None = None  # (B, N, D) the network's previous x̂ (self-conditioning); None: none yet
     cond: Tensor | None = None  # (B, C, width) what cross attention reads: the states of an encoded source
     cond_pad: Tensor | None = None  # (B, C) bool: no state there
     label: Tensor | None = None  # (B,) the class of each row; None: no classes
     inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
+    place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
 
     def rows(self, index: Tensor) -> Context:
         """The same for some rows of the batch."""
         names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside")
         picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
-        return replace(self, **picked, cache=None if self.cache is None else self.cache.rows(index))
+        place = self.place if self.place is None or len(self.place) == 1 else self.place[index]
+        return replace(self, **picked, place=place, cache=None if self.cache is None else self.cache.rows(index))
 
 
 class Gaps(ABC):
@@ -285,7 +294,7 @@ class Denoiser(Protocol):
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction: ...
 
     def absorb(self, z: Tensor, context: Context) -> Context:
-        """Finished tokens z enter the cache, after those it holds."""
+        """Finished tokens z enter the cache at their places."""
         ...
 
 
@@ -370,10 +379,18 @@ class Canvas:
         optional = {n: v[index] for n in ("waiting", "confidence", "open") if (v := getattr(self, n)) is not None}
         return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
 
+    @property
+    def place(self) -> Tensor:
+        """(B, L), or (1, L) if all rows stand alike: where each column stands in its row."""
+        if self.context.place is not None:
+            return self.context.place
+        return torch.arange(self.z.shape[1], device=self.z.device)[None]
+
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
-        """Columns lo..hi, to be read after what `context.cache` holds."""
+        """Columns lo..hi at their places, to be read beside what `context.cache` holds."""
         pad, inside = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.inside))
-        return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], replace(context, pad=pad, inside=inside))
+        context = replace(context, pad=pad, inside=inside, place=self.place[:, lo:hi])
+        return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], context)
 
     def paste(self, window: Canvas, lo: int) -> Canvas:
         """The inverse of `window`: its tokens come back to columns lo.. ."""

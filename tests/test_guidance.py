@@ -45,6 +45,11 @@ class Labelled:
 @dataclass(frozen=True)
 class Length:
     length: int
+    exact = True
+
+    @property
+    def covers(self) -> Tensor:
+        return torch.ones(2, self.length, dtype=torch.bool)
 
     def rows(self, index: Tensor) -> Length:
         return self
@@ -96,7 +101,8 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
     guided = ClassifierFree(2.0)(labelled)
     context = guided.absorb(noisy[0], replace(LABEL, hint=noisy[0]))
     assert context.cache is not None
-    assert (context.cache.length, len(labelled.calls), context.hint) == (5, 2, None)
+    assert (context.cache.covers.shape, len(labelled.calls), context.hint) == ((2, 5), 2, None)
+    assert context.cache.exact
     again = guided.absorb(noisy[0][:, :3], context.rows(torch.tensor([0, 1])))
     assert again.label is LABEL.label or torch.equal(again.label, LABEL.label)  # type: ignore[arg-type]
     guided(*noisy, again)

@@ -40,15 +40,22 @@ def test_the_same_call_gives_the_same_numbers(seed: int) -> None:
     assert torch.equal(r.uniform(2, 3), r.uniform(6).view(3, 2, 3))
 
 
-@given(seed=any_seed, skip=st.lists(st.integers(0, 40), max_size=3), count=st.integers(1, 40))
-def test_skipping_moves_along_the_same_row(seed: int, skip: list[int], count: int) -> None:
-    r, n = rng(seed, 2), sum(skip)
-    window = r
-    for part in skip:
-        window = window.skip(part)
-    assert torch.equal(window.uniform(count), r.uniform(n + count)[:, n:])
+@given(seed=any_seed, lo=st.integers(0, 100), count=st.integers(1, 40), width=st.integers(1, 3))
+def test_a_window_draws_what_its_row_would_draw_there(seed: int, lo: int, count: int, width: int) -> None:
+    r, n = rng(seed, 2), lo + count
+    window = r.at(torch.arange(lo, n)[None])
+    assert torch.equal(window.uniform(count), r.uniform(n)[:, lo:])
+    assert torch.equal(window.uniform(count, width), r.uniform(n, width)[:, lo:]), "each place has its own numbers"
     assert torch.equal(window.once(), r.once())
-    assert torch.equal(window.fold(3).uniform(count), r.fold(3).uniform(n + count)[:, n:])
+    assert torch.equal(window.fold(3).normal(count), r.fold(3).normal(n)[:, lo:])
+
+
+def test_rows_may_stand_at_different_places() -> None:
+    r, place = rng(0, 3), torch.tensor([[0, 1], [5, 2], [3, 9]])
+    whole = r.uniform(10, 2)
+    assert torch.equal(r.at(place).uniform(2, 2), whole.take_along_dim(place[..., None], 1))
+    with pytest.raises(ValueError, match="3 places to draw for, but the window has 2"):
+        r.at(place).uniform(3)
 
 
 @given(seed=any_seed, numbers=st.lists(st.integers(-(2**40), 2**40), min_size=3, max_size=3))

@@ -61,7 +61,9 @@ class Autoregressive(nn.Module):
         ids = torch.full((len(z), self.length), end, device=z.device)
         ended = torch.zeros(len(z), 1, dtype=torch.bool, device=z.device)
         context = Context(cond=z)
-        for i in range(self.length):
+        context = replace(context, cache=self.network.absorb(ids[:, :0], context))
+        for i, place in enumerate(torch.arange(self.length, device=z.device)):
+            context = replace(context, place=place.view(1, 1))
             best = self.network.logits(self.network(ids[:, i : i + 1], None, context)).argmax(-1)
             ids[:, i : i + 1] = best.masked_fill(ended, end)
             ended = ended | (best == end) if end == self.vocab.eos else ended

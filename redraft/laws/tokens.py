@@ -86,9 +86,11 @@ class Said:
 
     tokens: Tensor
 
+    exact = True
+
     @property
-    def length(self) -> int:
-        return self.tokens.shape[1]
+    def covers(self) -> Tensor:
+        return torch.ones_like(self.tokens, dtype=torch.bool)
 
     def rows(self, index: Tensor) -> Said:
         return Said(self.tokens[index])

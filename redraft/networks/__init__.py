@@ -4,8 +4,6 @@ from redraft.networks.attention import (
     BlockCausal,
     Causal,
     Full,
-    KeyValue,
-    KeyValues,
     Mask,
     Pattern,
     Rotary,
@@ -13,9 +11,9 @@ from redraft.networks.attention import (
     Turn,
     TwoStreams,
     attend,
-    join_pads,
     tiled,
 )
+from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import TransformerConfig
 from redraft.networks.errors import Errors
 from redraft.networks.layers import (

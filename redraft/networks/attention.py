@@ -1,11 +1,11 @@
-"""Who sees whom: attention patterns, the attention itself, rotary positions, the key–value cache."""
+"""Who sees whom: attention patterns, the attention itself, rotary positions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -109,8 +109,8 @@ class Sight:
     """
 
     pattern: Pattern
-    query: Tensor  # (Lq,) places of the queries among the keys, or (B, M) where each row has its own
-    keys: int
+    query: Tensor  # (Lq,) places of the queries, or (B, Lq) where each row has its own
+    keys: int  # at places 0, 1, …
     pad: Tensor | None = None  # (B, keys)
 
     def __call__(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -119,19 +119,19 @@ class Sight:
         return seen if self.pad is None else seen & ~self.pad[row, key] | (query == key)
 
     @classmethod
-    def of(cls, pattern: Pattern, places: Tensor, first: int, pad: Tensor | None) -> Sight | None:
-        """Of the queries from `first` on, among keys at all places (Lk,) = 0, 1, …; None if all see all."""
-        if pad is None and pattern.sees_all(first, len(places)):
+    def of(cls, pattern: Pattern, query: Tensor, first: int, keys: int, pad: Tensor | None) -> Sight | None:
+        """Of queries at these places, the first of which is `first` or later; None if all see all."""
+        if pad is None and pattern.sees_all(first, keys):
             return None
-        return cls(pattern, places[first:], len(places), pad)
+        return cls(pattern, query, keys, pad)
 
     def at(self, index: Tensor) -> Sight:
         """The same for (B, M) of the queries."""
-        return replace(self, query=self.query[index])
+        return replace(self, query=self.query[index] if self.query.dim() == 1 else self.query.gather(1, index))
 
     def mask(self, head_width: int) -> Tensor | BlockMask:
         """The mask in the form that is faster here."""
-        tiles = tiled(self.query.device, torch.is_grad_enabled(), len(self.query), head_width)
+        tiles = tiled(self.query.device, torch.is_grad_enabled(), self.query.shape[-1], head_width)
         return self.tiles() if tiles else self.dense()
 
     def dense(self) -> Tensor:
@@ -144,10 +144,11 @@ class Sight:
         """For each tile of 128 × 128 pairs: all, none, or to be evaluated pair by pair."""
 
         def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            return self(b, self.query[q], k)
+            return self(b, self.query[q] if alike else self.query[b, q], k)
 
-        rows = None if self.pad is None else len(self.pad)
-        return create_block_mask(sees, rows, None, len(self.query), self.keys, device=self.query.device)
+        alike = self.query.dim() == 1
+        rows = len(self.query) if not alike else None if self.pad is None else len(self.pad)
+        return create_block_mask(sees, rows, None, self.query.shape[-1], self.keys, device=self.query.device)
 
 
 def tiled(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
@@ -197,14 +198,18 @@ class Rotary:
 
     @classmethod
     def of(cls, pos: Tensor, head_dim: int, base: float) -> Rotary:
+        """pos: (L,), or (B, L) if rows differ."""
         frequency = base ** (-torch.arange(0, head_dim, 2, device=pos.device, dtype=torch.float32) / head_dim)
-        angle = pos[:, None].float() * frequency
+        angle = pos[..., None].float() * frequency
+        angle = angle if pos.dim() == 1 else angle[:, None]
         cos, sin = angle.cos(), angle.sin()
         return cls(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
     def at(self, index: Tensor) -> Rotary:
         """The same for (B, M) of the positions."""
-        return Rotary(self.cos[index][:, None], self.sin[index][:, None])
+        if self.cos.dim() == 2:
+            return Rotary(self.cos[index][:, None], self.sin[index][:, None])
+        return Rotary(*(a.take_along_dim(index[:, None, :, None], 2) for a in (self.cos, self.sin)))
 
     def __call__(self, a: Tensor) -> Tensor:
         """(B, H, L, d) rotated, in its own dtype."""
@@ -231,39 +236,3 @@ def _turned(a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     for half, other, by in zip(out.chunk(2, -1), reversed(a.chunk(2, -1)), sin.chunk(2, -1), strict=True):
         half.addcmul_(other, by)
     return out
-
-
-KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)
-
-
-@dataclass(frozen=True)
-class KeyValues:
-    """Keys and values of finished tokens, for each layer, and what the network said after the last of them.
-
-    A plain value: attention joins old and new keys in every pass, and what it has joined is the next cache. Nothing is
-    written in place, so that caches may branch.
-    """
-
-    layers: tuple[KeyValue, ...] = ()  # each (B, Hkv, length, d); none while nothing is held
-    pad: Tensor | None = None  # (B, length)
-    ahead: Tensor | None = None  # (B, 1, D) causal networks: the hidden state that predicts the next token
-
-    @property
-    def length(self) -> int:
-        return self.layers[0][0].shape[2] if self.layers else 0
-
-    def layer(self, i: int) -> KeyValue | None:
-        return self.layers[i] if self.layers else None
-
-    def rows(self, index: Tensor) -> KeyValues:
-        pad, ahead = (None if a is None else a[index] for a in (self.pad, self.ahead))
-        return KeyValues(tuple((k[index], v[index]) for k, v in self.layers), pad, ahead)
-
-
-def join_pads(old: Tensor | None, before: int, new: Tensor | None, after: int, like: Tensor) -> Tensor | None:
-    """(B, before + after) padding of cached and new tokens, where None stands for no padding; None if both are."""
-    if old is None and new is None:
-        return None
-    nothing = partial(like.new_zeros, dtype=torch.bool)
-    rows = like.shape[0]
-    return torch.cat([nothing(rows, before) if old is None else old, nothing(rows, after) if new is None else new], 1)

@@ -12,13 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from redraft.networks.attention import (
-    KeyValue,
-    Mask,
-    Rotary,
-    Sight,
-    attend,
-)
+from redraft.networks.attention import Mask, Rotary, Sight, attend
+from redraft.networks.cache import KeyValue, Stand
 from redraft.networks.config import TransformerConfig
 from redraft.ops import dropout
 
@@ -137,8 +132,7 @@ class Attention(nn.Module):
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if view.rotary is not None and queries.rotary is not None:
             q, k = queries.rotary(q), view.rotary(k)
-        if past is not None:
-            k, v = (torch.cat(pair, dim=-2) for pair in zip(past, (k, v), strict=True))
+        k, v = view.stand.joined(past, (k, v))
         mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), (k, v)
 
@@ -284,8 +278,9 @@ class Source:
 
 @dataclass(frozen=True)
 class View:
-    """What a pass knows about its tokens besides their states: time, position, and whom they see."""
+    """What a pass knows about its tokens besides their states: where they stand, time, position, and whom they see."""
 
+    stand: Stand
     time: TimeOf | None
     rotary: Rotary | None
     sight: Sight | None  # None: all see all
@@ -297,7 +292,7 @@ class View:
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return View(time, rotary, sight, None if sight is None else sight.dense(), self.source)
+        return View(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
 
 
 @dataclass(frozen=True)

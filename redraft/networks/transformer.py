@@ -11,16 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from redraft.networks.attention import (
-    BlockCausal,
-    Causal,
-    Full,
-    KeyValue,
-    KeyValues,
-    Rotary,
-    Sight,
-    join_pads,
-)
+from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
+from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import TransformerConfig
 from redraft.networks.layers import Asked, Block, Gaps, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
 from redraft.ops import dropout
@@ -61,14 +53,16 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
 
-        With a cache the tokens stand right after those it holds. With `at`, N places row · L + column in the order of
-        rows, only their states are computed and returned, (N, D): the last block has only their queries.
+        With a cache, `context.place` says where the tokens stand; those that the cache holds there are not seen. With
+        `at`, N numbers row · L + column in the order of rows, only the states there are computed and returned, (N, D):
+        the last block has only their queries.
         """
         pattern = self.config.pattern
         if context.label is not None and self.config.classes is None:
             raise ValueError("this network has no labels; give none, or set classes=how many")
         if context.cond is not None and self.config.cross is None:
             raise ValueError("this network reads no source; give none, or set cross=width of its states")
+        _require_place(context)
         if isinstance(pattern, Causal):
             return self._causal(tokens, context, pattern, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
@@ -82,25 +76,30 @@ class Transformer(nn.Module):
         """
         if self.gaps is None:
             raise ValueError("this network has no layer for gaps; insertion needs TransformerConfig(gaps=longest gap)")
-        pos = torch.arange(tokens.shape[1], device=tokens.device)
-        h, time, _ = self._trunk(tokens, level, pos, Sight.of(Full(), pos, 0, context.pad), context, None, None)
+        _require_whole(context)
+        stand = Stand.of(None, tokens, KeyValues())
+        sight = Sight.of(Full(), stand.place, 0, stand.keys, context.pad)
+        h, time, _ = self._trunk(tokens, level, stand, sight, context, KeyValues(), None)
         return self.norm(h, *modulated(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
-    def absorb(self, tokens: Tensor, context: Context = Context()) -> KeyValues:
-        """Adds finished tokens to the cache; a causal network also keeps the state that predicts the next one."""
-        past, pad = _past(context) or KeyValues(), context.pad
-        causal = self.config.pattern if isinstance(self.config.pattern, Causal) else None
-        if causal is not None and past.length == 0:
-            tokens = F.pad(tokens, (1, 0), value=causal.start)
-            pad = None if pad is None else F.pad(pad, (1, 0))
+    def absorb(self, tokens: Tensor, context: Context = Context(), level: Tensor | None = None) -> KeyValues:
+        """Tokens enter the cache at their places, and the state of the last one, which may predict the next.
+
+        level: the noise level, for tokens that are not finished; None: they are clean.
+        """
+        _require_place(context)
+        past, pad, place = _past(context), context.pad, context.place
+        if isinstance(self.config.pattern, Causal):
+            tokens, pad, place = _begun(tokens, pad, place, self.config.pattern.start, past)
+            past = replace(past, before=1)
         if tokens.shape[1] == 0:
             return past
-        level = torch.zeros(tokens.shape[0], 1, device=tokens.device)
-        h, kept = self._run(tokens, level, replace(context, pad=pad, cache=past))
-        pads = join_pads(past.pad, past.length, pad, tokens.shape[1], tokens)
+        level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
+        h, kept, missing = self._run(tokens, level, replace(context, pad=pad, cache=past, place=place))
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
-        return KeyValues(layers, pads, None if causal is None else h[:, -1:])
+        exact = past.exact and not isinstance(self.config.pattern, Full)
+        return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, exact)
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""
@@ -117,14 +116,15 @@ class Transformer(nn.Module):
 
     def _causal(self, tokens: Tensor, context: Context, pattern: Causal, at: Tensor | None) -> Tensor:
         """Hidden states that predict each token from those before it: slot i holds token i − 1."""
-        past, pad = _past(context), context.pad
-        if past is not None and past.ahead is not None:
+        past, pad, place = _past(context), context.pad, context.place
+        if past.ahead is not None and place is not None:
             h = past.ahead
             if tokens.shape[1] > 1:
-                short = replace(context, pad=None if pad is None else pad[:, :-1])
+                short = replace(context, pad=None if pad is None else pad[:, :-1], place=place[:, :-1] + 1)
                 later = self._run(tokens[:, :-1], None, short)[0]
                 h = torch.cat([h.to(later.dtype), later], 1)
             return h if at is None else h.flatten(0, 1)[at]
+        _require_whole(context)
         stream = tokens if context.clean is None else context.clean
         slots = F.pad(stream[:, :-1], (1, 0), value=pattern.start)
         shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
@@ -135,66 +135,67 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Block diffusion trained in one pass: [noisy; clean], both at positions 0..L−1; the noisy half is read."""
         assert context.clean is not None
+        _require_whole(context)
         (B, L), pad = tokens.shape[:2], context.pad
         pos = torch.arange(L, device=tokens.device)
         if level is not None:
             level = F.pad(level.expand(B, L), (0, L))
-        places = torch.arange(2 * L, device=tokens.device)
-        sight = Sight.of(pattern.streams(pos), places, 0, None if pad is None else torch.cat([pad, pad], 1))
+        columns = torch.arange(2 * L, device=tokens.device)
+        sight = Sight.of(pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1))
         both = torch.cat([tokens, context.clean], 1)
         asked = Asked.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
-        h = self._layers(both, level, pos.repeat(2), sight, replace(context, cache=None), None, asked)[0]
+        stand = Stand(B, pos.repeat(2), 2 * L, 0)
+        h = self._layers(both, level, stand, sight, context, KeyValues(), asked)[0]
         return h.unflatten(0, (B, L)) if at is None else h
 
     def _run(
         self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """One stream, right after what the cache holds."""
+    ) -> tuple[Tensor, list[KeyValue], Tensor | None]:
+        """One stream, at its places among what the cache holds; also all keys and values, and which are missing."""
         past = _past(context)
-        L, before = tokens.shape[1], past.length if past else 0
-        key = torch.arange(before + L, device=tokens.device)
-        pad = join_pads(past.pad if past else None, before, context.pad, L, tokens)
-        sight = Sight.of(self.config.pattern, key, before, pad)
+        stand = Stand.of(context.place, tokens, past)
+        missing = stand.missing(past, context.pad)
+        sight = Sight.of(self.config.pattern, stand.place, stand.first or 0, stand.keys, missing)
         asked = None if at is None else Asked.of(at, *tokens.shape[:2])
-        return self._layers(tokens, level, key[before:], sight, context, past, asked)
+        h, kept = self._layers(tokens, level, stand, sight, context, past, asked)
+        return h, kept, missing
 
     def _layers(
         self,
         tokens: Tensor,
         level: Tensor | None,
-        pos: Tensor,
+        stand: Stand,
         sight: Sight | None,
         context: Context,
-        past: KeyValues | None,
+        past: KeyValues,
         at: Asked | None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
-        h, time, kept = self._trunk(tokens, level, pos, sight, context, past, at)
+        h, time, kept = self._trunk(tokens, level, stand, sight, context, past, at)
         return self.norm(h, *modulated(self.modulation, time, 2)), kept
 
     def _trunk(
         self,
         tokens: Tensor,
         level: Tensor | None,
-        pos: Tensor,
+        stand: Stand,
         sight: Sight | None,
         context: Context,
-        past: KeyValues | None,
+        past: KeyValues,
         at: Asked | None,
     ) -> tuple[Tensor, TimeOf | None, list[KeyValue]]:
         """All layers but the last norm: the states, their time, and each layer's keys and values."""
         c, h = self.config, self.embedding(tokens)
         if self.position is not None:
-            _require_positions(int(pos[-1]) + 1 if len(pos) else 0, self.position.num_embeddings)
-            h = h + self.position(pos)
+            h = h + self.position(_known(stand.place, context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
-        rotary = None if c.rotary is None else Rotary.of(pos, c.head_width, c.rotary)
+        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
         time = None if self.time is None else self.time(_level(level), context.label)
         mask = None if sight is None else sight.mask(c.head_width)
-        view = View(time, rotary, sight, mask, self._source(context, tokens))
+        view = View(stand, time, rotary, sight, mask, self._source(context, tokens))
         kept = []
         for i, block in enumerate(self.blocks):
-            args = (h, view, past.layer(i) if past else None, at if i == c.layers - 1 else None)
+            args = (h, view, past.layer(i), at if i == c.layers - 1 else None)
             h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
             kept.append(new)
         return h, time if at is None or time is None else time.at(at), kept
@@ -241,13 +242,47 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [p for module in model.modules() if isinstance(module, Deep) for p in module.hidden_matrices()]
 
 
-def _require_positions(length: int, known: int) -> None:
-    if length > known:
-        raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
+def _known(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
+    """The places, all of which must be known; rows of different lengths may have padding beyond."""
+    if place.dim() == 2 and pad is not None:
+        place = place.masked_fill(pad, 0)
+    last = int((place if place.dim() == 2 else place[-1:]).max()) if place.numel() else -1
+    if last >= known:
+        raise ValueError(f"{last + 1} tokens are too many: this network knows {known} positions; write fewer tokens")
+    return place
 
 
-def _past(context: Context) -> KeyValues | None:
-    return context.cache if isinstance(context.cache, KeyValues) else None
+def _past(context: Context) -> KeyValues:
+    return context.cache if isinstance(context.cache, KeyValues) else KeyValues()
+
+
+def _require_place(context: Context) -> None:
+    if context.place is None and _past(context).columns:
+        raise ValueError("the cache holds tokens already; say where the new ones stand: Context(place=…)")
+
+
+def _require_whole(context: Context) -> None:
+    if context.place is not None:
+        raise ValueError("here a network reads whole rows from their beginning: leave out Context(place=…)")
+
+
+def _begun(
+    tokens: Tensor, pad: Tensor | None, place: Tensor | None, start: int, past: KeyValues
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Tokens, padding and slots of a causal network: token i stands in slot i + 1, the start token in slot 0."""
+    slot = 1 + (torch.arange(tokens.shape[1], device=tokens.device)[None] if place is None else place)
+    if past.columns:
+        return tokens, pad, slot
+    return F.pad(tokens, (1, 0), value=start), None if pad is None else F.pad(pad, (1, 0)), F.pad(slot, (1, 0))
+
+
+def _ahead(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:
+    """(B, 1, D) the state at the last token of each row; of a row that has none here the old one."""
+    if pad is None:
+        return h[:, -1:]
+    last = ((~pad).cumsum(1) * ~pad).argmax(1)
+    now = h.take_along_dim(last[:, None, None], 1)
+    return now if old is None else torch.where(pad.all(1)[:, None, None], old.to(now.dtype), now)
 
 
 def _level(level: Tensor | None) -> Tensor:

@@ -85,8 +85,13 @@ def instant(canvas: Canvas, t: float) -> Tensor:
 
 def start(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
     """Noise to begin with; an error if a network that writes block after block is asked for several at once."""
-    cache, block = canvas.context.cache, denoise.block
-    columns = (~canvas.fixed).any(0).nonzero().flatten() + (0 if cache is None else cache.length)
-    if block is not None and len(columns) and columns[0] // block != columns[-1] // block:
-        raise ValueError(f"this network writes blocks of {block}, one after the other; use Blocks(sampler)")
+    if denoise.block is not None and _scattered(canvas, denoise.block):
+        raise ValueError(f"this network writes blocks of {denoise.block}, one after the other; use Blocks(sampler)")
     return process.prior(canvas, rng=rng)
+
+
+def _scattered(canvas: Canvas, block: int) -> bool:
+    """Whether a row has tokens to write in more than one block."""
+    number, free = canvas.place // block, ~canvas.fixed
+    first, last = number.masked_fill(~free, 2**62).amin(-1), number.masked_fill(~free, -1).amax(-1)
+    return bool((first < last).any())

@@ -54,7 +54,7 @@ class Blocks:
         for lo in range(begin, length, size):
             hi = min(lo + size, length)
             window = canvas.window(lo, hi, context)
-            for inner in self.sampler(denoise, process, window, rng=rng.fold(lo // size).skip(lo)):
+            for inner in self.sampler(denoise, process, window, rng=rng.fold(lo // size).at(window.place)):
                 canvas = canvas.paste(inner, lo)
                 yield canvas
             canvas = stopped(canvas, self.stop, hi, denoise)

@@ -47,6 +47,7 @@ class Strides:
             hi = min(lo + self.window, length)
             if not bool(held[:, lo:hi].all()):
                 window = replace(canvas, fixed=held).window(lo, hi, canvas.context)
+                window = replace(window, context=replace(window.context, place=None))  # to the network a row of its own
                 for inner in self.sampler(denoise, process, window, rng=rng.fold(lo)):
                     canvas = canvas.paste(inner, lo)
                     yield canvas

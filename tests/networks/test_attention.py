@@ -19,9 +19,9 @@ from redraft.networks import (
     Pattern,
     Rotary,
     Sight,
+    Stand,
     attend,
     attention,
-    join_pads,
     tiled,
 )
 
@@ -71,9 +71,10 @@ def test_causal_sees_what_came_before() -> None:
 def test_a_mask_is_left_out_exactly_where_all_see_all(block: int, length: int, data: st.DataObject) -> None:
     first, places = data.draw(st.integers(0, length - 1)), torch.arange(length)
     for pattern in (Full(), BlockCausal(block), Causal(0)):
-        assert (Sight.of(pattern, places, first, None) is None) == bool(pairs(pattern, length)[first:].all())
-        assert Sight.of(pattern, places, first, torch.zeros(1, length, dtype=torch.bool)) is not None
-    assert Sight.of(BlockCausal(block).streams(places), torch.arange(2 * length), 0, None) is not None
+        sight = Sight.of(pattern, places[first:], first, length, None)
+        assert (sight is None) == bool(pairs(pattern, length)[first:].all())
+        assert Sight.of(pattern, places[first:], first, length, torch.zeros(1, length, dtype=torch.bool)) is not None
+    assert Sight.of(BlockCausal(block).streams(places), torch.arange(2 * length), 0, 2 * length, None) is not None
 
 
 def test_a_block_has_a_token() -> None:
@@ -109,6 +110,8 @@ def test_some_of_the_queries_see_what_they_saw_among_all(pattern: Pattern, padde
     index = torch.stack([noise(150, seed=row).argsort()[:20] for row in range(3)])
     whole = sight.dense().expand(3, 1, 150, 150)
     assert torch.equal(sight.at(index).dense(), whole.take_along_dim(index[:, None, :, None], 2))
+    again = torch.tensor([[3, 1], [0, 19], [7, 7]])
+    assert torch.equal(sight.at(index).at(again).dense(), sight.at(index.gather(1, again)).dense())
 
 
 @every_pattern
@@ -216,32 +219,46 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
 
 def test_an_empty_cache_holds_nothing() -> None:
     cache = KeyValues()
-    assert (cache.length, cache.layer(0), cache.pad) == (0, None, None)
-    assert cache.rows(torch.tensor([0])).length == 0
+    assert (cache.columns, cache.covers.numel(), cache.layer(0), cache.missing) == (0, 0, None, None)
+    assert cache.rows(torch.tensor([0])).columns == 0
 
 
 def test_rows_of_a_cache_are_a_cache_of_their_own() -> None:
     first = some(3, 0)
-    pad, ahead = noise(3, 3) > 0, noise(3, 1, 5)
-    cache = KeyValues(tuple(first), pad, ahead)
+    missing, ahead = noise(3, 3) > 0, noise(3, 1, 5)
+    cache = KeyValues(tuple(first), missing, ahead, before=1, exact=False)
     index = torch.tensor([2, 0])
     picked = cache.rows(index)
-    assert picked.pad is not None
     assert picked.ahead is not None
-    assert torch.equal(picked.pad, pad[index])
+    assert torch.equal(picked.covers, ~missing[index, 1:])
     assert torch.equal(picked.ahead, ahead[index])
+    assert not picked.exact
     assert same(held(picked), [a[index] for a in expected(first)])
     assert same(held(cache), expected(first))
 
 
-def test_paddings_join() -> None:
-    like, pad = torch.zeros(2, 1), torch.tensor([[True], [False]])
-    assert join_pads(None, 2, None, 1, like) is None
-    joined = [join_pads(None, 2, pad, 1, like), join_pads(pad, 1, None, 2, like)]
-    assert [j.tolist() for j in joined if j is not None] == [
-        [[False, False, True], [False, False, False]],
-        [[True, False, False], [False, False, False]],
-    ]
+@given(count=st.integers(0, 4), lo=st.integers(0, 5), size=st.integers(1, 3), seed=st.integers(0, 99))
+def test_keys_are_joined_by_place(count: int, lo: int, size: int, seed: int) -> None:
+    """A window behind the cache, inside it, across its end or beyond; slices do what places one by one do."""
+    old, new = KeyValues(tuple(some(count, seed)) if count else ()), some(size, seed + 1)
+    pad, alike = noise(3, size, seed=seed) > 0.5, torch.arange(lo, lo + size)[None]
+    by_slices, by_place = (Stand.of(place, new[0][0][:, 0], old) for place in (alike, alike.expand(3, -1)))
+    assert (by_slices.first is None) == (lo > count), "a gap behind the cache"
+    assert by_place.first is None
+    for padding in (None, pad):
+        found, wanted = (stand.missing(old, padding) for stand in (by_slices, by_place))
+        assert wanted is not None
+        assert torch.equal(wanted, torch.zeros_like(wanted) if found is None else found)
+        for j in range(max(count, lo + size)):
+            here = lo <= j < lo + size
+            assert wanted[:, j].tolist() == (
+                (pad[:, j - lo] if padding is not None else torch.zeros(3) > 0).tolist() if here else [j >= count] * 3
+            )
+    (k, v), (k2, v2) = (stand.joined(old.layer(1), new[1]) for stand in (by_slices, by_place))
+    assert torch.equal(k, k2)
+    assert torch.equal(v, v2)
+    assert torch.equal(v[:, :, lo : lo + size], new[1][1])
+    assert same([k[:, :, j] for j in range(min(lo, count))], [old.layers[1][0][:, :, j] for j in range(min(lo, count))])
 
 
 @pytest.mark.parametrize("shape", [(7, 8), (2, 1, 7, 8)])

@@ -291,12 +291,17 @@ def test_weights_learn_from_some_positions_as_from_all(net: Net) -> None:
 # --- the cache ---
 
 
+def span(lo: int, hi: int) -> Tensor:
+    """(1, hi − lo) places"""
+    return torch.arange(lo, hi)[None]
+
+
 def absorb(network: Transformer, z: Tensor, pad: Tensor | None, cuts: list[int]) -> Context:
     """Finished tokens, absorbed in pieces that end at the cuts."""
     context = Context()
     for lo, hi in zip([0, *cuts[:-1]], cuts, strict=True):
         part = None if pad is None else pad[:, lo:hi]
-        context = Context(cache=network.absorb(z[:, lo:hi], replace(context, pad=part)))
+        context = Context(cache=network.absorb(z[:, lo:hi], replace(context, pad=part, place=span(lo, hi))))
     return context
 
 
@@ -320,8 +325,8 @@ def test_a_cached_block_equals_an_uncached_one(net: Net, pattern: BlockCausal, l
         for cuts in cuts_of(done, size):
             context = absorb(network, z, pad, cuts)
             assert context.cache is not None
-            assert context.cache.length == done
-            context = replace(context, pad=None if pad is None else pad[:, window])
+            assert torch.equal(context.cache.covers, torch.ones(3, done).bool() if pad is None else ~pad[:, :done])
+            context = replace(context, pad=None if pad is None else pad[:, window], place=span(done, done + size))
             assert close(network(z[:, window], t[:, window], context), whole[:, window])
 
 
@@ -337,7 +342,8 @@ def test_a_cached_causal_network_equals_an_uncached_one(net: Net, layout: str, r
             context = absorb(network, z, pad, cuts)
             for end in (done + 1, 9):  # one token, and all that are left
                 window = slice(done, end)
-                states = network(z[:, window], None, replace(context, pad=None if pad is None else pad[:, window]))
+                part = None if pad is None else pad[:, window]
+                states = network(z[:, window], None, replace(context, pad=part, place=span(done, end)))
                 seen = real[:, window]
                 assert close(states[seen], whole[:, window][seen])
 
@@ -345,12 +351,12 @@ def test_a_cached_causal_network_equals_an_uncached_one(net: Net, layout: str, r
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
 def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: Pattern) -> None:
     network, stem, left, right, end = net(pattern), *(tokens(2, n, seed) for seed, n in enumerate((4, 2, 2, 2)))
-    root = Context(cache=network.absorb(stem))
+    root = Context(cache=network.absorb(stem), place=span(4, 6))
     before = network(end, None, root)
-    twigs = [Context(cache=network.absorb(part, root)) for part in (left, right)]
+    twigs = [Context(cache=network.absorb(part, root), place=span(6, 8)) for part in (left, right)]
     grown = [network(end, None, twig) for twig in twigs]
     for part, states in zip((left, right), grown, strict=True):
-        fresh = Context(cache=network.absorb(torch.cat([stem, part], 1)))
+        fresh = Context(cache=network.absorb(torch.cat([stem, part], 1)), place=span(6, 8))
         assert close(states, network(end, None, fresh))
     assert torch.equal(network(end, None, root), before)
     assert differ(grown[0], grown[1])
@@ -359,14 +365,14 @@ def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: Patter
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
 def test_a_cache_of_some_rows(net: Net, pattern: Pattern) -> None:
     network, z, index = net(pattern), tokens(4, 6), torch.tensor([3, 1])
-    context = Context(cache=network.absorb(z[:, :4]))
+    context = Context(cache=network.absorb(z[:, :4]), place=span(4, 6))
     assert close(network(z[:, 4:], None, context)[index], network(z[index, 4:], None, context.rows(index)))
 
 
 def test_nothing_absorbed_is_nothing_seen(net: Net) -> None:
     network, z = net(BlockCausal(2)), tokens(2, 4)
     cache = network.absorb(z[:, :0])
-    assert cache.length == 0
+    assert cache.covers.numel() == 0
     assert torch.equal(network(z, None, Context(cache=cache)), network(z))
 
 
@@ -375,12 +381,12 @@ def test_caches_branch(net: Net) -> None:
     network, z = net(BlockCausal(2)), tokens(2, 8)
     stem = network.absorb(z[:, :4])
     kept = [a.clone() for pair in stem.layers for a in pair]
-    left = network.absorb(z[:, 4:6], Context(cache=stem))
-    right = network.absorb(z[:, 6:], Context(cache=stem))
+    left = network.absorb(z[:, 4:6], Context(cache=stem, place=span(4, 6)))
+    right = network.absorb(z[:, 6:], Context(cache=stem, place=span(4, 6)))
     assert all(torch.equal(a, b) for a, b in zip(kept, (a for pair in stem.layers for a in pair), strict=True))
     for branch, part in ((left, z[:, 4:6]), (right, z[:, 6:])):
         whole = network.absorb(torch.cat([z[:, :4], part], 1))
-        assert branch.length == whole.length == 6
+        assert branch.columns == whole.columns == 6
         for ours, theirs in zip(branch.layers, whole.layers, strict=True):
             assert all(close(a, b) for a, b in zip(ours, theirs, strict=True))
 
@@ -388,6 +394,91 @@ def test_caches_branch(net: Net) -> None:
 def test_absorbing_keeps_no_graph(net: Net) -> None:
     cache = net(BlockCausal(2)).absorb(tokens(2, 4))
     assert not any(a.requires_grad for pair in cache.layers for a in pair)
+
+
+def test_where_tokens_stand_behind_a_cache_must_be_said(net: Net) -> None:
+    network, z = net(BlockCausal(2)), tokens(2, 4)
+    with pytest.raises(ValueError, match=r"say where the new ones stand: Context\(place=…\)"):
+        network(z, None, Context(cache=network.absorb(z)))
+    with pytest.raises(ValueError, match="whole rows from their beginning"):
+        network(z, None, Context(clean=z, place=span(0, 4)))
+    with pytest.raises(ValueError, match="whole rows from their beginning"):
+        net(Causal(MASK))(z, None, Context(place=span(0, 4)))
+
+
+# --- places ---
+
+
+PLACED = ["plain", "grouped queries", "normed queries", "learned positions", "time"]
+
+
+@pytest.mark.parametrize("pattern", [Full(), BlockCausal(3)], ids=repr)
+@pytest.mark.parametrize("layout", PLACED)
+def test_columns_may_stand_in_any_order(net: Net, pattern: Pattern, layout: str) -> None:
+    """A row is its tokens and their places, whatever the order of the columns; each row may have its own."""
+    network, z, t = net(pattern, layout), tokens(3, 8), levels(3, 8)
+    pad = torch.arange(8) >= torch.tensor([[8], [6], [3]])
+    for seen in (None, pad):
+        whole = network(z, t, Context(pad=seen))
+        order = torch.stack([torch.randperm(8, generator=torch.Generator().manual_seed(row)) for row in range(3)])
+        for place in (order, order[:1]):
+            moved = [None if a is None else a.take_along_dim(place, 1) for a in (z, t, seen)]
+            states = network(moved[0], moved[1], Context(pad=moved[2], place=place))
+            real = torch.ones(3, 8, dtype=torch.bool) if moved[2] is None else ~moved[2]
+            assert close(states[real], whole.take_along_dim(place[..., None], 1)[real])
+            asked = torch.tensor([1, 6, 8, 15, 16])
+            picked = network(moved[0], moved[1], Context(pad=moved[2], place=place), asked)
+            assert close(picked[real.flatten()[asked]], states.flatten(0, 1)[asked][real.flatten()[asked]])
+
+
+@pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
+@pytest.mark.parametrize("layout", ["plain", "grouped queries", "learned positions"])
+def test_rows_at_different_places_are_as_if_alone(net: Net, pattern: Pattern, layout: str) -> None:
+    """Prompts of 2, 6 and 4 tokens are absorbed side by side; then each row reads the tokens behind its own."""
+    network, z, size = net(pattern, layout), tokens(3, 10), torch.tensor([[2], [6], [4]])
+    cache = network.absorb(z[:, :6], Context(pad=torch.arange(6) >= size))
+    assert cache.covers.sum(1).tolist() == [2, 6, 4]
+    for steps in (1, 2):  # a window of two, then of two more
+        place = size + 2 * (steps - 1) + torch.arange(2)
+        window, context = z.take_along_dim(place, 1), Context(cache=cache, place=place)
+        together = network(window, None, context)
+        for i in range(3):
+            stop = int(place[i, -1]) + 1
+            alone = network(z[i : i + 1, :stop])[:, -2:]
+            assert close(together[i : i + 1], alone), f"row {i}"
+        cache = network.absorb(window, context)
+
+
+def test_a_row_that_absorbs_only_padding_stays_as_it_was(net: Net) -> None:
+    network, z = net(Causal(MASK)), tokens(2, 6)
+    first = network.absorb(z[:, :3])
+    pad = torch.tensor([[False, False], [True, True]])
+    second = network.absorb(z[:, 3:5], Context(cache=first, place=span(3, 5), pad=pad))
+    assert first.ahead is not None
+    assert second.ahead is not None
+    assert torch.equal(second.ahead[1], first.ahead[1])
+    place = torch.tensor([[5], [3]])
+    states = network(z[:, 5:], None, Context(cache=second, place=place))
+    assert close(states[0], network(z[:1])[0, 5:])
+    assert close(states[1], network(z[1:])[0, 3:4])
+
+
+@pytest.mark.parametrize("rows", ["alike", "apart"])
+@pytest.mark.parametrize("layout", PLACED)
+def test_a_window_replaces_what_the_cache_holds_there(net: Net, layout: str, rows: str) -> None:
+    """With the cache of its own row a window gives what the whole row gives, with another it does not."""
+    network, z, t = net(Full(), layout), tokens(3, 9), levels(3, 1)
+    place = torch.tensor([[2, 3, 4]]) if rows == "alike" else torch.tensor([[2, 3, 4], [0, 8, 4], [6, 7, 5]])
+    where = torch.zeros(3, 9, dtype=torch.bool).scatter(1, place.expand(3, -1), True)
+    cache = network.absorb(z, level=t)
+    assert not cache.exact
+    whole, window = network(z, t), z.take_along_dim(place, 1)
+    seen = Context(cache=cache, place=place)
+    assert close(network(window, t, seen), whole.take_along_dim(place[..., None], 1))
+    stale = Context(cache=network.absorb(other(z, where), level=t), place=place)
+    assert differ(network(window, t, stale), whole.take_along_dim(place[..., None], 1)), "the others saw other tokens"
+    one_layer = network.absorb(window, replace(stale, place=place), level=t)
+    assert one_layer.columns == 9
 
 
 # --- the other form of the mask ---
@@ -410,6 +501,7 @@ def test_tiles_give_what_a_dense_mask_gives(
         found = [network(z, None, Context(pad=pad, clean=clean), a) for clean in (None, x) for a in (None, at)]
         if not isinstance(pattern, Full):
             seen = Context(cache=network.absorb(z[:, :4], Context(pad=None if pad is None else pad[:, :4])))
+            seen = replace(seen, place=span(4, 12))
             found.append(network(z[:, 4:], None, replace(seen, pad=None if pad is None else pad[:, 4:])))
         return found
 

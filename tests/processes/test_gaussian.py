@@ -215,7 +215,7 @@ def test_noise_is_differentiable_in_what_is_noised() -> None:
 def test_a_window_draws_what_the_row_would_draw_there() -> None:
     process, x = Gaussian(VOCAB), vectors(2, places=6)
     whole = process.noise(x, at(0.4, 0.7), rng=rng(1, 2)).z
-    window = process.noise(x[:, 2:5], at(0.4, 0.7), rng=rng(1, 2).skip(2)).z
+    window = process.noise(x[:, 2:5], at(0.4, 0.7), rng=rng(1, 2).at(torch.arange(2, 5)[None])).z
     assert torch.equal(window, whole[:, 2:5])
 
 

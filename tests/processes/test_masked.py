@@ -216,7 +216,9 @@ def test_a_row_without_masks_is_at_the_end() -> None:
 
 def test_the_hit_of_a_window_is_that_of_its_row() -> None:
     process, r = Masked(VOCAB), rng(0, 4)
-    whole, window = (process.hit(masked_canvas(4, 3), column(1, 4), rng=a) for a in (r, r.skip(12)))
+    whole, window = (
+        process.hit(masked_canvas(4, 3), column(1, 4), rng=a) for a in (r, r.at(torch.arange(12, 15)[None]))
+    )
     assert torch.equal(whole, window)
 
 

@@ -1,0 +1,103 @@
+"""Where the columns of a pass stand in their rows, and the keys and values of tokens that were read before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Keys and values of tokens that were read before, for each layer, by place: column j belongs to place j.
+
+    A plain value: each pass joins old and new keys, and what it has joined is the next cache. Nothing is written in
+    place, so caches may branch. Rows may hold different places. It is exact if the keys and values are those that a
+    pass over the whole row would compute: where finished tokens never see later ones.
+    """
+
+    layers: tuple[KeyValue, ...] = ()  # each (B, Hkv, K, d); none while nothing is held
+    missing: Tensor | None = None  # (B, K) bool: columns that hold nothing (padding, shorter rows); None: all are held
+    ahead: Tensor | None = None  # (B, 1, D) the state of the last token of each row, which may predict the next one
+    before: int = 0  # columns before place 0: the start token of a causal network
+    exact: bool = True
+
+    @property
+    def columns(self) -> int:
+        """K: the places from 0 to the last one held, and the start token."""
+        return self.layers[0][0].shape[2] if self.layers else 0
+
+    @property
+    def covers(self) -> Tensor:
+        """(B, places) bool: which places it holds."""
+        if not self.layers:
+            return torch.zeros(0, 0, dtype=torch.bool)
+        if self.missing is None:
+            k = self.layers[0][0]
+            return torch.ones(len(k), self.columns - self.before, dtype=torch.bool, device=k.device)
+        return ~self.missing[:, self.before :]
+
+    def layer(self, i: int) -> KeyValue | None:
+        return self.layers[i] if self.layers else None
+
+    def rows(self, index: Tensor) -> KeyValues:
+        """The same for some rows of the batch."""
+        missing, ahead = (None if a is None else a[index] for a in (self.missing, self.ahead))
+        layers = tuple((k[index], v[index]) for k, v in self.layers)
+        return KeyValues(layers, missing, ahead, self.before, self.exact)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where the columns of a pass stand among its keys, those of a cache included; keys are ordered by place.
+
+    Where all rows stand alike, in one piece that leaves no gap behind the cache, old and new keys are joined by
+    slices; else each row has its own places.
+    """
+
+    rows: int  # B
+    place: Tensor  # (L,) if all rows stand alike, else (B, L); no place twice in a row
+    keys: int  # from place 0 to the last one of any row
+    first: int | None  # place of column 0, if all rows stand alike and in one piece
+
+    @classmethod
+    def of(cls, place: Tensor | None, tokens: Tensor, past: KeyValues) -> Stand:
+        """place: (1, L) if all rows stand alike, (B, L), or None: 0, 1, 2 …; tokens (B, L) or (B, L, D)."""
+        (B, L), held = tokens.shape[:2], past.columns
+        if place is None or L == 0:
+            return cls(B, torch.arange(L, device=tokens.device), max(L, held), 0)
+        if len(place) == 1:
+            first, last = int(place[0, 0]), int(place[0, -1])
+            if last - first == L - 1 and first <= held:
+                return cls(B, place[0], max(last + 1, held), first)
+        return cls(B, place.expand(B, -1), max(int(place.max()) + 1, held), None)
+
+    def joined(self, old: KeyValue | None, new: KeyValue) -> KeyValue:
+        """Keys and values of all columns: new ones at their places, old ones elsewhere."""
+        if self.first == 0 and self.keys == new[0].shape[2]:
+            return new
+        k, v = (self._join(None if old is None else old[i], new[i]) for i in (0, 1))
+        return k, v
+
+    def _join(self, old: Tensor | None, new: Tensor) -> Tensor:
+        """(B, Hkv, K, d), (B, Hkv, L, d) → (B, Hkv, keys, d)"""
+        if self.first is not None and old is not None:
+            end = self.first + new.shape[2]
+            return torch.cat([old[:, :, : self.first], new, old[:, :, end:]], 2)
+        b, h, _, d = new.shape
+        whole = new.new_zeros(b, h, self.keys, d)
+        if old is not None:
+            whole[:, :, : old.shape[2]] = old
+        return whole.scatter(2, self.place[:, None, :, None].expand(b, h, -1, d), new)
+
+    def missing(self, old: KeyValues, pad: Tensor | None) -> Tensor | None:
+        """(B, keys) bool: the columns that hold nothing once tokens with this padding (B, L) are joined; None: none."""
+        if self.first is not None and old.missing is None and pad is None:
+            return None
+        whole = torch.ones(self.rows, self.keys, dtype=torch.bool, device=self.place.device)
+        whole[:, : old.columns] = False if old.missing is None else old.missing
+        place = self.place.expand(self.rows, -1)
+        return whole.scatter(1, place, torch.zeros_like(place, dtype=torch.bool) if pad is None else pad)

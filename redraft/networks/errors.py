@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.networks.attention import Full, Rotary, Sight
+from redraft.networks.cache import KeyValues, Stand
 from redraft.networks.config import TransformerConfig
 from redraft.networks.layers import Block, Norm, View
 
@@ -31,10 +32,10 @@ class Errors(nn.Module):
         self.initialise()
 
     def forward(self, h: Tensor, pad: Tensor | None = None) -> Tensor:
-        c, place = self.config, torch.arange(h.shape[1], device=h.device)
-        rotary = None if c.rotary is None else Rotary.of(place, c.head_width, c.rotary)
-        sight = Sight.of(Full(), place, 0, pad)
-        view = View(None, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        c, stand = self.config, Stand.of(None, h, KeyValues())
+        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
+        sight = Sight.of(Full(), stand.place, 0, stand.keys, pad)
+        view = View(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
         return self.output(self.norm(self.block(h, view, None)[0])).squeeze(-1)
 
     @torch.no_grad()

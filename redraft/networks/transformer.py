@@ -62,7 +62,7 @@ class Transformer(nn.Module):
             raise ValueError("this network has no labels; give none, or set classes=how many")
         if context.cond is not None and self.config.cross is None:
             raise ValueError("this network reads no source; give none, or set cross=width of its states")
-        _require_place(context)
+        _require_place(tokens, context)
         if isinstance(pattern, Causal):
             return self._causal(tokens, context, pattern, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
@@ -88,7 +88,7 @@ class Transformer(nn.Module):
 
         level: the noise level, for tokens that are not finished; None: they are clean.
         """
-        _require_place(context)
+        _require_place(tokens, context)
         past, pad, place = _past(context), context.pad, context.place
         if isinstance(self.config.pattern, Causal):
             tokens, pad, place = _begun(tokens, pad, place, self.config.pattern.start, past)
@@ -256,7 +256,10 @@ def _past(context: Context) -> KeyValues:
     return context.cache if isinstance(context.cache, KeyValues) else KeyValues()
 
 
-def _require_place(context: Context) -> None:
+def _require_place(tokens: Tensor, context: Context) -> None:
+    place, (B, L) = context.place, tokens.shape[:2]
+    if place is not None and tuple(place.shape) not in ((1, L), (B, L)):
+        raise ValueError(f"place must be ({B}, {L}) as the tokens, or (1, {L}) for all rows, not {tuple(place.shape)}")
     if context.place is None and _past(context).columns:
         raise ValueError("the cache holds tokens already; say where the new ones stand: Context(place=…)")
 

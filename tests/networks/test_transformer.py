@@ -400,6 +400,8 @@ def test_where_tokens_stand_behind_a_cache_must_be_said(net: Net) -> None:
     network, z = net(BlockCausal(2)), tokens(2, 4)
     with pytest.raises(ValueError, match=r"say where the new ones stand: Context\(place=…\)"):
         network(z, None, Context(cache=network.absorb(z)))
+    with pytest.raises(ValueError, match=r"place must be \(2, 4\) as the tokens, or \(1, 4\)"):
+        network(z, None, Context(place=span(0, 5)))
     with pytest.raises(ValueError, match="whole rows from their beginning"):
         network(z, None, Context(clean=z, place=span(0, 4)))
     with pytest.raises(ValueError, match="whole rows from their beginning"):

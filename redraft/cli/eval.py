@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redraft.data import Corpus, Endless
     from redraft.runs import Run
 
-Figure = dict[str, float | str | None]
+_Figure = dict[str, float | str | None]
 Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth knowing
 
 
@@ -115,7 +115,7 @@ class Eval:
         yield "tokens_per_second", written.tokens_per_second, of
 
 
-def _line(figure: Figure) -> str:
+def _line(figure: _Figure) -> str:
     error = f" ± {figure['stderr']:.2g}" if figure.get("stderr") else ""
     value = "–" if figure["value"] is None else f"{figure['value']:.4g}"
     return f"{str(figure['name']).replace('_', ' '):<24}{value:>10}{error}"

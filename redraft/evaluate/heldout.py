@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from redraft import ops
-from redraft.data import Corpus as Source
-from redraft.data import Documents, Endless, Framing, KnownSource, Split, evaluation, tokenise
+from redraft.data import Corpus, Documents, Endless, Framing, KnownSource, Split, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
@@ -243,7 +242,7 @@ class HeldOut:
     truth: Truth | None = None  # None if unknown
 
     @classmethod
-    def of(cls, data: Source | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
+    def of(cls, data: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
         """The first `count` rows of a split. The truth is known if the source knows it and no row is cut."""
         rows = tokenise(data, split, tokenizer, framing)
         batches = evaluation(rows, count)

@@ -165,7 +165,7 @@ class Pieces:
 
     stories: tuple[Sample, ...]
     gaps: tuple[Gap, ...]
-    infills: tuple[report.Infill, ...]
+    infills: tuple[report.FilledText, ...]
     canvases: tuple[Canvas, ...]  # one story being written
     frames: tuple[Frame, ...]  # the same to look at
 
@@ -209,8 +209,8 @@ def cut(model: Trained, index: int) -> Gap:
     return Gap(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
 
 
-def filled(model: Trained, gap: Gap, seed: int) -> report.Infill:
+def filled(model: Trained, gap: Gap, seed: int) -> report.FilledText:
     """The story with its holes filled by the model; everything else is unchanged."""
     canvas = model.ended(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
-    return report.Infill(end.tokens, judged(end.text), gap.hidden)
+    return report.FilledText(end.tokens, judged(end.text), gap.hidden)

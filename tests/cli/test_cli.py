@@ -641,7 +641,7 @@ def test_a_plot_has_the_dots_of_its_curve() -> None:
 def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     from redraft import laws
 
-    rows = [laws.Row("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
+    rows = [laws.Law("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
     monkeypatch.setattr(laws, "check_built_in", lambda: iter(rows))
     out, _ = say("check", "--json", code=1)
     assert [(record["law"], record["ok"]) for record in objects(out)] == [("Bayes", True), ("Bayes", False)]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from redraft.cli.arguments import Flag, optional
+from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_python, require_seed
 from redraft.cli.output import emit
 from redraft.cli.progress import Progress
+from redraft.write import optional
 
 _MONTH = 31 * 24 * 60  # in minutes
 

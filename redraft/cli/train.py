@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Fixed, Positional, Suppress, arg
 
-from redraft.cli.arguments import Flag, optional, parse_settings
+from redraft.cli.arguments import Flag, parse_settings
 from redraft.cli.output import emit, first, note
+from redraft.write import optional
 
 if TYPE_CHECKING:
     from redraft.runs import Run

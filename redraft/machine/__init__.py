@@ -7,6 +7,7 @@ from redraft.machine.facts import (
     InstructionSet,
     Memory,
     advice,
+    best_device,
     cpu_quota,
     examine,
     free_memory,

@@ -22,7 +22,7 @@ from redraft.show.watch import Frame, frames
 from redraft.text import spell, split_words
 from redraft.train import fit
 from redraft.types import Batch, Canvas
-from redraft.write import Generated, generate
+from redraft.write import Record, fill
 
 HELD_OUT = 256  # stories of the test stream that both models are measured on
 WRITTEN = 128  # stories that each model writes
@@ -102,7 +102,7 @@ class Scores:
     trained: Trained
     likelihood: Likelihood
     excess: tuple[float, float]  # bits per character above the truth, and the standard error
-    generated: Generated
+    generated: Record
     grammar: Grammar
 
     @property
@@ -114,7 +114,7 @@ class Scores:
     def of(cls, model: Trained, seed: int) -> Scores:
         found = likelihood(model.model, model.unseen, seed=seed)
         truth = [STORIES.log_prob(model.story(i)) for i in range(HELD_OUT)]
-        generated = generate(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
+        generated = fill(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
         return cls(model, found, excess(found, truth), generated, grammatical(generated.texts))
 
 

@@ -15,6 +15,7 @@ _HOMES = {
     "Retimed Schedule Shifted Sqrt Tabulated TanD VPLinear",
     "heads": "Head PredictEps PredictScore PredictTokens PredictV PredictX Score Shift Softmax Subs VectorHead "
     "WithSpread",
+    "constraints": "AllOf AnyOf Banned Constrained Json Length OneOf Regex Required Rule constrain hole",
     "guidance": "Classifier ClassifierFree Extrapolated Guidance Projected Threshold ThroughDenoiser UnitScale",
     "processes": "BandJumps Between ByConfidence Cap Chance Choice Counted Expected Exploding Gaussian Hybrid "
     "Insertion Interpolating Jumps Large Loop Markov MaskJumps MaskNoise Masked Mixing NearJumps Path "
@@ -34,7 +35,6 @@ _HOMES = {
     "runs": "Optimiser Run export load",
     "evaluate": "likelihood",
     "train": "fit",
-    "write": "ArgumentError Decoding Draft Generation Infilling Opened Record Writing Written fill generate infill",
     "show.watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}

@@ -123,6 +123,16 @@ class Cache(Protocol):
     def rows(self, index: Tensor) -> Cache: ...
 
 
+class Marks(Protocol):
+    """Rules that the text must obey, laid on a canvas; a denoiser that `Constrained` makes obeys them."""
+
+    def rows(self, index: Tensor) -> Marks: ...
+
+    def window(self, z: Tensor, lo: int, hi: int) -> Marks:
+        """Those of columns lo..hi, if z is finished to the left of them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Context:
     """All that a network may see besides z and t."""
@@ -136,13 +146,16 @@ class Context:
     label: Tensor | None = None  # (B,) the class of each row; None: no classes
     inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
     place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
+    marks: Marks | None = None  # rules about the text; None: it is free
 
     def rows(self, index: Tensor) -> Context:
         """The same for some rows of the batch."""
         names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside")
         picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         place = self.place if self.place is None or len(self.place) == 1 else self.place[index]
-        return replace(self, **picked, place=place, cache=None if self.cache is None else self.cache.rows(index))
+        cache = None if self.cache is None else self.cache.rows(index)
+        marks = None if self.marks is None else self.marks.rows(index)
+        return replace(self, **picked, place=place, cache=cache, marks=marks)
 
 
 class Gaps(ABC):
@@ -193,6 +206,11 @@ class Prediction(ABC):
     def normalised(self) -> bool:
         """Whether x̂ sums to one everywhere; only a score head (SEDD) leaves the sum free."""
         return True
+
+    @property
+    def joint(self) -> bool:
+        """Whether tokens depend on each other, so that only what `draw` gives may be written."""
+        return False
 
     @property
     @abstractmethod
@@ -389,7 +407,8 @@ class Canvas:
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi at their places, to be read beside what `context.cache` holds."""
         pad, inside = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.inside))
-        context = replace(context, pad=pad, inside=inside, place=self.place[:, lo:hi])
+        marks = None if self.context.marks is None else self.context.marks.window(self.z, lo, hi)
+        context = replace(context, pad=pad, inside=inside, place=self.place[:, lo:hi], marks=marks)
         return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], context)
 
     def paste(self, window: Canvas, lo: int) -> Canvas:

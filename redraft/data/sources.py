@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-_T = TypeVar("_T")
+T = TypeVar("T")
 
 
 class DataError(ValueError):

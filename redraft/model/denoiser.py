@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
-from redraft.model.compose import Composer, UpTo, given_tokens, hole, pieces, require_labels, require_rows, text_places
+from redraft.model.compose import Composer, UpTo, content, given_tokens, hole, pieces, require_labels, require_rows
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import BlockCausal, Causal, Errors, Transformer
 from redraft.processes import (
@@ -55,6 +55,10 @@ class DiffusionLM(nn.Module):
         return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
 
     def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
+        if context.marks is not None:
+            raise ValueError(
+                "the canvas has rules that nobody obeys; wrap the model: Constrained(model.process)(model)"
+            )
         if self.codec is not None:
             return self._of_vectors(z, t, context)
         require_times(z, t)
@@ -218,27 +222,7 @@ class DiffusionLM(nn.Module):
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
         canvas = self.to_tokens(canvas) if canvas.z.dim() == 3 else canvas
-        places = (text_places(canvas, self.config.vocab, row) for row in range(len(canvas.z)))
-        return [self.tokenizer.decode(z[at].tolist()) for z, at in zip(canvas.z, places, strict=True)]
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Dropout and the like are off inside; afterwards every module is as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-@contextmanager
-def evaluating(model: DiffusionLM) -> Iterator[torch.device]:
-    """The model's device; eval mode and no gradients inside."""
-    with eval_mode(model), torch.no_grad():
-        yield next(model.parameters()).device
+        return [self.tokenizer.decode(content(canvas, self.config.vocab, row)) for row in range(len(canvas.z))]
 
 
 def _level(config: DiffusionLMConfig, t: Tensor) -> Tensor | None:

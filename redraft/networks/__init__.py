@@ -23,7 +23,7 @@ from redraft.networks.layers import (
     Attention,
     Block,
     CrossAttention,
-    GapLayer,
+    Gaps,
     Joined,
     Norm,
     Source,

@@ -102,6 +102,13 @@ class TokenProcess(Process):
     def marginal(self, t: float) -> Tensor:
         """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
 
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), how strongly z (B, L) speaks for itself; ∞: z is x.
+
+        Only for noise that treats all other tokens alike: rules about the text need it (`Constrained`).
+        """
+        raise ValueError(f"{type(self).__name__} noise cannot obey rules: it does not treat all other tokens alike")
+
     @abstractmethod
     def transition(self, s: float, t: float) -> Tensor:
         """(V, V) float64 table q_{t|s}(z | y), row y, for 0 < s < t."""

@@ -184,6 +184,9 @@ class Insertion(TokenProcess):
     def undetermined(self, noised: Noised) -> Tensor:
         return self.unmasking.undetermined(noised)
 
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        raise ValueError("insertion moves tokens, so no rule can be about their places; use a model of mask noise")
+
     def marginal(self, t: float) -> Tensor:
         """(V, V + 1): the last column is a missing token. Masked: (1 − b_t)·J_t, J_t = ∫_t^1 −a'/(1 − b)."""
         inserted, clean, masked = self._occupied(t)

@@ -149,6 +149,11 @@ class Interpolating(TokenProcess):
         where = self._b(self.mix(noised.t), noised.z) > 0
         return where if noised.pad is None else where & ~noised.pad
 
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        mix = self.mix(t)
+        log_odds = (mix.keep / self._b(mix, z)).log1p()  # α/0 where z is x: at t = 0, and without uniform noise
+        return log_odds if self.vocab.mask is None else log_odds.masked_fill(z == self.vocab.mask, 0.0)
+
     def marginal(self, t: float) -> Tensor:
         return self._table(self.mix(torch.tensor(t, dtype=torch.float64)))
 
@@ -177,6 +182,9 @@ class Interpolating(TokenProcess):
         where = ~canvas.fixed & (whether * (into + least) < into if pred.normalised else into > 0)
         if not where.any():
             return canvas
+        if pred.joint:  # x as a whole first, then z_s given x: the same law, but now tokens may depend on each other
+            x = z.masked_scatter(where, pred.draw(where, rng=rng.split(4)[-1]).tokens())
+            pred = _Certain(x, self.vocab.size)
         drawn, at, tokens = pred.draw(where, rng=fresh), early.pick(where), z[where]
         log_x = drawn.log_x
         mass = 1 + at.keep * log_x.logsumexp(-1).expm1()  # Σq_s(· | x̂): one, unless the sum of x̂ is free
@@ -300,3 +308,25 @@ class _Places(NamedTuple):
         log_x = pred.at(where)
         spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()
         return cls(log_x, spare, noised.z[where], noised.target[where])
+
+
+@dataclass(frozen=True)
+class _Certain(Prediction):
+    """The prediction that x is exactly this."""
+
+    tokens: Tensor  # (B, L)
+    size: int  # V
+
+    @property
+    def x(self) -> Tensor:
+        return self._one_hot(self.tokens)
+
+    def at(self, where: Tensor) -> Tensor:
+        return self._one_hot(self.tokens[where])
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        return torch.where(where & (target != self.tokens), torch.inf, 0.0)
+
+    def _one_hot(self, tokens: Tensor) -> Tensor:
+        impossible = torch.full((*tokens.shape, self.size), -torch.inf, device=tokens.device)
+        return impossible.scatter(-1, tokens[..., None], 0.0)

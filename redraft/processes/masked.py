@@ -227,6 +227,9 @@ class Masked(TokenProcess):
         where = noised.z == self.vocab.masked
         return where if noised.pad is None else where & ~noised.pad
 
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        return torch.where(z == self.vocab.masked, 0.0, torch.inf)
+
     def marginal(self, t: float) -> Tensor:
         return self._table(self.schedule.keep(torch.tensor(t, dtype=torch.float64)))
 

@@ -201,6 +201,9 @@ class Remask(TokenProcess):
     def undetermined(self, noised: Noised) -> Tensor:
         return self.process.undetermined(noised)
 
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        return self.process.evidence(z, t)
+
     def marginal(self, t: float) -> Tensor:
         return self.process.marginal(t)
 

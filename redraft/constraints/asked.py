@@ -1,0 +1,215 @@
+"""What was asked of a prediction, and the passes over the positions that answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from redraft.constraints.marks import AllMarked, Marked
+from redraft.constraints.program import FLOOR, SAFE, Algebra, Bools, Floats, LogSums, Maxima, Program, Sums
+from redraft.constraints.tokens import Ints
+
+_NO_RULE = -2  # instead of a class: any token may stand here
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The answer of the inner prediction, where it was needed, and where somebody wants to know."""
+
+    marks: AllMarked
+    z: Tensor  # (B, L)
+    settled: Tensor  # (B, L) bool: z is x here
+    needed: Tensor  # (B, L) bool: M undecided positions
+    said: Tensor  # (M, V) log-probabilities there
+    where: Tensor  # (B, L) bool: N positions of interest
+
+    @cached_property
+    def passes(self) -> tuple[Passes, ...]:
+        """The rules one by one, for the rows of interest."""
+        rows = self.where.any(-1).nonzero().squeeze(-1)
+        at = torch.full(self.needed.shape, -1, device=self.said.device).masked_scatter(
+            self.needed, torch.arange(len(self.said), device=self.said.device)
+        )
+        return tuple(
+            Passes(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
+            for part in self.marks.parts
+        )
+
+    def log_x(self) -> Tensor:
+        """(N, V) exact marginals: what was said, plus what all texts that obey say of each class."""
+        log_x = self._wanted()
+        for each in self.passes:
+            index, row, column = each.among(self.where)
+            if len(index):
+                log_x[index] += each.marginals(row, column)[:, each.class_of]
+        return log_x
+
+    def _wanted(self) -> Tensor:
+        """(N, V) what was said at the positions of interest; settled ones are certain of their token."""
+        wanted = self.where[self.needed]
+        if bool(wanted.all()) and not bool((self.where & ~self.needed).any()):
+            return self.said.clone()
+        size = self.said.shape[-1]
+        log_x = self.said.new_full((int(self.where.sum()), size), -torch.inf)
+        log_x[self.needed[self.where]] = self.said[wanted]
+        certain = (~self.needed[self.where]).nonzero().squeeze(-1)
+        log_x[certain, self.z[self.where][certain]] = 0.0
+        return log_x
+
+    def kinds(self, u: Tensor, temperature: float) -> Ints:
+        """(N,) the classes of a text drawn by u (B, L), or of the likeliest one if the temperature is 0."""
+        kinds = np.full(int(self.where.sum()), _NO_RULE)
+        for each in self.passes:
+            index, row, column = each.among(self.where)
+            if len(index):
+                kinds[index.cpu().numpy()] = each.drawn(u, temperature)[row, column]
+        return kinds
+
+    def within(self, kinds: Ints, kept: Tensor | None) -> Tensor:
+        """(n, V) what was said of the tokens of the drawn classes; nothing is left of others."""
+        log_x = self._wanted() if kept is None else self._wanted()[kept]
+        for each in self.passes:
+            index, _, _ = each.among(self.where)
+            own = torch.zeros(len(kinds), dtype=torch.bool)
+            own[index] = True
+            drawn = torch.from_numpy(kinds)
+            own, drawn = (own, drawn) if kept is None else (own[kept], drawn[kept])
+            if bool(own.any()):
+                other = each.class_of_token != drawn[own][:, None]
+                log_x[own] = log_x[own].clamp(min=-FLOOR).masked_fill(other, -torch.inf)
+        return log_x
+
+    def log_match(self) -> Tensor:
+        """(B,) float64 log-probability that all rules are obeyed."""
+        total = torch.zeros(len(self.z), dtype=torch.float64)
+        for each in self.passes:
+            total[each.rows] += torch.from_numpy(each.log_total())
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """One rule over some rows: forward and backward totals, on plain numbers, or on logarithms if these run out."""
+
+    marked: Marked
+    z: Tensor  # (b, L)
+    settled: Tensor  # (b, L) bool
+    at: Tensor  # (b, L) which row of `said` tells about a position; −1: none
+    said: Tensor  # (M, V)
+    rows: Tensor  # (b,) numbers of the rows in the batch
+
+    @property
+    def program(self) -> Program:
+        return self.marked.program
+
+    @cached_property
+    def span(self) -> Bools:
+        return self.marked.span.cpu().numpy()
+
+    @cached_property
+    def free(self) -> Bools:
+        """(b, L) undecided positions of the rule."""
+        return self.span & ~self.settled.cpu().numpy()
+
+    @cached_property
+    def allowed(self) -> Bools:
+        return self.marked.allowed(self.z, self.settled)
+
+    @cached_property
+    def class_of_token(self) -> Tensor:
+        return torch.from_numpy(self.program.automaton.class_of)
+
+    @cached_property
+    def class_of(self) -> Tensor:
+        """(V,) with a class more for tokens that lead nowhere."""
+        kinds = self.class_of_token
+        return torch.where(kinds < 0, self.program.automaton.classes, kinds)
+
+    @cached_property
+    def heard(self) -> NDArray[np.float32]:
+        """(n, V) what was said at the free positions, in the order of `free.nonzero()`."""
+        index = self.at.cpu()[torch.from_numpy(self.free)]
+        said = self.said.detach().float()
+        return (said if len(index) == len(said) and bool((index.diff() == 1).all()) else said[index]).cpu().numpy()
+
+    def weights(self, temperature: float, algebra: Algebra) -> Floats:
+        """(b, L, C) what each class weighs at each position; settled positions have one class."""
+        weights = np.where(self.allowed, algebra.one, algebra.zero)
+        if len(self.heard):
+            sums = self.program.summed(self.heard, temperature, algebra)
+            weights[self.free] = (
+                algebra.times(weights[self.free], sums)
+                if algebra.scaled
+                else np.where(self.allowed[self.free], sums, algebra.zero)
+            )
+        return weights
+
+    @cached_property
+    def summed(self) -> tuple[Algebra, Floats, Floats, Floats, Floats]:
+        """The algebra that will do, (b, L, C) weights, (L + 1, b, S) forward and backward totals, (b,) log-scales."""
+        state, goals = self.marked.state.cpu().numpy(), self.marked.goals.cpu().numpy()
+        for algebra in (Sums, LogSums):
+            weights = self.weights(1.0, algebra)
+            behind, scale = self.program.backward(weights, self.span, goals, algebra)
+            ahead = self.program.forward(weights, self.span, state, algebra)
+            if algebra is Sums and float((ahead * behind).sum(-1).min(initial=1.0)) > SAFE:
+                return algebra, weights, ahead, behind, scale
+        if not np.isfinite(behind[0][np.arange(len(state)), state]).all():
+            raise ValueError("no text obeys the rule beside the tokens written so far; this should never happen")
+        return algebra, weights, ahead, behind, scale
+
+    def among(self, where: Tensor) -> tuple[Tensor, Any, Any]:
+        """Which of the N positions of interest are free ones of this rule, and their rows (of these) and columns."""
+        place = torch.full(where.shape, -1).masked_scatter(where.cpu(), torch.arange(int(where.sum())))[self.rows.cpu()]
+        row, column = ((place >= 0) & torch.from_numpy(self.free)).nonzero(as_tuple=True)
+        return place[row, column], row.numpy(), column.numpy()
+
+    def marginals(self, row: Ints, column: Ints) -> Tensor:
+        """(n, C + 1) what is added to log-probabilities of tokens of each class; −∞ for tokens that lead nowhere."""
+        algebra, weights, ahead, behind, _ = self.summed
+        around = self.program.around(ahead[column, row], behind[column + 1, row], algebra)
+        around = np.where(self.allowed[row, column], around, algebra.zero)
+        total = algebra.plus.reduce(algebra.times(around, weights[row, column]), axis=-1)[:, None]
+        with np.errstate(divide="ignore"):
+            added = around - total if algebra is LogSums else np.log(around) - np.log(total) - self._top(row, column)
+        added = np.concatenate([added, np.full((len(added), 1), -np.inf)], 1)
+        return torch.from_numpy(added).to(self.said)
+
+    def _top(self, row: Ints, column: Ints) -> Floats:
+        """(n, 1) plain sums are relative to the likeliest token."""
+        said = self.said[self.at[torch.from_numpy(row), torch.from_numpy(column)]]
+        return said.amax(-1, keepdim=True).double().cpu().numpy()
+
+    def drawn(self, u: Tensor, temperature: float) -> Ints:
+        """(b, L) classes of a text, drawn with one number for each position, or the likeliest ones."""
+        state, goals, numbers = (a.cpu().numpy() for a in (self.marked.state, self.marked.goals, u[self.rows]))
+        if temperature == 0:
+            weights = self.weights(1.0, Maxima)
+            values, _ = self.program.backward(weights, self.span, goals, Maxima)
+            if not np.isfinite(values[0][np.arange(len(state)), state]).all():  # something else has excluded too much
+                weights = self.weights(1.0, LogSums)
+                values, _ = self.program.backward(weights, self.span, goals, Maxima)
+            return self.program.path(weights, self.span, state, values, None, Maxima)
+        if temperature == 1:
+            algebra, weights, _, values, _ = self.summed
+        else:
+            algebra, weights = LogSums, self.weights(temperature, LogSums)
+            values, _ = self.program.backward(weights, self.span, goals, algebra)
+        return self.program.path(weights, self.span, state, values, numbers, algebra)
+
+    def log_total(self) -> Floats:
+        """(b,) log-probability that the rule is obeyed."""
+        algebra, _, _, behind, scale = self.summed
+        first = behind[0][np.arange(len(self.rows)), self.marked.state.cpu().numpy()]
+        if algebra is LogSums:
+            return first
+        row, column = self.free.nonzero()
+        tops = np.zeros(self.free.shape)
+        tops[row, column] = self._top(row, column)[:, 0]
+        return np.log(first) + scale + tops.sum(-1)

@@ -1,0 +1,128 @@
+"""A denoiser that obeys the rules on a canvas: exact marginals, exact joint draws, the likeliest text as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from redraft import ops
+from redraft.constraints.asked import Asked
+from redraft.constraints.marks import AllMarked
+from redraft.constraints.tokens import Ints
+from redraft.ops import Rng
+from redraft.processes import Process, TokenProcess
+from redraft.types import Around, Context, Denoiser, Drawn, Prediction
+
+
+@dataclass(frozen=True)
+class Constrained:
+    """Guidance by the rules on a canvas (`constrain`): what the network says, given that the text obeys them.
+
+    x̂ becomes ∏ x̂_i(x_i) · 1[x obeys], normalised: positions are independent in x̂, and depend on each other through the
+    rule alone. `at` gives its exact marginals, `draw` an exact joint draw (one pass backwards over the positions, one
+    forwards), temperature 0 the likeliest text as a whole. So the result always obeys, and each step draws from the
+    factorised posterior given the rule. That is not p(x | rule) of the model itself, since x̂ looks ahead one token at
+    a time; `Particles` corrects for it.
+
+    Works with every process that says how strongly z speaks for itself (mask, uniform and hybrid noise, remasking).
+    Put it outside all other guidance: what is mixed later would not obey.
+    """
+
+    process: Process
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.process, TokenProcess):
+            raise ValueError(f"rules are about tokens; {type(self.process).__name__} noises vectors")
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return _Obedient(denoise, self.process)
+
+
+@dataclass(frozen=True)
+class _Obedient(Around):
+    process: Process
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        if not isinstance(context.marks, AllMarked):
+            raise ValueError("the canvas has no rule to obey; make one with constrain(canvas, rule, tokenizer)")
+        assert isinstance(self.process, TokenProcess)
+        evidence = self.process.evidence(z, t.expand_as(z))
+        pred = self.denoise(z, t, replace(context, marks=None))
+        return Conditioned(pred, z, evidence, context.marks)
+
+    def absorb(self, z: Tensor, context: Context) -> Context:
+        return replace(self.denoise.absorb(z, replace(context, marks=None)), marks=context.marks)
+
+
+class Conditioned(Prediction):
+    """A prediction given that the text obeys; the inner one is asked at every undecided position of the rules."""
+
+    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, marks: AllMarked) -> None:
+        self._inner, self._z, self._evidence, self._marks = inner, z, evidence, marks
+        self._heard: tuple[Tensor, Tensor] | None = None  # where the inner prediction was asked last, and its answer
+
+    @property
+    def joint(self) -> bool:
+        return True
+
+    @property
+    def x(self) -> Tensor:
+        everywhere = torch.ones_like(self._z, dtype=torch.bool)
+        return self.at(everywhere).view(*self._z.shape, -1)
+
+    def at(self, where: Tensor) -> Tensor:
+        return self._asked(where).log_x()
+
+    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Drawn:
+        asked = self._asked(where)
+        (which,) = rng.split(1)
+        kinds = asked.kinds(which.uniform(where.shape[1]), temperature)
+        return Jointly(asked.log_x(), asked, kinds, rng.uniform(where.shape[1])[where], temperature)
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
+        return loss.new_zeros(where.shape).masked_scatter(where, loss)
+
+    def log_match(self, z: Tensor | None = None) -> Tensor:
+        """(B,) float64: the log-probability that a text drawn from the inner x̂, each position by itself, obeys.
+
+        With z (B, L): if tokens that differ from those the prediction was made for are already drawn.
+        """
+        z = self._z if z is None else z
+        return self._asked(torch.ones_like(z, dtype=torch.bool), z).log_match()
+
+    def _asked(self, where: Tensor, z: Tensor | None = None) -> Asked:
+        settled = self._evidence == torch.inf
+        z, settled = (self._z, settled) if z is None else (z, settled | (z != self._z))
+        spans = torch.stack([part.span for part in self._marks.parts]).any(0)
+        needed = (where | spans) & where.any(-1, keepdim=True) & ~settled
+        return Asked(self._marks, z, settled, needed, self._said(needed), where)
+
+    def _said(self, needed: Tensor) -> Tensor:
+        """(N, V) fp32 log-probabilities; the inner prediction is not asked twice for the same."""
+        if self._heard is not None and not bool((needed & ~self._heard[0]).any()):
+            return self._heard[1][needed[self._heard[0]]]
+        said = self._inner.at(needed)
+        said = said if self._inner.normalised else said.log_softmax(-1)
+        evidence = self._evidence[needed]
+        if bool((evidence > 0).any()):  # x̂ of a visible token does not look at that token: what z says is added
+            said = said.scatter_add(1, self._z[needed][:, None], evidence[:, None].to(said.dtype)).log_softmax(-1)
+        self._heard = needed, said
+        return said
+
+
+@dataclass(frozen=True, eq=False)
+class Jointly(Drawn):
+    """Tokens that obey together; the classes of all positions are drawn before, so any of them may be dropped."""
+
+    log_x: Tensor
+    asked: Asked
+    kinds: Ints  # (N,)
+    u: Tensor  # (N,)
+    temperature: float
+
+    def tokens(self, kept: Tensor | None = None) -> Tensor:
+        u = self.u if kept is None else self.u[kept]
+        return ops.draw(self.asked.within(self.kinds, kept), u, self.temperature)

@@ -1,0 +1,150 @@
+"""Automata against Python's own `re`, on texts that can be written down."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redraft.constraints import dfa
+from redraft.constraints.compiling import from_regex, from_schema
+from redraft.constraints.dfa import Dfa, TooLarge
+from redraft.constraints.rules import Banned, Json, OneOf, Required, compiled
+from redraft.constraints.spelling import spelling
+from redraft.constraints.tokens import Automaton, tokens_of
+from redraft.text import Bytes, Characters, Tokenizer, Words, train_bpe
+
+SHORT = ["".join(letters) for n in range(6) for letters in itertools.product("ab", repeat=n)]
+PATTERNS = st.recursive(
+    st.sampled_from(["a", "b", "ab", "ba", "[ab]", "."]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from("*+?")).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        st.tuples(inner, st.sampled_from(["*?", "{0,2}", "{2}", "{1,3}?"])).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+    ),
+    max_leaves=6,
+)
+
+
+def texts(automaton: Dfa) -> set[str]:
+    return {text for text in SHORT if automaton.accepts(text.encode())}
+
+
+@settings(max_examples=40, deadline=None)
+@given(PATTERNS)
+def test_a_pattern_accepts_what_re_matches(pattern: str) -> None:
+    assert texts(from_regex(pattern)) == {text for text in SHORT if re.fullmatch(pattern, text)}
+
+
+@settings(max_examples=15, deadline=None)
+@given(PATTERNS, PATTERNS)
+def test_sets_of_texts_combine(one: str, other: str) -> None:
+    a, b = from_regex(one), from_regex(other)
+    assert texts(dfa.both(a, b)) == texts(a) & texts(b)
+    assert texts(dfa.either(a, b)) == texts(a) | texts(b)
+    assert texts(dfa.none_of(a)) == set(SHORT) - texts(a)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="ab _-é", max_size=12))
+def test_words_stand_alone(text: str) -> None:
+    alone = [re.search(rf"(?<!\w){word}(?!\w)", text) is not None for word in ("ab", "b")]
+    assert compiled(Required("ab", "b")).accepts(text.encode()) == all(alone)
+    ascii_alone = re.search(r"(?<!\w)(ab|b)(?!\w)", text, re.ASCII) is not None
+    assert compiled(Banned("ab", "b")).accepts(text.encode()) == (not ascii_alone)
+
+
+def test_a_list_of_texts_is_exactly_that() -> None:
+    automaton = compiled(OneOf("yes", "no", "né", ""))
+    assert [automaton.accepts(text.encode()) for text in ("yes", "no", "né", "", "ye", "yesno", "n")] == [
+        True, True, True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_unicode_texts_are_matched_by_character() -> None:
+    for pattern, yes, no in [
+        ("é+", "éé", "e"),
+        (".{2}", "日本", "日"),
+        (r"\w+", "naïve", "a b"),
+        ("[α-ω]*", "λόγος"[:1], "a"),
+    ]:
+        assert from_regex(pattern).accepts(yes.encode())
+        assert not from_regex(pattern).accepts(no.encode())
+
+
+def test_the_smallest_automaton_is_found() -> None:
+    assert len(from_regex("(a|b)*abb")) == 4
+    assert len(dfa.minimal(dfa.either(from_regex("a*"), from_regex("(aa)*")))) == 1
+
+
+def test_schemas_become_json_texts() -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}, "ok": {"type": "boolean"}}}
+    automaton = from_schema(Json({**schema, "required": ["age", "ok"]}).schema)
+    assert automaton.accepts(b'{"age": 7, "ok": true}')
+    assert not automaton.accepts(b'{"age": 07, "ok": true}')
+    assert not automaton.accepts(b'{"age": 7}')
+
+
+def test_a_bomb_is_killed() -> None:
+    with pytest.raises(TooLarge, match="takes more than 1 seconds to compile"):
+        from_regex("((a{0,60}){0,60}){0,60}", seconds=1)
+
+
+def test_two_equal_columns_are_one_class() -> None:
+    kind, first = dfa.distinct(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
+    assert kind[0] == kind[2] != kind[1]
+    assert sorted(first.tolist()) == [0, 1, 3]
+
+
+def spelled(tokenizer: Tokenizer, automaton: Automaton, ids: list[int]) -> bool:
+    """Whether an automaton on tokens accepts a text, which may end there."""
+    state = 0
+    for token in ids:
+        kind = automaton.class_of[token]
+        state = automaton.after[state, kind] if kind >= 0 else automaton.states
+        if state == automaton.states:
+            return False
+    return bool(automaton.final[state])
+
+
+TOKENIZERS = {
+    "characters": Characters("ab "),
+    "bytes": Bytes(),
+    "words": Words(("a", "b", "ab", ".")),
+    "bpe": train_bpe(["ab abab baab"] * 8, 280),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokens_are_read_as_the_text_they_spell(name: str) -> None:
+    tokenizer, pattern = TOKENIZERS[name], r"(a|b|ab)(( a| b)*\.?|ab+)"
+    vocab, table = tokenizer.vocab, spelling(tokenizer)
+    automaton = tokens_of(from_regex(pattern), table, vocab, True)
+    known = [token for token, piece in enumerate(table.inner) if piece and set(piece) <= set(b"ab .")]
+    seen = 0
+    for n in range(1, 4):
+        for ids in itertools.product(known, repeat=n):
+            matches = re.fullmatch(pattern, tokenizer.decode(ids)) is not None
+            assert spelled(tokenizer, automaton, list(ids)) == matches
+            seen += matches
+    assert seen > 3
+
+
+def test_the_end_token_ends_a_text_and_padding_follows() -> None:
+    tokenizer = Words(("a", "b"))
+    vocab = tokenizer.vocab
+    automaton = tokens_of(from_regex("a b"), spelling(tokenizer), vocab, True)
+    assert vocab.eos is not None
+    assert vocab.pad is not None
+    state = 0
+    for token in (0, 1, vocab.eos, vocab.pad, vocab.eos):
+        state = int(automaton.after[state, automaton.class_of[token]])
+    assert state == automaton.ended
+    assert automaton.shortest() == 2
+    assert automaton.after[0, automaton.class_of[vocab.eos]] == automaton.states  # "" does not match
+    assert {automaton.class_of[vocab.mask], automaton.class_of[tokenizer.unknown]} == {-1}

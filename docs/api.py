@@ -96,7 +96,9 @@ def _inside(node: ast.FunctionDef | ast.ClassDef, lines: list[str], prose: bool)
         yield from lines[head.lineno - 1 : head.end_lineno]
     before: ast.stmt = head
     for child in node.body if isinstance(node, ast.ClassDef) else []:
-        if part := list(_outline(child, lines, prose)):
+        if prose and isinstance(before, ast.AnnAssign) and isinstance(child, ast.Expr):  # what a field means
+            yield from lines[child.lineno - 1 : child.end_lineno]
+        elif part := list(_outline(child, lines, prose)):
             yield from part if type(child) is type(before) is ast.AnnAssign or child is head else ["", *part]
             before = child
 

@@ -192,14 +192,14 @@ def answers(made: Trained, count: int) -> tuple[list[str], float]:
     texts: list[str] = []
     with cpu() as clock:
         for batch in unseen(made, "test", count):
-            texts += write.generate(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
+            texts += write.fill(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
     return texts, clock.seconds / len(texts)
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
     model = load(trained)
-    texts = write.generate(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
+    texts = write.fill(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)
     [halfway] = diagnose.interpolation(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())

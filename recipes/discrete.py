@@ -115,7 +115,7 @@ def against_truth(made: Trained) -> dict[str, Any]:
 def written(model: DiffusionLM, length: int, sampler: Sampler, samples: int) -> dict[str, Any]:
     """Which share of what a model writes are stories, and what one costs (seconds of a core, in batches of 64)."""
     with cpu() as clock:
-        made = write.generate(model, sampler, model.canvas(new=length, rows=samples))
+        made = write.fill(model, sampler, model.canvas(new=length, rows=samples))
     share = evaluate.grammatical(made.texts).share
     error = math.sqrt(share * (1 - share) / samples)
     return {
@@ -199,7 +199,7 @@ def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     found = evaluate.likelihood(made.model, unseen)
     bits, chars = found.row_nats / evaluate.BIT, found.row_chars
     error = float((bits - found.bits_per_char * chars).var().sqrt() * math.sqrt(len(bits)) / chars.sum())
-    text = write.generate(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
+    text = write.fill(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
     figures = {"bits_per_char": found.bits_per_char, "stderr": error, "rows": len(bits), "sample": text}
     noise = found.relative_error * found.bits_per_char
     return {"run": made.run.digest, **made.cost(), **figures, "monte_carlo": noise}

@@ -35,6 +35,7 @@ _HOMES = {
     "runs": "Optimiser Run export load",
     "evaluate": "likelihood",
     "train": "fit",
+    "write": "ArgumentError Decoding Draft Generation Infilling Opened Record Writing Written fill generate infill",
     "show.watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,6 +92,17 @@ class Tokenizer(ABC):
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
         """Copies are rebuilt from the fields: a copied backend of `Hub` would no longer treat specials as text."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
+
+
+def shares(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """What each token adds to the text; a character made of several tokens is added by the last of them."""
+    pieces = [HIDDEN if token == tokenizer.vocab.mask else tokenizer.piece(token) for token in ids]
+    whole = tokenizer.join(pieces)
+    ends = [0]
+    for count in range(1, len(pieces) + 1):
+        more = zip(tokenizer.join(pieces[:count])[ends[-1] :], whole[ends[-1] :], strict=False)
+        ends.append(ends[-1] + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], more)))
+    return [whole[lo:hi] for lo, hi in pairwise(ends)]
 
 
 def _vocab(content: int, specials: tuple[Special, ...]) -> Vocab:

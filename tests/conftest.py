@@ -16,7 +16,7 @@ from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from redraft.heads import Head, Subs
-from redraft.machine import Choice, PrecisionError, choose
+from redraft.machine import Precision, PrecisionError, choose
 from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
 from redraft.networks import Full, Pattern, TransformerConfig
 from redraft.ops import Rng, rng
@@ -35,7 +35,7 @@ settings.load_profile("redraft")
 
 
 @pytest.fixture(scope="session")
-def bf16() -> Choice:
+def bf16() -> Precision:
     """Tests that take it compute in bf16, however slow it is; where it does not work at all they are skipped."""
     try:
         return choose("bf16")

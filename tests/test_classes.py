@@ -41,7 +41,7 @@ from redraft.samplers import Ancestral, Guided
 from redraft.text import Tokenizer, Words
 from redraft.train import fit
 from redraft.types import Batch, Context
-from redraft.write import generate
+from redraft.write import fill
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "pad", "mask"))
 
@@ -275,14 +275,14 @@ def test_texts_are_of_the_class_that_is_asked_for(learnt: DiffusionLM, held_out:
 
     canvas = learnt.blank(held_out[0])
     assert canvas.context.label is held_out[0].label
-    written = generate(learnt, Ancestral(4), canvas, batch=9).texts
+    written = fill(learnt, Ancestral(4), canvas, batch=9).texts
     right = [a == b for a, b in zip(late(written), held_out[0].label.tolist(), strict=True)]  # type: ignore[union-attr]
     assert sum(right) >= 30
     for label in (0, 1):
         asked = learnt.labelled(learnt.canvas(new=4, rows=16), label)
-        guided = generate(learnt, Guided(Ancestral(4), ClassifierFree(2.0)), asked)
+        guided = fill(learnt, Guided(Ancestral(4), ClassifierFree(2.0)), asked)
         assert late(guided.texts) == [label] * 16
-        plain = generate(learnt, Ancestral(4), asked)
+        plain = fill(learnt, Ancestral(4), asked)
         assert guided.nfe == 2 * plain.nfe
 
 
@@ -293,7 +293,7 @@ def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> N
 
     def text(sampler: object, told: bool = True) -> list[str]:
         start = canvas if told else replace(canvas, context=Context())
-        return generate(model, sampler, start).texts  # type: ignore[arg-type]
+        return fill(model, sampler, start).texts  # type: ignore[arg-type]
 
     plain = Ancestral(4)
     assert text(Guided(plain, ClassifierFree(1.0))) == text(plain)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from redraft import cli
-from redraft.corpora import STORIES, Choice, Guide, Option, Telling, Words
+from redraft.corpora import STORIES, GrammarGuide, OneOf, Option, Phrase, Telling
 from redraft.text import split_words, train_bpe
 
 ROOT = Path(__file__).parents[1]
@@ -193,16 +193,16 @@ def test_targets_are_there() -> None:
 # --- the templates that are printed ---
 
 
-class Fits(Guide):
+class Fits(GrammarGuide):
     """Looks for a story that begins with a template; None is a hole of one word."""
 
     def __init__(self, template: list[str | None]) -> None:
         self.template, self.found = template, False
 
-    def options(self, choice: Choice) -> tuple[Option, ...]:
+    def options(self, choice: OneOf) -> tuple[Option, ...]:
         return choice.options
 
-    def accepts(self, told: Telling, words: Words) -> bool:
+    def accepts(self, told: Telling, words: Phrase) -> bool:
         asked = self.template[len(told.words) :]
         fits = all(ask in (None, word) for ask, word in zip(asked, words, strict=False))
         self.found = self.found or (fits and len(words) >= len(asked))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from redraft.cli.arguments import parse_verb
+from redraft.cli.arguments import flagged, parse_verb
 from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
 from redraft.cli.levels import Levels
@@ -33,13 +33,15 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
+_WRITING = (["generate"], ["infill"])  # verbs whose errors name arguments as Python does
 
 
 def main(argv: list[str] | None = None) -> None:
     """Runs one verb; errors that a user can mend end in one line and exit code 2."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
         prepare()
-        parse_verb(VERBS, sys.argv[1:] if argv is None else argv)()
+        parse_verb(VERBS, argv)()
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
@@ -50,6 +52,7 @@ def main(argv: list[str] | None = None) -> None:
         code, said = _judged(error)
         rank = os.environ.get("RANK", "0")
         where = "redraft" if rank == "0" else f"redraft, worker {rank}"
+        said = flagged(said) if argv[:1] in _WRITING else said
         say(f"{where}: {_line(said)}")
         if sys.stdout is not None:
             let_go(sys.stdout)  # perhaps it is this that is full

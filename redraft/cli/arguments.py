@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import reduce
 from importlib.metadata import version
@@ -20,6 +20,8 @@ from typing import Annotated, Any, Protocol, get_args
 import tyro
 from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, SuppressFixed
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+
+from redraft.write import Generation, Infilling
 
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
@@ -50,12 +52,9 @@ _PLAINER = {
     r"^Missing from .*?: (\S+).*": r"\1 is missing",
 }
 
+_FLAGS = {"n": "--rows", "max_new_tokens": "--new"}  # where a flag is not called like its argument
+
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # no "(default: False)" behind every one of them
-
-
-def optional(metavar: str, otherwise: str = "") -> Any:
-    """How help shows an argument that may be left out, and what happens then."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})" if otherwise else "")
 
 
 class Verb(Protocol):
@@ -113,6 +112,18 @@ def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole
         return StructConstructorSpec(lambda value: value, (held,))
 
     return _tyro(type(value), argv, prog, about, default=value, registry=registry)
+
+
+def flagged(said: str) -> str:
+    """What `redraft.write` says about arguments, in words of the command line: name=5 is --name 5, name=… is --name."""
+    kinds = (Generation, Infilling)
+    names = "|".join({field.name for kind in kinds for field in fields(kind)})
+    return re.sub(rf"(?<![\w.-])({names})=(…?)", _flag, said)
+
+
+def _flag(found: re.Match[str]) -> str:
+    flag = _FLAGS.get(found[1]) or f"--{found[1].replace('_', '-')}"
+    return flag if found[2] else f"{flag} "
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from redraft.cli.arguments import Flag, optional
+from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_between, require_python, require_seed
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
+from redraft.write import optional
 
 if TYPE_CHECKING:
-    from redraft.cli.models import Opened
     from redraft.data import Corpus, Endless
     from redraft.runs import Run
+    from redraft.write import Opened
 
-Figure = dict[str, float | str | None]
+_Figure = dict[str, float | str | None]
 Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth knowing
 
 
@@ -95,14 +96,14 @@ class Eval:
         from redraft.corpora import StoriesData, Task, faithful
         from redraft.data import evaluation, tokenise
         from redraft.evaluate import grammatical
-        from redraft.write import generate, to_write
+        from redraft.write import fill, to_write
 
         if not self.samples:
             return
         (first,) = evaluation(tokenise(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
         canvas = to_write(it.model, run.framing, self.samples, first)
         with Progress(f"writing {self.samples:,} texts") as progress:
-            written = generate(it.model, Counted(run.sampler, progress), canvas, seed=self.seed)
+            written = fill(it.model, Counted(run.sampler, progress), canvas, seed=self.seed)
         of = {"rows": len(written.texts), "sampler": str(run.sampler)}
         if isinstance(run.data, StoriesData) and not run.framing.asked:
             yield "grammatical", grammatical(written.texts).share, of
@@ -115,7 +116,7 @@ class Eval:
         yield "tokens_per_second", written.tokens_per_second, of
 
 
-def _line(figure: Figure) -> str:
+def _line(figure: _Figure) -> str:
     error = f" ± {figure['stderr']:.2g}" if figure.get("stderr") else ""
     value = "–" if figure["value"] is None else f"{figure['value']:.4g}"
     return f"{str(figure['name']).replace('_', ' '):<24}{value:>10}{error}"

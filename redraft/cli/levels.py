@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from redraft.cli.arguments import Flag, optional
+from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_between, require_python, require_seed
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
+from redraft.write import optional
 
 if TYPE_CHECKING:
     from redraft.evaluate import NoiseLevel

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
-MOST_ROWS = 10**9
-MOST_STEPS = (
-    100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
-)
+from redraft.write import MOST_SEED
 
 
 def require_between(flag: str, value: float | None, least: float, most: float) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from redraft.cli.output import first, note
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Progress:
@@ -49,13 +49,13 @@ class Progress:
         """So many more are done; the steps towards the next ones are counted anew."""
         self.done, self.steps = self.done + count, 0
 
-    def counting(self, items: Iterable[T]) -> Iterator[T]:
+    def counting(self, items: Iterable[_T]) -> Iterator[_T]:
         """The same items, each a step towards the next result."""
         for item in items:
             self.steps += 1
             yield item
 
-    def over(self, items: Iterable[T], count: Callable[[T], int]) -> Iterator[T]:
+    def over(self, items: Iterable[_T], count: Callable[[_T], int]) -> Iterator[_T]:
         """The same items, each of which counts for so many when it is done."""
         for item in items:
             yield item

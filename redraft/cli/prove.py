@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from redraft.cli.arguments import Flag, optional
+from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_python, require_seed
 from redraft.cli.output import emit
 from redraft.cli.progress import Progress
+from redraft.write import optional
 
 _MONTH = 31 * 24 * 60  # in minutes
 
 if TYPE_CHECKING:
-    from redraft.laws import Row
+    from redraft.laws import Law
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Check:
             return load_module(self.file)
 
 
-def _law(row: Row) -> str:
+def _law(row: Law) -> str:
     within = f" ± {row.tolerance:g}" if row.tolerance else ""
     within += f", integrated to {row.error:.0e}" if row.error else ""
     sign = "ok  " if row.ok else "FAIL"

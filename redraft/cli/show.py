@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
-from redraft.cli.arguments import Flag, optional
+from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_python
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
+from redraft.write import optional
 
 if TYPE_CHECKING:
     from redraft.model import DiffusionLMConfig

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Fixed, Positional, Suppress, arg
 
-from redraft.cli.arguments import Flag, optional, parse_settings
+from redraft.cli.arguments import Flag, parse_settings
 from redraft.cli.output import emit, first, note
+from redraft.write import optional
 
 if TYPE_CHECKING:
     from redraft.runs import Run
@@ -172,10 +173,10 @@ def _stopped(out: Path) -> str:
 def _leave(out: Path) -> None:
     """Removes the directory, if there is nothing but the claim in it and nobody else has begun to write there."""
     from redraft.runs import Busy, only_writer
-    from redraft.runs.lock import FILE
+    from redraft.runs.lock import LOCK_FILE
 
     with suppress(OSError, Busy), only_writer(out):
-        if {path.name for path in out.iterdir()} <= {"run.json", "run.tmp", FILE}:
-            for name in ("run.json", "run.tmp", FILE):
+        if {path.name for path in out.iterdir()} <= {"run.json", "run.tmp", LOCK_FILE}:
+            for name in ("run.json", "run.tmp", LOCK_FILE):
                 (out / name).unlink(missing_ok=True)
             out.rmdir()

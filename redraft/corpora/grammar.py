@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from redraft.text import MARKS
 
-Words = tuple[str, ...]  # punctuation marks are words
-Entry = Mapping[str, Words]  # form → words: {"name": ("Anna",), "they": ("she",)}
+Phrase = tuple[str, ...]  # punctuation marks are words
+Entry = Mapping[str, Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
 Topic = tuple[str, str]  # (slot, form)
-Phrases = Mapping[Topic, frozenset[Words]]  # everything that may be remembered under each topic
-Kept = frozenset[tuple[Topic, Words]]  # what an account remembers
+Phrases = Mapping[Topic, frozenset[Phrase]]  # everything that may be remembered under each topic
+Kept = frozenset[tuple[Topic, Phrase]]  # what an account remembers
 Cloud = dict[Kept, tuple[float, float]]  # → (mass, mass × mean cost) of all derivations that led there
 _MASK = 2**64 - 1
 
 
-def _chars(words: Words) -> int:
+def _chars(words: Phrase) -> int:
     """Characters that words add to a text, counting the space before each."""
     return sum(len(word) + (word not in MARKS) for word in words)
 
@@ -45,15 +45,15 @@ def _draws(seed: int, index: int) -> Iterator[int]:
 class Telling(NamedTuple):
     """A story half told: the words so far, what is remembered, and the log-probability of the choices made."""
 
-    words: Words = ()
+    words: Phrase = ()
     memory: Mapping[str, Entry] = MappingProxyType({})
     log_prob: float = 0.0
 
-    def recall(self, topic: Topic) -> Words:
+    def recall(self, topic: Topic) -> Phrase:
         return _recall(self.memory, topic)
 
 
-def _recall(memory: Mapping[str, Entry], topic: Topic) -> Words:
+def _recall(memory: Mapping[str, Entry], topic: Topic) -> Phrase:
     slot, form = topic
     if slot not in memory:
         raise ValueError(f"{{{slot}.{form}}} comes before anything is remembered as {slot!r}; draw it earlier")
@@ -69,44 +69,44 @@ class Draft:
     memory: dict[str, Entry] = field(default_factory=dict)
     log_prob: float = 0.0
 
-    def pick(self, choice: Choice) -> Option:
+    def pick(self, choice: OneOf) -> Option:
         ceilings = choice.ceilings
         ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
         return choice.options[bisect_right(ceilings, ticket)]
 
 
-class Guide(ABC):
+class GrammarGuide(ABC):
     """Says which options of a choice to try, and which words may come next."""
 
     @abstractmethod
-    def options(self, choice: Choice) -> Sequence[Option]: ...
+    def options(self, choice: OneOf) -> Sequence[Option]: ...
 
     @abstractmethod
-    def accepts(self, told: Telling, words: Words) -> bool: ...
+    def accepts(self, told: Telling, words: Phrase) -> bool: ...
 
 
-class Every(Guide):
+class Every(GrammarGuide):
     """Follows all derivations."""
 
-    def options(self, choice: Choice) -> Sequence[Option]:
+    def options(self, choice: OneOf) -> Sequence[Option]:
         return choice.options
 
-    def accepts(self, told: Telling, words: Words) -> bool:
+    def accepts(self, told: Telling, words: Phrase) -> bool:
         return True
 
 
 @dataclass
-class Follow(Guide):
+class Follow(GrammarGuide):
     """Follows the derivations of given words, and notes how far from the start any derivation agreed with them."""
 
-    heard: Words
+    heard: Phrase
     reach: int = 0
     furthest: list[Telling] = field(default_factory=list)  # those that agreed so far, before their first wrong word
 
-    def options(self, choice: Choice) -> Sequence[Option]:
+    def options(self, choice: OneOf) -> Sequence[Option]:
         return choice.options
 
-    def accepts(self, told: Telling, words: Words) -> bool:
+    def accepts(self, told: Telling, words: Phrase) -> bool:
         at = len(told.words)
         agreed = _agreement(self.heard[at : at + len(words)], words)
         self._note(told, at + agreed)
@@ -120,7 +120,7 @@ class Follow(Guide):
             self.furthest.append(told)
 
 
-def _agreement(heard: Words, words: Words) -> int:
+def _agreement(heard: Phrase, words: Phrase) -> int:
     """How many words agree from the start; `heard` is at most as long as `words`."""
     n = 0
     while n < len(heard) and heard[n] == words[n]:
@@ -142,7 +142,7 @@ class Account:
     keep: frozenset[Topic]
     factor: Callable[[float], float]
     price: Callable[[float], float] = lambda p: 0
-    length: Callable[[Topic | None, Words], float] = lambda topic, words: 0
+    length: Callable[[Topic | None, Phrase], float] = lambda topic, words: 0
 
     def branch(self, cloud: Cloud, p: float) -> Cloud:
         factor, price = self.factor(p), self.price(p)
@@ -174,7 +174,7 @@ class Node(ABC):
         """One continuation, drawn by its probability."""
 
     @abstractmethod
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         """Every continuation of `told` that the guide allows."""
 
     @abstractmethod
@@ -182,7 +182,7 @@ class Node(ABC):
         """The sums of `account` after this node, from those before it."""
 
     @abstractmethod
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
         """The first k words of everything this node can say, whatever is remembered; shorter texts are whole."""
 
 
@@ -200,12 +200,12 @@ def walk(node: Node) -> Iterator[Node]:
 class Text(Node):
     """Says fixed words."""
 
-    words: Words
+    words: Phrase
 
     def draw(self, draft: Draft) -> None:
         draft.words += self.words
 
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         if not guide.accepts(told, self.words):
             return []
         return [Telling(told.words + self.words, told.memory, told.log_prob)]
@@ -214,7 +214,7 @@ class Text(Node):
         length = account.length(None, self.words)
         return {kept: (mass, cost + mass * length) for kept, (mass, cost) in cloud.items()}
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
         return frozenset({self.words[:k]})
 
 
@@ -231,7 +231,7 @@ class Seq(Node):
         for node in self.nodes:
             node.draw(draft)
 
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         tellings = [told]
         for node in self.nodes:
             tellings = [after for before in tellings for after in node.tell(before, guide)]
@@ -242,8 +242,8 @@ class Seq(Node):
             cloud = node.weigh(cloud, account)
         return cloud
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
-        done, open_ = frozenset[Words](), frozenset[Words]({()})
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+        done, open_ = frozenset[Phrase](), frozenset[Phrase]({()})
         for node in self.nodes:
             grown = {head + tail for head in open_ for tail in node.openings(k - len(head), phrases)}
             done |= {head for head in grown if len(head) == k}
@@ -261,7 +261,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Choice(Node):
+class OneOf(Node):
     """Says one of several alternatives."""
 
     options: tuple[Option, ...]
@@ -281,7 +281,7 @@ class Choice(Node):
         option.node.draw(draft)
         draft.log_prob += math.log(self.probability(option))
 
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         return [
             Telling(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
             for option in guide.options(self)
@@ -292,13 +292,13 @@ class Choice(Node):
         branches = ((option.node, account.branch(cloud, self.probability(option))) for option in self.options)
         return _merge(node.weigh(branch, account) for node, branch in branches)
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
         return frozenset().union(*(option.node.openings(k, phrases) for option in self.options))
 
-    def clash(self, k: int, phrases: Phrases) -> Words | None:
+    def clash(self, k: int, phrases: Phrases) -> Phrase | None:
         """An opening of one alternative which, within k words, may also be another's; None if k words decide."""
         heads = [option.node.openings(k, phrases) for option in self.options]
-        owners: dict[Words, set[int]] = {}
+        owners: dict[Phrase, set[int]] = {}
         for owner, openings in enumerate(heads):
             for prefix in {opening[:n] for opening in openings for n in range(k + 1)}:
                 owners.setdefault(prefix, set()).add(owner)
@@ -315,13 +315,13 @@ class Let(Node):
     def draw(self, draft: Draft) -> None:
         draft.memory[self.slot] = self.entry
 
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         return [Telling(told.words, {**told.memory, self.slot: self.entry}, told.log_prob)]
 
     def weigh(self, cloud: Cloud, account: Account) -> Cloud:
         return _merge({account.remember(kept, self.slot, self.entry): sums} for kept, sums in cloud.items())
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
         return frozenset({()})
 
 
@@ -334,7 +334,7 @@ class Say(Node):
     def draw(self, draft: Draft) -> None:
         draft.words += _recall(draft.memory, self.topic)
 
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         words = told.recall(self.topic)
         return [Telling(told.words + words, told.memory, told.log_prob)] if guide.accepts(told, words) else []
 
@@ -344,7 +344,7 @@ class Say(Node):
         lengths = {kept: account.length(self.topic, dict(kept)[self.topic]) for kept in cloud}
         return {kept: (mass, cost + mass * lengths[kept]) for kept, (mass, cost) in cloud.items()}
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
         return frozenset(words[:k] for words in phrases[self.topic])
 
 
@@ -353,7 +353,7 @@ class Given(Node):
     """Goes on according to a form of the entry remembered in a slot."""
 
     topic: Topic
-    cases: Mapping[Words, Node]
+    cases: Mapping[Phrase, Node]
 
     def parts(self) -> tuple[Node, ...]:
         return tuple(self.cases.values())
@@ -361,7 +361,7 @@ class Given(Node):
     def draw(self, draft: Draft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
-    def tell(self, told: Telling, guide: Guide) -> list[Telling]:
+    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
         return self.cases[told.recall(self.topic)].tell(told, guide)
 
     def weigh(self, cloud: Cloud, account: Account) -> Cloud:
@@ -370,5 +370,5 @@ class Given(Node):
         }
         return _merge(self.cases[words].weigh(group, account) for words, group in groups.items())
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Words]:
+    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
         return frozenset().union(*(node.openings(k, phrases) for node in self.cases.values()))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from redraft.corpora.grammar import Choice, Entry, Given, Let, Node, Option, Say, Seq, Text, Topic
+from redraft.corpora.grammar import Entry, Given, Let, Node, OneOf, Option, Say, Seq, Text, Topic
 from redraft.text import split_words
 
 
@@ -27,7 +27,7 @@ class Case:
     templates: Mapping[str, str]
 
 
-Rule = str | Sequence[str] | Mapping[str, int] | Draw | Case
+_Rule = str | Sequence[str] | Mapping[str, int] | Draw | Case
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Rules:
     word (under the form "name") without saying it.
     """
 
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, _Rule]
     built: dict[str, Node | None] = field(default_factory=dict, repr=False)  # None while a rule is being built
 
     def node(self, name: str) -> Node:
@@ -53,7 +53,7 @@ class Rules:
             raise ValueError(f"rule {name!r} contains itself; only a finite grammar has an exact entropy here")
         return node
 
-    def _build(self, rule: Rule) -> Node:
+    def _build(self, rule: _Rule) -> Node:
         match rule:
             case str():
                 return self._template(rule)
@@ -62,7 +62,7 @@ class Rules:
             case Case(topic, templates):
                 return Given(topic, {split_words(word): self._template(t) for word, t in templates.items()})
             case Mapping():
-                return Choice(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
+                return OneOf(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
             case _:
                 return _even(self._template(text) for text in rule)
 
@@ -87,8 +87,8 @@ class Rules:
                 return self.node(name)
 
 
-def _even(nodes: Iterable[Node]) -> Choice:
-    return Choice(tuple(Option(1, node) for node in nodes))
+def _even(nodes: Iterable[Node]) -> OneOf:
+    return OneOf(tuple(Option(1, node) for node in nodes))
 
 
 def entry(**forms: str) -> Entry:

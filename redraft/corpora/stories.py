@@ -9,15 +9,15 @@ number i of seed s is a pure function of (s, i).
     STORIES.log_prob(text)            # nats, exact
     STORIES.entropy()                 # nats per story, exact
 
-A grammar is built from six kinds of node: `Text` says words, `Seq` and `Choice` combine, `Let` remembers an entry in a
+A grammar is built from six kinds of node: `Text` says words, `Seq` and `OneOf` combine, `Let` remembers an entry in a
 slot, `Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
 walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
 parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
-fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Corpus.lookahead`), so
-a text has at most one derivation, whose probability is that of the text.
+fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Language.lookahead`),
+so a text has at most one derivation, whose probability is that of the text.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
-deduplicated, since the language is large: two stories are equal with probability `Corpus.collision()`, 6e-14 for
+deduplicated, since the language is large: two stories are equal with probability `Language.collision()`, 6e-14 for
 `STORIES`, so a million training stories and ten thousand test stories have one in common with probability 6e-4.
 """
 
@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redraft.corpora.corpus import Corpus, split_seed
 from redraft.corpora.grammar import Entry
+from redraft.corpora.language import Language, split_seed
 from redraft.corpora.rules import Case, Draw, Rules, entry, phrasings
 from redraft.data import Split
 
@@ -193,7 +193,7 @@ _STORY_RULES = Rules(
         "deed": Case(("plot", "name"), {"find": "finds", "help": "helps", "make": "makes"}),
     }
 )
-STORIES = Corpus(
+STORIES = Language(
     tale=_STORY_RULES.node("story"),
     summary=_STORY_RULES.node("summary"),
     topics={
@@ -226,7 +226,7 @@ _SMALL_RULES = Rules(
         "summary": "{hero.name} finds a {thing.name}.",
     }
 )
-SMALL = Corpus(
+SMALL = Language(
     tale=_SMALL_RULES.node("story"),
     summary=_SMALL_RULES.node("summary"),
     topics={"who": ("hero", "name"), "where": ("place", "name"), "thing": ("thing", "name")},

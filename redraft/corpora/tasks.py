@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from redraft.corpora.corpus import Story, split_seed
 from redraft.corpora.grammar import Text
+from redraft.corpora.language import Story, split_seed
 from redraft.corpora.stories import STORIES
 from redraft.data import (
     EndlessPairs,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from redraft.data.framings import Framing, Rows
-from redraft.data.sources import Corpus, DataError, Endless, Split, T
+from redraft.data.sources import _T, Corpus, DataError, Endless, Split
 from redraft.text import Tokenizer
 from redraft.types import Batch
 
@@ -92,7 +92,7 @@ def evaluation(rows: Rows, count: int, batch: int = 64) -> list[Batch]:
     return [replace(rows.take(s), sample=torch.tensor(s), first=s.start, total=total) for s in stretches]
 
 
-def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
+def prefetch(items: Iterable[_T], depth: int = 4) -> Iterator[_T]:
     """The same items in the same order, made ahead by one thread that ends with this iterator; errors surface here."""
     source = iter(items)
     with ThreadPoolExecutor(1, "prefetch") as thread:
@@ -102,6 +102,6 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
             yield item[0]
 
 
-def _one(items: Iterator[T]) -> list[T]:
+def _one(items: Iterator[_T]) -> list[_T]:
     """The next item in a list, which is empty at the end."""
     return list(islice(items, 1))

@@ -32,7 +32,7 @@ from redraft.data.sources import (
 from redraft.text import Tokenizer
 from redraft.types import WIDEST, Vocab, require_range
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Pair(NamedTuple):
@@ -302,7 +302,7 @@ def _framed(
     )
 
 
-def _endless(framing: Framing, make: Callable[[int], T], frame: Callable[[int, T, Tally], Row], vocab: Vocab) -> Rows:
+def _endless(framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, Tally], Row], vocab: Vocab) -> Rows:
     tally = Tally()
 
     def row(index: int) -> Row:
@@ -314,8 +314,8 @@ def _endless(framing: Framing, make: Callable[[int], T], frame: Callable[[int, T
 
 def _finite(
     framing: Framing,
-    read: Callable[[Split, Tally], Iterable[T]],
-    frame: Callable[[int, T, Tally], Row],
+    read: Callable[[Split, Tally], Iterable[_T]],
+    frame: Callable[[int, _T, Tally], Row],
     split: Split,
     vocab: Vocab,
 ) -> Rows:

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class DataError(ValueError):

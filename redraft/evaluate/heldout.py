@@ -15,15 +15,13 @@ import torch
 from torch import Tensor
 
 from redraft import ops
-from redraft.data import Corpus as Source
-from redraft.data import Documents, Endless, Framing, KnownSource, Split, evaluation, tokenise
-from redraft.model import DiffusionLM
+from redraft.data import Corpus, Documents, Endless, Framing, KnownSource, Split, evaluation, tokenise
+from redraft.model import DiffusionLM, evaluating
 from redraft.objectives import Bound, Objective, Stratified
 from redraft.ops import Rng
 from redraft.processes import Gaussian
 from redraft.text import Tokenizer
 from redraft.types import Batch, Prediction
-from redraft.write import _evaluating
 
 BIT = math.log(2)  # nats
 
@@ -101,7 +99,7 @@ def likelihood(
     if draws < 1:
         raise ValueError(f"draws={draws}; the bound needs at least one stratum of noise levels")
     parts, rows = [], 0
-    with _evaluating(model) as device:
+    with evaluating(model) as device:
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
             sample = torch.arange(before, rows) if batch.sample is None else batch.sample
@@ -128,7 +126,7 @@ def reconstruction(model: DiffusionLM, batches: Iterable[Batch]) -> float:
     if model.codec is None:
         raise ValueError("this model has no codec: its process works on tokens")
     right, count = 0, 0
-    with _evaluating(model) as device:
+    with evaluating(model) as device:
         for batch in (b.to(device) for b in batches):
             ids = model.codec.decode(model.codec.encode(batch.tokens, batch.pad))[:, : batch.tokens.shape[1]]
             where = told(model, batch)
@@ -243,7 +241,7 @@ class HeldOut:
     truth: Truth | None = None  # None if unknown
 
     @classmethod
-    def of(cls, data: Source | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
+    def of(cls, data: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
         """The first `count` rows of a split. The truth is known if the source knows it and no row is cut."""
         rows = tokenise(data, split, tokenizer, framing)
         batches = evaluation(rows, count)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from redraft.corpora import STORIES, Corpus
+from redraft.corpora import STORIES, Language
 from redraft.evaluate.heldout import BIT
 from redraft.text import split_words
 
@@ -22,7 +22,7 @@ class Grammar(NamedTuple):
     by_sentence: tuple[float, ...]  # k-th: share of texts that are right up to sentence k, among those that have k
 
 
-def grammatical(texts: Sequence[str], corpus: Corpus = STORIES) -> Grammar:
+def grammatical(texts: Sequence[str], corpus: Language = STORIES) -> Grammar:
     """Texts against the truth of the embedded corpus; a sentence ends at a full stop."""
     true = [corpus.log_prob(text) for text in texts]
     inside = [log_p for log_p in true if log_p > -math.inf]

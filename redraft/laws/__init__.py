@@ -11,7 +11,7 @@ from redraft.laws.insertion import (
     sentence_integrand,
     written_sentences,
 )
+from redraft.laws.law import Law, integral, quadrature
 from redraft.laws.proof import check, check_all, check_built_in, processes_of
-from redraft.laws.row import Row, integral, quadrature
 from redraft.laws.solvers import PROCESS, ModeClassifier, TokenOracle, blank, density, renoised
 from redraft.laws.tokens import VOCAB, Oracle, every_schedule, sampled

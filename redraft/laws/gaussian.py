@@ -14,7 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from redraft.laws.row import P_MIN, Integral, Row, at_least, chi_square, equal, integral
+from redraft.laws.law import P_MIN, Integral, Law, at_least, chi_square, equal, integral
 from redraft.ops import Rng, draw, entropy, rng
 from redraft.processes import Exploding, Gaussian, Path, Preserving, Straight, gaussian
 from redraft.samplers import Ancestral, Sampler, last
@@ -134,7 +134,7 @@ def sampled_vectors(process: Gaussian, mixture: Mixture, sampler: Sampler, keys:
 # --- the laws ---
 
 
-def laws(process: Gaussian) -> Iterator[Row]:
+def laws(process: Gaussian) -> Iterator[Law]:
     """All laws of Gaussian noise on one process."""
     yield from vector_forward_laws(process)
     yield from vector_reverse_laws(process)
@@ -143,7 +143,7 @@ def laws(process: Gaussian) -> Iterator[Row]:
     yield from vector_sampling_laws(process)
 
 
-def vector_forward_laws(process: Gaussian) -> Iterator[Row]:
+def vector_forward_laws(process: Gaussian) -> Iterator[Law]:
     x = torch.tensor([[[0.7, -1.3]]], dtype=torch.float64).expand(3, _DRAWS, 2)
     t = torch.tensor([[0.1], [0.5], [0.95]])
     clean = process.noise(x, 0 * t, rng=rng(1, 3)).z
@@ -185,7 +185,7 @@ def _prior_kl(process: Gaussian, x: Tensor) -> float:
     return float(((_normal_log(unit) - s.log() - prior.log_prob(z)) * weight).sum())
 
 
-def vector_reverse_laws(process: Gaussian) -> Iterator[Row]:
+def vector_reverse_laws(process: Gaussian) -> Iterator[Law]:
     bayes = [_bayes(process, *pair) for pair in PAIRS]
     yield equal(process, "posterior is Bayes' rule", max(bayes), 0, 1e-10)
     yield equal(process, "stepping back keeps marginals", max(_returned(process, *pair) for pair in PAIRS), 0, 1e-9)
@@ -221,7 +221,7 @@ def _returned(process: Gaussian, early: float, late: float) -> float:
     return float(torch.maximum(mean_gap.abs(), variance_gap.abs()))
 
 
-def conversion_laws(process: Gaussian) -> Iterator[Row]:
+def conversion_laws(process: Gaussian) -> Iterator[Law]:
     t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)[:, None, None]
     a, s = process.path.scales(t)
     x, eps = rng(6).normal(2, 200, 1, 2)[0]
@@ -253,7 +253,7 @@ def _there_and_back(x: Tensor, z: Tensor, a: Tensor, s: Tensor, one: _Reading, o
     return float(((again - said).abs() / (1 + said.abs())).max())
 
 
-def vector_bound_laws(process: Gaussian) -> Iterator[Row]:
+def vector_bound_laws(process: Gaussian) -> Iterator[Law]:
     yield equal(process, "KL of a step = ½ΔSNR·error²", max(_kl_gap(process, *pair) for pair in PAIRS), 0, 1e-9)
     mixture = Mixture.tokens()
     H, oracle = mixture.entropy, MixtureOracle(mixture, process.path)
@@ -332,7 +332,7 @@ def _average(process: Gaussian, oracle: MixtureOracle, t: Tensor, s: Tensor | No
     return nats.view(len(t), len(means), -1) @ weight
 
 
-def vector_sampling_laws(process: Gaussian) -> Iterator[Row]:
+def vector_sampling_laws(process: Gaussian) -> Iterator[Law]:
     """The error falls as 1/steps: too little spread within the modes, by a twentieth at this number of steps."""
     mixture, sampler = Mixture.of(), Ancestral(steps=128)
     z = sampled_vectors(process, mixture, sampler, rng(8, 4)).flatten(0, 1)

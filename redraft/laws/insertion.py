@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.laws.row import P_MIN, Row, at_least, chi_square, equal, improper, integral
+from redraft.laws.law import P_MIN, Law, at_least, chi_square, equal, improper, integral
 from redraft.laws.tokens import DRAWS
 from redraft.ops import Rng, rng
 from redraft.processes import Counted, Expected, Insertion, Masked
@@ -177,7 +177,7 @@ def written_sentences(oracle: SentenceOracle, sampler: Sampler, keys: Rng) -> Te
     return oracle.toy.numbers(last(sampler(oracle, oracle.process, canvas, rng=keys)))
 
 
-def laws(process: Insertion) -> Iterator[Row]:
+def laws(process: Insertion) -> Iterator[Law]:
     """All laws of insertion on one process."""
     toy = Sentences.of()
     yield from _lost_and_found(process)
@@ -193,7 +193,7 @@ def laws(process: Insertion) -> Iterator[Row]:
     yield from _all_at_once(process, toy)
 
 
-def _lost_and_found(process: Insertion) -> Iterator[Row]:
+def _lost_and_found(process: Insertion) -> Iterator[Law]:
     """Tokens are missing, masked and clean as often as the tables say, and the gaps count the missing ones."""
     times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
     tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
@@ -216,7 +216,7 @@ def _states(process: Insertion, noised: Noised) -> Tensor:
     return torch.cat([noised.z[~noised.pad], torch.full((int(noised.gaps.sum()),), process.vocab.size)])
 
 
-def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Row]:
+def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Law]:
     H, worse = oracle.toy.entropy, replace(oracle, blur=0.3)
     exact = integral(lambda t: sentence_integrand(oracle, t))
     yield equal(process, "bound = entropy, length included", exact, H, 1e-3)
@@ -224,7 +224,7 @@ def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Row]:
     yield at_least(process, "bound rises for a worse denoiser", float(more), H + 0.01)
 
 
-def _all_at_once(process: Insertion, toy: Sentences) -> Iterator[Row]:
+def _all_at_once(process: Insertion, toy: Sentences) -> Iterator[Law]:
     """Insertion of all tokens at one moment equals mask noise on a text whose length is drawn first."""
     process = replace(process, insert_schedule=AtOnce())
     ways, oracle = Ways.of(toy, process), SentenceOracle(toy, process, counted=True, blur=0.3)

@@ -12,13 +12,13 @@ from types import ModuleType
 from typing import TypeVar
 
 from redraft.laws import gaussian, insertion, solvers, tokens
-from redraft.laws.row import Row
+from redraft.laws.law import Law
 from redraft.processes import Gaussian, Insertion, TokenProcess
 
 _P = TypeVar("_P")
 
 
-def check(process: TokenProcess | Gaussian) -> Iterator[Row]:
+def check(process: TokenProcess | Gaussian) -> Iterator[Law]:
     """All laws on one process, on the toy of its kind."""
     match process:
         case Gaussian():
@@ -29,12 +29,12 @@ def check(process: TokenProcess | Gaussian) -> Iterator[Row]:
             return tokens.laws(process)
 
 
-def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Row]:
+def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Law]:
     """All laws on each process."""
     return _each(check, processes)
 
 
-def check_built_in() -> Iterator[Row]:
+def check_built_in() -> Iterator[Law]:
     """All laws of every kind, on the built-in processes."""
     yield from _each(tokens.laws, tokens.built_in())
     yield from _each(insertion.laws, insertion.built_in())
@@ -42,7 +42,7 @@ def check_built_in() -> Iterator[Row]:
     yield from _each(solvers.laws, solvers.built_in())
 
 
-def _each(laws: Callable[[_P], Iterator[Row]], processes: Iterable[_P]) -> Iterator[Row]:
+def _each(laws: Callable[[_P], Iterator[Law]], processes: Iterable[_P]) -> Iterator[Law]:
     for process in processes:
         yield from laws(process)
 

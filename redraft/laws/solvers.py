@@ -15,11 +15,11 @@ from torch import Tensor
 
 from redraft.guidance import Classifier
 from redraft.laws.gaussian import VECTOR_VOCAB, Mixture, MixtureOracle, sampled_vectors
-from redraft.laws.row import P_MIN, Row, at_least, chi_square, equal
+from redraft.laws.law import P_MIN, Law, at_least, chi_square, equal
 from redraft.ops import rng
 from redraft.processes import Gaussian, Path, Preserving
 from redraft.samplers import (
-    TINY,
+    GENERATIVE_END,
     Ancestral,
     Ddim,
     DpmPP,
@@ -44,7 +44,7 @@ from redraft.samplers import (
 from redraft.schedules import Clamped, CosineSquared
 from redraft.types import Canvas, Context, Denoiser, Mean
 
-ROWS, PLACES = 2, 500
+ROWS, _PLACES = 2, 500
 EVEN = EvenLogSnr()
 # log-SNR as far as the mixture needs it: beyond, equal steps of it would be wasted
 PROCESS = Gaussian(VECTOR_VOCAB, Preserving(Clamped(CosineSquared(), -9.0, 9.0)))
@@ -68,7 +68,7 @@ ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
 )
 
 
-def laws(process: Gaussian) -> Iterator[Row]:
+def laws(process: Gaussian) -> Iterator[Law]:
     """All laws of solvers on one process."""
     mixture = Mixture.of()
     oracle = MixtureOracle(mixture, process.path)
@@ -80,7 +80,7 @@ def laws(process: Gaussian) -> Iterator[Row]:
     yield from guidance_laws(process, mixture, oracle)
 
 
-def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Row]:
+def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Law]:
     """Doubling the steps of a method of order p divides its error by 2^p."""
     for name, kind, least in ORDERS:
         yield at_least(process, f"{name}: order of convergence", order(process, oracle, kind), least)
@@ -102,10 +102,10 @@ def down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> 
     return last(walk(solver.step, times, oracle, process.path, noise, rng=rng(5, len(noise.z)))).z
 
 
-def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Row]:
+def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
     """Each sampler recovers mean and covariance, the weight of each mode, and the variance within modes."""
     for name, sampler, wide in SAMPLERS:
-        x = sampled_vectors(process, mixture, sampler, rng(7, ROWS), PLACES).flatten(0, 1)
+        x = sampled_vectors(process, mixture, sampler, rng(7, ROWS), _PLACES).flatten(0, 1)
         mean, covariance = mixture.moments()
         off = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
         yield equal(process, f"{name}: mean and covariance", off, 0, 0.15)
@@ -124,7 +124,7 @@ def _within(mixture: Mixture, x: Tensor, mode: Tensor) -> float:
     return float(((x - mixture.means[mode]) / mixture.std[mode, None]).square().mean())
 
 
-def disguise_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Row]:
+def disguise_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """Equal numbers for equal draws."""
     pair = [sampled_vectors(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
     yield equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
@@ -140,7 +140,7 @@ def disguise_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iter
     yield equal(process, "DDIM = first-order DPM-Solver++ = Euler in (y, ς)", max(worst), 0, 1e-9)
 
 
-def flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Row]:
+def flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """The flow up and down again is the identity, and its likelihood is the density."""
     x, steps = mixture.sample(rng(8, 8), 1), 100
     canvas = Canvas(x, torch.zeros(x.shape[:2], dtype=torch.bool))
@@ -155,7 +155,7 @@ def flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator
 
 def density(mixture: Mixture, path: Path, x: Tensor) -> Tensor:
     """(n,) log-density of z/a at the clean end, where a little noise is left."""
-    return mixture.log_density(x, *(x.new_full((1, 1), scale) for scale in (1.0, scales(path, TINY).ratio)))
+    return mixture.log_density(x, *(x.new_full((1, 1), scale) for scale in (1.0, scales(path, GENERATIVE_END).ratio)))
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class TokenOracle:
         raise ValueError("tokens are independent here: there is nothing to remember about finished ones")
 
 
-def renoise_law(process: Gaussian) -> Row:
+def renoise_law(process: Gaussian) -> Law:
     oracle = TokenOracle.of(process)
     p = chi_square(renoised(oracle, Renoise(20, project=Sampled())), oracle.mixture.weights)
     return at_least(process, "renoising drawn tokens keeps their frequencies", p, P_MIN)
@@ -187,11 +187,11 @@ def renoise_law(process: Gaussian) -> Row:
 
 def renoised(oracle: TokenOracle, sampler: Sampler) -> Tensor:
     """(n,) the tokens that a sampler writes."""
-    canvas = blank(ROWS, PLACES, 3)
+    canvas = blank(ROWS, _PLACES, 3)
     return last(sampler(oracle, oracle.process, canvas, rng=rng(7, ROWS))).z.argmax(-1).flatten()
 
 
-def guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Row]:
+def guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """With the exact classifier of noisy points and γ = 1, guidance gives the prediction and samples of one mode."""
     guided = Classifier(ModeClassifier(mixture, process.path, 1), process)(oracle)
     alone = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
@@ -199,7 +199,7 @@ def guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iter
     z = process.noise(mixture.sample(rng(3, 4), 50), t, rng=rng(4, 4)).z
     gap = _gap(guided(z, t, Context()).x, alone.posterior_mean(z, *process.path.scales(t[..., None])))
     yield equal(process, "classifier guidance: x̂ of one mode", gap, 0, 1e-9)
-    x = last(Heun(20, EVEN)(guided, process, blank(ROWS, PLACES), rng=rng(7, ROWS))).z.flatten(0, 1)
+    x = last(Heun(20, EVEN)(guided, process, blank(ROWS, _PLACES), rng=rng(7, ROWS))).z.flatten(0, 1)
     off = (x.mean(0) - alone.means[0]) / alone.std
     yield equal(process, "classifier guidance: mean of one mode", float(off.abs().max()), 0, 0.15)
     within = _within(alone, x, torch.zeros(len(x), dtype=torch.int64))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from redraft import ops
-from redraft.laws.row import P_MIN, Integral, Row, at_least, chi_square, equal, improper, integral, name
+from redraft.laws.law import P_MIN, Integral, Law, at_least, chi_square, equal, improper, integral, name
 from redraft.ops import Rng, rng
 from redraft.processes import (
     BandJumps,
@@ -81,7 +81,7 @@ class Toy:
 
 
 @dataclass(frozen=True)
-class Said:
+class OracleCache:
     """The oracle's cache: the finished tokens."""
 
     tokens: Tensor
@@ -92,8 +92,8 @@ class Said:
     def covers(self) -> Tensor:
         return torch.ones_like(self.tokens, dtype=torch.bool)
 
-    def rows(self, index: Tensor) -> Said:
-        return Said(self.tokens[index])
+    def rows(self, index: Tensor) -> OracleCache:
+        return OracleCache(self.tokens[index])
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Oracle:
     blur: float = 0.0
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        said = context.cache.tokens if isinstance(context.cache, Said) else z[:, :0]
+        said = context.cache.tokens if isinstance(context.cache, OracleCache) else z[:, :0]
         seen, lo = torch.cat([said, z], 1), said.shape[1]
         time = torch.cat([torch.zeros_like(said, dtype=torch.float64), t.double().expand_as(z)], 1)
         clean = seen if context.clean is None else context.clean
@@ -119,8 +119,8 @@ class Oracle:
         return Known(x[which][:, lo:].log())
 
     def absorb(self, z: Tensor, context: Context) -> Context:
-        said = context.cache.tokens if isinstance(context.cache, Said) else z[:, :0]
-        return replace(context, cache=Said(torch.cat([said, z], 1)))
+        said = context.cache.tokens if isinstance(context.cache, OracleCache) else z[:, :0]
+        return replace(context, cache=OracleCache(torch.cat([said, z], 1)))
 
     def _posterior(self, seen: Tensor, clean: Tensor, time: Tensor) -> Tensor:
         """(B, n) → (B, n, V). likelihood[b, l, i] = q_t(seen[b, l] | word l of sequence i)."""
@@ -160,7 +160,7 @@ def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
     return first, which
 
 
-def laws(process: TokenProcess) -> Iterator[Row]:
+def laws(process: TokenProcess) -> Iterator[Law]:
     """All laws of tokens on one process."""
     toy = Toy.of()
     if isinstance(process, Remask):
@@ -191,7 +191,7 @@ def built_in() -> list[TokenProcess]:
     ]
 
 
-def forward_laws(process: TokenProcess) -> Iterator[Row]:
+def forward_laws(process: TokenProcess) -> Iterator[Law]:
     times = (0.15, 0.5, 0.9)
     tables = [process.marginal(t) for t in times] + [process.transition(s, t) for s, t in ((0.15, 0.5), (0.5, 0.9))]
     yield equal(process, "tables are distributions", max(improper(table) for table in tables), 0, 1e-9)
@@ -212,17 +212,17 @@ def forward_laws(process: TokenProcess) -> Iterator[Row]:
     yield from _reach(process, x)
 
 
-def _reach(process: TokenProcess, x: Tensor) -> Iterator[Row]:
+def _reach(process: TokenProcess, x: Tensor) -> Iterator[Law]:
     """KL(q_1(· | x) ‖ prior), with the prior's frequencies counted, equals `prior_kl` and is finite."""
     blank = Canvas(torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool))
     prior = _frequencies(process.prior(blank, rng=rng(3, WORDS)).z, process.vocab.size)
     counted = max(float(_kl(process.marginal(1.0)[w], prior)) for w in range(WORDS))
     stated = float(process.prior_kl(x[:, :1]).max())
     agree = math.isfinite(counted) and math.isfinite(stated) and abs(counted - stated) < 1e-2
-    yield Row("the prior is reached", name(process), agree, counted, stated, "=", 1e-2)
+    yield Law("the prior is reached", name(process), agree, counted, stated, "=", 1e-2)
 
 
-def reverse_laws(process: TokenProcess) -> Iterator[Row]:
+def reverse_laws(process: TokenProcess) -> Iterator[Law]:
     """`step` against Bayes' rule from the tables."""
     s, t, V = 0.4, 0.7, process.vocab.size
     guess = _guess(V)
@@ -241,7 +241,7 @@ def _guess(states: int) -> Tensor:
     return guess / guess.sum()
 
 
-def _kept_marginals(process: TokenProcess, s: float, t: float) -> Row:
+def _kept_marginals(process: TokenProcess, s: float, t: float) -> Law:
     worst = 1.0
     for w in range(WORDS):
         noisy = process.noise(torch.full((1, DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
@@ -257,7 +257,7 @@ def _stepped(process: TokenProcess, z: Tensor, guess: Tensor, s: float, t: float
     return process.step(pred, canvas, *at, rng=rng(6)).z
 
 
-def bound_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
+def bound_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
     H, oracle = toy.entropy, Oracle(toy, process)
     chain = [bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
     drops = [a - b for a, b in pairwise(chain)]
@@ -314,7 +314,7 @@ def _expected(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None
     return torch.cat([likelihoods(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
 
 
-def closed_form_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
+def closed_form_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
     """If one process is another in disguise, every sequence has the same bound at every time."""
     ours: Interpolating | Markov
     match process:
@@ -332,7 +332,7 @@ def closed_form_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
     yield equal(ours, law, float(torch.stack(gaps).abs().max()), 0, 1e-5)
 
 
-def block_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
+def block_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
     for size in (1, 2, LENGTH) if process.continuous else ():
         oracle = Oracle(toy, process, block=size)
         yield equal(process, f"blocks of {size}: bound = entropy", integrated(process, oracle), toy.entropy, 1e-3)
@@ -343,7 +343,7 @@ def block_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
         yield equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
 
 
-def sampling_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
+def sampling_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
     samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=128), None)}
     for size in (1, 2):
         samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
@@ -357,7 +357,7 @@ def sampling_laws(process: TokenProcess, toy: Toy) -> Iterator[Row]:
         yield from order_laws(process, toy)
 
 
-def order_laws(process: Masked, toy: Toy) -> Iterator[Row]:
+def order_laws(process: Masked, toy: Toy) -> Iterator[Law]:
     """One token at a time in any order is exact whatever the schedule: one process is tried with all of them."""
     for schedule in every_schedule() if process.schedule == Linear() else [process.schedule]:
         other = replace(process, schedule=schedule)
@@ -390,7 +390,7 @@ def _blank(rows: int, length: int) -> Canvas:
     return Canvas(z, torch.zeros_like(z, dtype=torch.bool))
 
 
-def score_laws(process: Masked | Interpolating) -> Iterator[Row]:
+def score_laws(process: Masked | Interpolating) -> Iterator[Law]:
     """SEDD: the score entropy of the ratios of x̂ is the bound, and Tweedie's step is Bayes' rule."""
     s, t, V, limit = 0.4, 0.7, process.vocab.size, score.limit(process)
     x, z = (a[None] for a in (process.marginal(t)[:WORDS] > 0).nonzero(as_tuple=True))
@@ -406,7 +406,7 @@ def score_laws(process: Masked | Interpolating) -> Iterator[Row]:
     yield equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
 
 
-def remask_laws(process: Remask, toy: Toy) -> Iterator[Row]:
+def remask_laws(process: Remask, toy: Toy) -> Iterator[Law]:
     """Whatever the rate: marginals stay, a chain's bound is a bound, and the joint is reached, if more slowly."""
     base, oracle = process.process, Oracle(toy, process.process)
     yield _kept_marginals(process, 0.4, 0.7)

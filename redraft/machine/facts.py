@@ -192,6 +192,13 @@ def _flags() -> set[str]:
     return set(found[1].split()) if found else set()
 
 
+def best_device(place: int = 0) -> torch.device:
+    """The fastest kind of device there is; of several of a kind, number `place`."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", place)
+    return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
+
+
 def free_memory(device: torch.device | str = "cpu") -> int | None:
     """Bytes that this process may still take on a device; None: unknown."""
     if torch.device(device).type == "cuda":

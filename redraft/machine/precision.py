@@ -25,7 +25,7 @@ BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without 
 WORTH = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
 ROUNDS = 6  # the first one builds the kernels
 SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
-Precision: TypeAlias = Literal["fp32", "bf16"]
+PrecisionName: TypeAlias = Literal["fp32", "bf16"]
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]  # rows, inputs, outputs of a linear layer
 TYPICAL: Shapes = ((256, 384, 1024), (256, 384, 384))
 CPU = torch.device("cpu")
@@ -36,10 +36,10 @@ class PrecisionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Choice:
+class Precision:
     """The precision of matrix products, and why."""
 
-    name: Precision
+    name: PrecisionName
     reason: str
 
     @property
@@ -58,8 +58,8 @@ def choose(
     wish: Literal["auto", "fp32", "bf16"] = "auto",
     device: torch.device = CPU,
     shapes: Shapes = TYPICAL,
-    held: Precision | None = None,
-) -> Choice:
+    held: PrecisionName | None = None,
+) -> Precision:
     """The precision of matrix products on a device.
 
     A wish comes first, then the environment (REDRAFT_PRECISION=fp32|bf16), then that of a resumed run. If none decides,
@@ -73,7 +73,7 @@ def choose(
     """
     name, by, instead = _wanted(wish, held)
     if name == "fp32":
-        return Choice("fp32", by)
+        return Precision("fp32", by)
     if device.type != "cpu":
         return _on_gpu(device, name, by, instead)
     with _lock:
@@ -83,15 +83,15 @@ def choose(
     if found.trouble and found.tried:
         raise PrecisionError(f"{by}, but a bf16 product {found.trouble} on this CPU. To go on, {instead}{_hint()}")
     ratio = f"not tried: it {found.trouble}" if found.trouble else f"{_ratio(found)}{how}"
-    return Choice("bf16", f"{by}; {ratio}")
+    return Precision("bf16", f"{by}; {ratio}")
 
 
-def forced() -> Precision | None:
+def forced() -> PrecisionName | None:
     """What the environment asks for."""
     value = os.environ.get(VARIABLE, "").strip().lower()
     if value in ("", "auto"):
         return None
-    for name in get_args(Precision):
+    for name in get_args(PrecisionName):
         if value == name:
             return name
     raise PrecisionError(f"{VARIABLE}={value}: it must be fp32, bf16 or auto")
@@ -104,7 +104,7 @@ def shapes_like(rows: int, width: int, hidden: int) -> Shapes:
 
 
 def _wanted(
-    wish: Literal["auto", "fp32", "bf16"], held: Precision | None
+    wish: Literal["auto", "fp32", "bf16"], held: PrecisionName | None
 ) -> tuple[Literal["auto", "fp32", "bf16"], str, str]:
     """The precision wanted, who asks for it, and what to do if it does not work."""
     if wish != "auto":
@@ -117,13 +117,13 @@ def _wanted(
     return "auto", "", ""
 
 
-def _on_gpu(device: torch.device, name: str, by: str, instead: str) -> Choice:
+def _on_gpu(device: torch.device, name: str, by: str, instead: str) -> Precision:
     has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if name == "bf16" and device.type == "cuda" and not has:
         raise PrecisionError(f"{by}, but {torch.cuda.get_device_name(device)} has no bf16. To go on, {instead}")
     if name == "bf16":
-        return Choice("bf16", by)
-    return Choice("bf16", "this GPU has bf16") if has else Choice("fp32", f"no fast bf16 on {device.type}")
+        return Precision("bf16", by)
+    return Precision("bf16", "this GPU has bf16") if has else Precision("fp32", f"no fast bf16 on {device.type}")
 
 
 # --- the trial ---
@@ -139,10 +139,10 @@ def _hint() -> str:
     )
 
 
-def _judged(found: Outcome, how: str) -> Choice:
+def _judged(found: Outcome, how: str) -> Precision:
     if found.trouble:
-        return Choice("fp32", f"a bf16 product {found.trouble}")
-    return Choice("bf16" if found.value < WORTH else "fp32", f"{_ratio(found)}{how}")
+        return Precision("fp32", f"a bf16 product {found.trouble}")
+    return Precision("bf16" if found.value < WORTH else "fp32", f"{_ratio(found)}{how}")
 
 
 def _ratio(found: Outcome) -> str:

@@ -124,19 +124,20 @@ def given_tokens(canvas: Canvas, vocab: Vocab) -> Tensor:
     return given if canvas.context.pad is None else given & ~canvas.context.pad
 
 
-def content(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
-    """The ids of a row between the start token, which ends a source, and the next end token.
+def text_places(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
+    """The places of a row between the start token, which ends a source, and the next end token; no padding.
 
     Decoded vectors may have an end token before given text; that one is ignored.
     """
     pad = canvas.context.pad
     there = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]
+    places = there.nonzero().flatten().tolist()
     ids, fixed = canvas.z[row][there].tolist(), canvas.fixed[row][there].tolist()
     given = [i for i, token in enumerate(ids) if fixed[i] and token not in vocab.ends]
     begin = ids.index(vocab.bos) + 1 if vocab.bos in ids else 0
     inner = max([begin, *(i + 1 for i in given)])
     end = ids.index(vocab.eos, inner) if vocab.eos in ids[inner:] else len(ids)
-    return ids[begin:end]
+    return places[begin:end]
 
 
 def require_labels(label: Tensor | None, classes: int) -> Tensor | None:

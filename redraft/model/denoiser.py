@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
-from redraft.model.compose import Composer, UpTo, content, given_tokens, hole, pieces, require_labels, require_rows
+from redraft.model.compose import Composer, UpTo, given_tokens, hole, pieces, require_labels, require_rows, text_places
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import BlockCausal, Causal, Errors, Transformer
 from redraft.processes import (
@@ -222,7 +222,27 @@ class DiffusionLM(nn.Module):
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
         canvas = self.to_tokens(canvas) if canvas.z.dim() == 3 else canvas
-        return [self.tokenizer.decode(content(canvas, self.config.vocab, row)) for row in range(len(canvas.z))]
+        places = (text_places(canvas, self.config.vocab, row) for row in range(len(canvas.z)))
+        return [self.tokenizer.decode(z[at].tolist()) for z, at in zip(canvas.z, places, strict=True)]
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Dropout and the like are off inside; afterwards every module is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def evaluating(model: DiffusionLM) -> Iterator[torch.device]:
+    """The model's device; eval mode and no gradients inside."""
+    with eval_mode(model), torch.no_grad():
+        yield next(model.parameters()).device
 
 
 def _level(config: DiffusionLMConfig, t: Tensor) -> Tensor | None:

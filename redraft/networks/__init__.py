@@ -23,7 +23,7 @@ from redraft.networks.layers import (
     Attention,
     Block,
     CrossAttention,
-    Gaps,
+    GapLayer,
     Joined,
     Norm,
     Source,

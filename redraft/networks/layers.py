@@ -379,7 +379,7 @@ class TimeEmbedding(nn.Module):
             self.label.weight[-1].zero_()
 
 
-class Gaps(nn.Module):
+class GapLayer(nn.Module):
     """The output layer for gaps: from the state of a token, how many are missing right before it; in fp32.
 
     FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, or logits of counts.

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
 from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layers import Asked, Block, Gaps, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
+from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
         self.norm = Norm(config, config.width)
         self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
         self.output = None if config.tied else nn.Linear(config.width, config.vocab, bias=config.head_bias)
-        self.gaps = None if config.gaps is None else Gaps(config, config.gaps)
+        self.gaps = None if config.gaps is None else GapLayer(config, config.gaps)
         self.initialise()
 
     def forward(
@@ -70,7 +70,7 @@ class Transformer(nn.Module):
         return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
-        """(B, L) ids → (B, L, D) hidden states, and what they predict for the gap before each token (see `Gaps`).
+        """(B, L) ids → (B, L, D) hidden states, and what they predict for the gap before each token (see `GapLayer`).
 
         The gap at the end of a text needs a token after it too: append one, say padding, to the ids.
         """

@@ -20,4 +20,4 @@ from redraft.runs.run import (
     newest,
     parameters,
 )
-from redraft.runs.stored import Checkpoint, CheckpointError, Exported, Joined, latest
+from redraft.runs.stored import Checkpoint, CheckpointError, Exported, JoinedTensors, latest

@@ -52,7 +52,7 @@ _ADVICE = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "choose a directory that can be written"),
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "a part of this path is a file, choose another"),
 }
-Content: TypeAlias = Mapping[str, Tensor] | str  # of a file: tensors or text
+_Content: TypeAlias = Mapping[str, Tensor] | str  # of a file: tensors or text
 
 
 class Team(Protocol):
@@ -104,7 +104,7 @@ def save(
     if step < 0 or keep < 1:
         raise ValueError(f"step={step}, keep={keep}: step must be at least 0 and keep at least 1")
     part = f"-{team.rank + 1}of{team.world}" if team.world > 1 else ""
-    contents: dict[str, Content] = {f"{stem}{part}.safetensors": named for stem, named in tensors.items()}
+    contents: dict[str, _Content] = {f"{stem}{part}.safetensors": named for stem, named in tensors.items()}
     if team.rank == 0:
         contents |= {f"{stem}.json": _text(stem, document) for stem, document in documents.items()}
     target = parent / f"step-{step:08d}"
@@ -121,7 +121,7 @@ def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: J
     """Write a new model directory as others expect it: config, weights, tokenizer if any, README; and the manifest."""
     if path.exists():
         raise CheckpointError(f"{path} exists already; choose another path, or remove it first")
-    contents: dict[str, Content] = {"model.safetensors": tensors, "README.md": card}
+    contents: dict[str, _Content] = {"model.safetensors": tensors, "README.md": card}
     contents["config.json"] = _text("config", config)
     if tokenizer is not None:
         contents["tokenizer.json"] = _text("tokenizer", tokenizer)
@@ -130,7 +130,7 @@ def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: J
     return path
 
 
-def _publish(target: Path, contents: Mapping[str, Content], step: int | None, team: Team = Alone()) -> None:
+def _publish(target: Path, contents: Mapping[str, _Content], step: int | None, team: Team = Alone()) -> None:
     """Write a directory under a hidden name, sync, rename, verify. Each worker writes, the first one renames."""
     if wrong := [name for name in contents if not PLAIN_NAME.fullmatch(name) or name == MANIFEST]:
         raise ValueError(f"{wrong[0]!r} cannot be a file of a checkpoint; use letters, digits, '_', '.', '-'")
@@ -170,7 +170,7 @@ def _notes(draft: Path, worker: int) -> Path:
     return draft / f"notes-{worker}.json"
 
 
-def _write(path: Path, content: Content) -> dict[str, JSON]:
+def _write(path: Path, content: _Content) -> dict[str, JSON]:
     """Write and sync one file; its manifest entry is computed from memory, not from the disk."""
     tensors = {} if isinstance(content, str) else _plain(content)
     data = content.encode() if isinstance(content, str) else serialise(tensors)

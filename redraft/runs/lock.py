@@ -13,7 +13,7 @@ from pathlib import Path
 
 from redraft.runs.stored import CheckpointError
 
-FILE = ".lock"
+LOCK_FILE = ".lock"
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def only_writer(directory: Path) -> Iterator[None]:
     stale locks, and a reused process number does no harm. The file itself stays; it says who wrote last.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / FILE
+    path = directory / LOCK_FILE
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,7 +19,7 @@ from typing import Any
 from redraft.runs.config import read_bytes
 from redraft.runs.stored import CheckpointError
 
-FILE = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 OLD_NAMES = {  # until 0.1.0
     "train_bits_per_token": "train_loss_bits_per_token",
     "valid_bits_per_token": "valid_bound_bits_per_token",
@@ -28,7 +28,7 @@ OLD_NAMES = {  # until 0.1.0
 
 def read(out: Path) -> list[dict[str, Any]]:
     """The whole lines of a run's log, with today's names; a line that is still being written is left out."""
-    file = out / FILE
+    file = out / METRICS_FILE
     found = [parse(file, number, line) for number, line in enumerate(lines(file), 1)]
     return [{OLD_NAMES.get(name, name): value for name, value in record.items()} for record in found]
 
@@ -71,7 +71,7 @@ def held_out(found: Mapping[str, Any]) -> str:
     if "valid_reconstruction" in found:
         return f"{found['valid_reconstruction']:.1%} of held-out tokens survive the codec"
     if "valid_bits_per_char" not in found:
-        return f"{FILE} has no figure of held-out text; `redraft eval` measures it"
+        return f"{METRICS_FILE} has no figure of held-out text; `redraft eval` measures it"
     return f"{found['valid_bits_per_char']:.4f} bits per character of held-out text{_above(found)}"
 
 

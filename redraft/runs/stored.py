@@ -65,7 +65,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Joined(Mapping[str, Tensor]):
+class JoinedTensors(Mapping[str, Tensor]):
     """Tensors whose rows are spread over several parts, joined when asked for; a scalar is the same in all parts."""
 
     parts: Sequence[Mapping[str, Tensor]]
@@ -317,7 +317,8 @@ def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Te
         whole, number = (match[1], int(match[2])) if match else (stem, 0)
         parts.setdefault(whole, {})[number] = tensors
     return {
-        stem: found[0] if 0 in found else Joined([found[n] for n in sorted(found)]) for stem, found in parts.items()
+        stem: found[0] if 0 in found else JoinedTensors([found[n] for n in sorted(found)])
+        for stem, found in parts.items()
     }
 
 

@@ -11,9 +11,9 @@ from redraft.samplers.replaced import Replaced
 from redraft.samplers.revise import Blind, Critic, Guide, Learned, Remasked, Revise
 from redraft.samplers.solvers.control import Adagrad, AtPlace, Descent, Energy, SignSteps, Steer, Together
 from redraft.samplers.solvers.flow import climb, log_likelihood
-from redraft.samplers.solvers.grids import TINY, EvenLogSnr, EvenTime, Grid, Karras, Until
+from redraft.samplers.solvers.grids import GENERATIVE_END, EvenLogSnr, EvenTime, Grid, Karras, Until
 from redraft.samplers.solvers.langevin import EulerMaruyama, Langevin, PredictorCorrector
-from redraft.samplers.solvers.moves import Move, Said, Scales, scales, walk
+from redraft.samplers.solvers.moves import Move, PreviousStep, Scales, scales, walk
 from redraft.samplers.solvers.renoise import Average, Greedy, MultiHot, Projection, Renoise, Sampled
 from redraft.samplers.solvers.rules import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, Solver
 from redraft.samplers.strides import Strides

@@ -1,3 +1,3 @@
 """Showing: texts as they are written, a run as a page, pictures, the demo."""
 
-from redraft.show.watch import Watched
+from redraft.show.watch import display

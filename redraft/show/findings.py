@@ -22,7 +22,7 @@ from redraft.show.watch import Frame, frames
 from redraft.text import spell, split_words
 from redraft.train import fit
 from redraft.types import Batch, Canvas
-from redraft.write import Generated, generate
+from redraft.write import Record, fill
 
 HELD_OUT = 256  # stories of the test stream that both models are measured on
 WRITTEN = 128  # stories that each model writes
@@ -102,7 +102,7 @@ class Scores:
     trained: Trained
     likelihood: Likelihood
     excess: tuple[float, float]  # bits per character above the truth, and the standard error
-    generated: Generated
+    generated: Record
     grammar: Grammar
 
     @property
@@ -114,7 +114,7 @@ class Scores:
     def of(cls, model: Trained, seed: int) -> Scores:
         found = likelihood(model.model, model.unseen, seed=seed)
         truth = [STORIES.log_prob(model.story(i)) for i in range(HELD_OUT)]
-        generated = generate(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
+        generated = fill(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
         return cls(model, found, excess(found, truth), generated, grammatical(generated.texts))
 
 
@@ -165,7 +165,7 @@ class Pieces:
 
     stories: tuple[Sample, ...]
     gaps: tuple[Gap, ...]
-    infills: tuple[report.Infill, ...]
+    infills: tuple[report.FilledText, ...]
     canvases: tuple[Canvas, ...]  # one story being written
     frames: tuple[Frame, ...]  # the same to look at
 
@@ -209,8 +209,8 @@ def cut(model: Trained, index: int) -> Gap:
     return Gap(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
 
 
-def filled(model: Trained, gap: Gap, seed: int) -> report.Infill:
+def filled(model: Trained, gap: Gap, seed: int) -> report.FilledText:
     """The story with its holes filled by the model; everything else is unchanged."""
     canvas = model.ended(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
-    return report.Infill(end.tokens, judged(end.text), gap.hidden)
+    return report.FilledText(end.tokens, judged(end.text), gap.hidden)

@@ -19,10 +19,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from redraft.show.watch import Frame, State, Token
+from redraft.show.watch import Frame, Token, TokenState
 from redraft.text import HIDDEN
 
-STATES: dict[State, str] = {
+STATES: dict[TokenState, str] = {
     "given": "given",
     "noise": "not yet written",
     "new": "just written",
@@ -30,7 +30,7 @@ STATES: dict[State, str] = {
 }
 
 
-class Block(Protocol):
+class Element(Protocol):
     """A part of the page."""
 
     def html(self) -> str: ...
@@ -41,7 +41,7 @@ class Section:
     """Blocks under an optional heading; the note explains what they show."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[Element, ...]
     note: str = ""
 
     def html(self) -> str:
@@ -114,7 +114,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Table:
+class DataTable:
     """Rows of words and numbers; the first column names the row."""
 
     head: tuple[str, ...]
@@ -218,7 +218,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Infill:
+class FilledText:
     """A text whose gaps were filled: its tokens, its true probability, and the words that were hidden."""
 
     tokens: tuple[Token, ...]
@@ -238,10 +238,10 @@ class Infill:
 
 
 @dataclass(frozen=True)
-class Infills:
+class FilledTexts:
     """Filled texts side by side."""
 
-    infills: tuple[Infill, ...]
+    infills: tuple[FilledText, ...]
 
     def html(self) -> str:
         return f'<div class="samples two">{"".join(infill.html() for infill in self.infills)}</div>'
@@ -288,7 +288,7 @@ def _look(token: Token | None) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Writing:
+class Playback:
     """A text being written: the strip position × step, and the text at any step, to play."""
 
     frames: tuple[Frame, ...]

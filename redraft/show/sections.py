@@ -17,7 +17,7 @@ def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[re
         Section("", (_headline(found),)),
         Section(
             "From noise to text",
-            (report.Writing(pieces.frames),),
+            (report.Playback(pieces.frames),),
             "Each column is a place in the text, each row a step of the sampler, from noise at the top to the story at "
             "the bottom. Words appear in any order, each chosen with all others in view. Of the stories that the model "
             "wrote, this one stays right longest.",
@@ -43,7 +43,7 @@ def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[re
         ),
         Section(
             "Gaps filled",
-            (report.Infills(pieces.infills),),
+            (report.FilledTexts(pieces.infills),),
             "Stories that it has not seen, with two holes each; what it wrote is marked, all else was given.",
         ),
         Section(
@@ -85,7 +85,7 @@ def _bars(found: Findings) -> charts.Bars:
     )
 
 
-def _comparison(found: Findings) -> report.Table:
+def _comparison(found: Findings) -> report.DataTable:
     return _side_by_side(
         found,
         ("steps of training", lambda s: f"{s.trained.run.steps:,}"),
@@ -95,7 +95,7 @@ def _comparison(found: Findings) -> report.Table:
     )
 
 
-def _times(found: Findings) -> report.Table:
+def _times(found: Findings) -> report.DataTable:
     return _side_by_side(
         found,
         ("training", lambda s: report.clock(s.trained.seconds)),
@@ -105,9 +105,9 @@ def _times(found: Findings) -> report.Table:
     )
 
 
-def _side_by_side(found: Findings, *rows: tuple[str, Callable[[Scores], str]]) -> report.Table:
+def _side_by_side(found: Findings, *rows: tuple[str, Callable[[Scores], str]]) -> report.DataTable:
     cells = tuple((name, tell(found.ours), tell(found.baseline)) for name, tell in rows)
-    return report.Table(("", "masked diffusion", "left to right"), cells)
+    return report.DataTable(("", "masked diffusion", "left to right"), cells)
 
 
 def _curves(found: Findings) -> charts.Charts:

@@ -13,7 +13,7 @@ from redraft.runs import metrics
 from redraft.show import page as report
 from redraft.show.findings import SHOWN, Findings, Pieces
 from redraft.show.page import Sample
-from redraft.show.watch import Frame, styled, watch
+from redraft.show.watch import Frame, display, styled
 
 
 def heading(console: Console, title: str, note: str) -> None:
@@ -44,7 +44,7 @@ def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
     if not console.quiet:
         # where nothing can be redrawn, print some of the steps as lines
         thin = 1 if console.is_terminal else max(1, len(pieces.canvases) // SHOWN)
-        watch(pieces.canvases[::-thin][::-1], model, console=console)
+        display(pieces.canvases[::-thin][::-1], model, console=console)
     if console.is_terminal:
         console.print(pieces.frames[-1].text, highlight=False, markup=False)
 

@@ -6,23 +6,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Literal
 
 from redraft.model import DiffusionLM
-from redraft.ops import Rng
-from redraft.processes import Process
-from redraft.samplers import Sampler
-from redraft.text import HIDDEN, Tokenizer
-from redraft.types import Canvas, Denoiser, Vocab
+from redraft.text import shares
+from redraft.types import Canvas, Vocab
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 
-State = Literal["given", "noise", "new", "settled"]
-_STYLES: dict[State, str] = {"given": "cyan", "noise": "dim", "new": "bold green", "settled": ""}
+TokenState = Literal["given", "noise", "new", "settled"]
+_STYLES: dict[TokenState, str] = {"given": "cyan", "noise": "dim", "new": "bold green", "settled": ""}
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Token:
     """
 
     text: str
-    state: State
+    state: TokenState
     position: int  # in the canvas
 
 
@@ -69,7 +65,7 @@ def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iter
         before = _followed(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
         states = [_state(*at, mask=vocab.mask) for at in zip(now, before, given, strict=True)]
         shown = _shown(now, states, vocab, None if canvas.context.pad is None else canvas.context.pad[row].tolist())
-        texts = _texts(model.tokenizer, [now[i] for i in shown])
+        texts = shares(model.tokenizer, [now[i] for i in shown])
         yield Frame(step, tuple(Token(text, states[i], i) for text, i in zip(texts, shown, strict=True)))
         before = now
 
@@ -80,7 +76,7 @@ def _followed(before: list[int | None], now: list[int], mask: int | None) -> lis
     return [left.popleft() if left and left[0] == token else -1 for token in now]
 
 
-def _state(now: int, before: int | None, given: bool, mask: int | None) -> State:
+def _state(now: int, before: int | None, given: bool, mask: int | None) -> TokenState:
     if given:
         return "given"
     if before is None or now == mask:
@@ -88,7 +84,7 @@ def _state(now: int, before: int | None, given: bool, mask: int | None) -> State
     return "settled" if now == before else "new"
 
 
-def _shown(now: list[int], states: list[State], vocab: Vocab, pad: list[bool] | None) -> list[int]:
+def _shown(now: list[int], states: list[TokenState], vocab: Vocab, pad: list[bool] | None) -> list[int]:
     """The positions that have text: no start or end tokens, no padding, and after the first end token only noise."""
     specials = {vocab.bos, vocab.eos, vocab.pad}
     ends = [i for i, token in enumerate(now) if token == vocab.eos and states[i] in ("new", "settled")]
@@ -97,18 +93,7 @@ def _shown(now: list[int], states: list[State], vocab: Vocab, pad: list[bool] | 
     return [i for i in real if i < end or states[i] == "noise"]
 
 
-def _texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """What each token adds to the text; a character made of several tokens is added by the last of them."""
-    pieces = [HIDDEN if token == tokenizer.vocab.mask else tokenizer.piece(token) for token in ids]
-    whole = tokenizer.join(pieces)
-    ends = [0]
-    for count in range(1, len(pieces) + 1):
-        more = zip(tokenizer.join(pieces[:count])[ends[-1] :], whole[ends[-1] :], strict=False)
-        ends.append(ends[-1] + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], more)))
-    return [whole[lo:hi] for lo, hi in pairwise(ends)]
-
-
-def watch(
+def display(
     canvases: Iterable[Canvas], model: DiffusionLM, *, console: Console, delay: float = 0.05, row: int = 0
 ) -> Canvas:
     """Shows one row while a sampler writes it, and returns the finished canvas.
@@ -124,20 +109,6 @@ def watch(
         for frame in changes:
             console.print(_plain(frame), soft_wrap=True, markup=False, highlight=False)
     return kept[0]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """Shows row 0 while the inner sampler writes; yields only the final canvas."""
-
-    sampler: Sampler
-    model: DiffusionLM
-    console: Console
-    delay: float = 0.05
-
-    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        canvases = self.sampler(denoise, process, canvas, rng=rng)
-        yield watch(canvases, self.model, console=self.console, delay=self.delay)
 
 
 def _keeping(canvases: Iterable[Canvas], kept: deque[Canvas]) -> Iterator[Canvas]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
-class Bar:
+class ProgressBar:
     """Steps done of a total, and a `note`, which may change at any time; nothing at all if it is not `shown`.
 
     Where there is no terminal, say in the log of a cluster, a line comes every `seconds`, and one at the end.

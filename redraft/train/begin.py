@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
-from redraft.machine import Choice, Precision, PrecisionError, Shapes, choose, shapes_like
+from redraft.machine import Precision, PrecisionError, PrecisionName, Shapes, choose, shapes_like
 from redraft.runs import (
     CheckpointError,
     Run,
@@ -70,7 +70,7 @@ def _held(file: Path) -> dict[str, Any]:
     return held
 
 
-def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Choice:
+def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
     """The precision of a run, for all workers the one of the first; said, and kept in run.json.
 
     A resumed run goes on in the precision it began with, so that it stays the same bit for bit on another machine;
@@ -92,7 +92,7 @@ def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Choice:
 _told: set[tuple[str, str]] = set()  # once per process is enough: a demo trains two models
 
 
-def _agreed(run: Run, team: Workers, before: Precision | None) -> Choice:
+def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
     """The first worker chooses, the others follow; if it cannot, all end."""
     shapes = shapes_of(run, team.world)
     if not team.first:
@@ -108,10 +108,10 @@ def _agreed(run: Run, team: Workers, before: Precision | None) -> Choice:
     return choice
 
 
-def _begun_in(document: dict[str, Any]) -> Precision | None:
+def _begun_in(document: dict[str, Any]) -> PrecisionName | None:
     """What run.json says; runs of older versions do not."""
     name = document["precision"].get("name") if isinstance(document.get("precision"), dict) else None
-    return name if name in get_args(Precision) else None
+    return name if name in get_args(PrecisionName) else None
 
 
 def shapes_of(run: Run, world: int = 1) -> Shapes:

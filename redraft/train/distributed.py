@@ -20,6 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from redraft.machine import best_device
 from redraft.objectives import Step
 
 
@@ -95,13 +96,6 @@ def _join(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=world)
-
-
-def best_device(place: int = 0) -> torch.device:
-    """The fastest kind of device there is; of several of a kind, number `place`."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", place)
-    return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
 
 
 # --- tensors of which every worker holds some rows ---

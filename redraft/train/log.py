@@ -16,7 +16,7 @@ from redraft.runs import (
     Run,
     metrics,
 )
-from redraft.train.bar import Bar
+from redraft.train.bar import ProgressBar
 from redraft.train.distributed import (
     Workers,
 )
@@ -39,13 +39,13 @@ class Log:
         quiet: bool,
         tell: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.run, self.file, self.active, self.tell = run, out / metrics.FILE, team.first, tell
+        self.run, self.file, self.active, self.tell = run, out / metrics.METRICS_FILE, team.first, tell
         self.seconds, self.tokens = 0.0, 0
         self.loss, self.held_out = "", ""
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file))
-        self.bar = Bar("training", run.steps, state.step, shown=self.active and not quiet)
+        self.bar = ProgressBar("training", run.steps, state.step, shown=self.active and not quiet)
 
     @contextmanager
     def clock(self, state: State) -> Iterator[None]:

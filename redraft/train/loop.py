@@ -186,7 +186,7 @@ def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, tea
             found["entropy_bits_per_char"] = valid.truth.entropy_per_char / evaluate.BIT
         if run.samples:
             canvas = write.to_write(state.model, run.framing, run.samples, valid.batches[0])
-            found["samples"] = write.generate(state.model, run.sampler, canvas, seed=run.seed).texts
+            found["samples"] = write.fill(state.model, run.sampler, canvas, seed=run.seed).texts
         return found
 
 

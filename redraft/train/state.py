@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from redraft.machine import Choice
+from redraft.machine import Precision
 from redraft.model import DiffusionLM
 from redraft.runs import (
     CheckpointError,
@@ -34,7 +34,7 @@ class State:
     model: DiffusionLM
     ema: dict[str, Tensor]
     optimisers: list[Optimizer]
-    precision: Choice
+    precision: Precision
     step: int = 0
     nats: float = 0.0  # since the last line of the log
     tokens: int = 0

@@ -18,7 +18,7 @@ import torch
 from redraft import evaluate, write
 from redraft.cli import VERBS, main
 from redraft.cli.arguments import nearest, parse_settings, parse_verb
-from redraft.cli.models import choose_sampler, opened
+from redraft.cli.models import opened
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.cli.recipes import make_tokenizer, recipe, source, with_length, with_tokenizer
@@ -29,7 +29,7 @@ from redraft.model import DiffusionLM
 from redraft.networks import Causal
 from redraft.presets import PRESETS, PURPOSES, TINY
 from redraft.runs import config, parameters, run
-from redraft.samplers import Ancestral, Blocks, Entropy, FirstHitting, Unmask
+from redraft.samplers import Ancestral, Blocks, Entropy, FirstHitting, Sampler, Unmask
 from redraft.schedules import Retimed
 from redraft.text import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
 from redraft.types import Vocab
@@ -370,7 +370,7 @@ def test_generate_is_what_python_would_write(say: Say, mdlm: Path) -> None:
     """Texts on stdout, one JSON object each, the cost on stderr."""
     out, err = say("generate", mdlm, "One", "--rows", "2", "--seed", "5", "--new", "9", "--json")
     it = opened(mdlm)
-    written = write.generate(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
+    written = write.fill(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
     assert [record["text"] for record in objects(out)] == written.texts
     assert {(r["prompt"], r["seed"], r["run"], r["nfe"]) for r in objects(out)} == {("One", 5, it.name, written.nfe)}
     assert "network calls per text" in err
@@ -402,12 +402,18 @@ def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name:
 def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     full, blocks = opened(runs["mdlm_tiny"]), opened(runs["bd3_tiny"])
     stop = blocks.model.config.vocab.eos
-    assert choose_sampler(full, "own", None, None) == full.sampler
-    assert choose_sampler(full, "own", 3, None) == replace(full.sampler, steps=3)
-    assert choose_sampler(full, "ancestral", 3, None) == Ancestral(3)
-    assert choose_sampler(full, "entropy", 3, 0.5) == Unmask(3, Entropy(0.5))
-    assert choose_sampler(blocks, "ancestral", 3, None) == Blocks(Ancestral(3), stop=stop)
-    assert choose_sampler(blocks, "first-hitting", None, None) == Blocks(FirstHitting(), stop=stop)
+
+    def chosen(it: write.Opened, **options: Any) -> Sampler:
+        return write.choose_sampler(it, write.Decoding(**options))[0]
+
+    assert chosen(full) == full.sampler
+    assert chosen(full, steps=3) == replace(full.sampler, steps=3)
+    assert chosen(full, sampler="ancestral", steps=3) == Ancestral(3)
+    assert chosen(full, sampler="entropy", steps=3, temperature=0.5) == Unmask(3, Entropy(0.5))
+    assert chosen(blocks, sampler="ancestral", steps=3) == Blocks(Ancestral(3), stop=stop)
+    assert chosen(blocks, sampler="first-hitting") == Blocks(FirstHitting(), stop=stop)
+    assert chosen(full, sampler="ancestral", decode_block=4) == Blocks(Ancestral(), decode_block=4, stop=stop)
+    assert chosen(full, sampler=Unmask(7)) == Unmask(7)
 
 
 def test_prompts_come_through_a_pipe(mdlm: Path) -> None:
@@ -641,7 +647,7 @@ def test_a_plot_has_the_dots_of_its_curve() -> None:
 def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     from redraft import laws
 
-    rows = [laws.Row("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
+    rows = [laws.Law("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
     monkeypatch.setattr(laws, "check_built_in", lambda: iter(rows))
     out, _ = say("check", "--json", code=1)
     assert [(record["law"], record["ok"]) for record in objects(out)] == [("Bayes", True), ("Bayes", False)]

@@ -42,10 +42,10 @@ from redraft.runs import (
     only_writer,
     save,
 )
-from redraft.runs.lock import FILE
+from redraft.runs.lock import LOCK_FILE
 from redraft.runs.stored import read, seal
 from redraft.text import Bytes, Tokenizer, train_bpe
-from redraft.train import Bar, waiting
+from redraft.train import ProgressBar, waiting
 from redraft.types import Vocab
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers
@@ -169,16 +169,16 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
         raise AssertionError
     holder.kill()
     holder.communicate()
-    assert str(holder.pid) in (tmp_path / FILE).read_text()
+    assert str(holder.pid) in (tmp_path / LOCK_FILE).read_text()
     with only_writer(tmp_path):
-        assert (tmp_path / FILE).read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
+        assert (tmp_path / LOCK_FILE).read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
 
 
 def test_a_training_that_cannot_begin_leaves_the_directory_of_another_alone(tmp_path: Path) -> None:
     """It has no claim on it yet, so that it looks fresh."""
     with only_writer(tmp_path / "run"):
         _leave(tmp_path / "run")
-        assert (tmp_path / "run" / FILE).exists()
+        assert (tmp_path / "run" / LOCK_FILE).exists()
     _leave(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -227,7 +227,7 @@ def test_progress_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_line_of_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar("training", 3, seconds=0.0)
+    bar = ProgressBar("training", 3, seconds=0.0)
     bar.update(1)
     bar.note = "loss 2 bits/token"
     bar.update(2)
@@ -235,7 +235,7 @@ def test_a_line_of_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str
     one, two = capsys.readouterr().err.splitlines()
     assert one.startswith("training: step 1 of 3, 0:00:00 passed")
     assert two.startswith("training: step 2 of 3, loss 2 bits/token, 0:00:00 passed")
-    Bar("training", 3, shown=False, seconds=0.0).update(1)
+    ProgressBar("training", 3, shown=False, seconds=0.0).update(1)
     assert capsys.readouterr().err == ""
 
 

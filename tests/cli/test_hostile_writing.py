@@ -18,12 +18,13 @@ import pytest
 import torch
 
 from redraft import write
-from redraft.cli import arguments, limits, main, models, output, streams
-from redraft.cli.models import batch_size, choose_sampler, opened
+from redraft.cli import arguments, main, output, streams
+from redraft.cli.models import opened
 from redraft.cli.progress import Progress
 from redraft.machine import facts as machine
 from redraft.runs import run
-from redraft.samplers import AnyOrder, Blocks, Confidence, Unmask
+from redraft.samplers import AnyOrder, Confidence, Unmask
+from redraft.write import filling
 
 SMALL = [
     *("--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet", "--precision", "fp32"),
@@ -79,6 +80,14 @@ def shell(command: str, cwd: Path, **environment: str) -> subprocess.CompletedPr
     """A real `redraft`, called $R, by a real shell."""
     env = {**ENVIRONMENT, "R": f"{sys.executable} -m redraft.cli", **environment}
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env, cwd=cwd)
+
+
+def timeless(text: str) -> list[dict[str, Any]]:
+    """Records without what differs from run to run."""
+    return [
+        {k: v for k, v in each.items() if k not in ("seconds", "tokens_per_second", "new_tokens")}
+        for each in objects(text)
+    ]
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -208,21 +217,21 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     """And come out the same."""
     command = ["generate", runs["mdlm"], "--rows", "5", "--new", "3", "--json"]
     it, sizes = opened(runs["mdlm"]), []
-    need = 3 * models._bytes_per_token(it.model)
+    need = 3 * it.bytes_per_token
     alone, _ = say(*command)
-    whole = write.generate
+    whole = filling.Writing.record
 
-    def spy(model: Any, sampler: Any, canvas: Any, **more: Any) -> Any:
-        sizes.append(len(canvas.z))
-        return whole(model, sampler, canvas, **more)
+    def spy(writing: write.Writing) -> write.Record:
+        sizes.append(len(writing.start.z))
+        return whole(writing)
 
-    monkeypatch.setattr(write, "generate", spy)
+    monkeypatch.setattr(filling.Writing, "record", spy)
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
-    assert few == alone
+    assert timeless(few) == timeless(alone)
     monkeypatch.setattr(machine, "memory", lambda: None)
-    assert batch_size(it, it.sampler, 3) == 64
+    assert write.batch_size(it, it.sampler, 3) == 64
 
 
 def test_texts_come_out_as_they_are_finished(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -241,7 +250,7 @@ def test_the_memory_being_not_enough_is_one_line(
         def full(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(write, "generate", full)
+        monkeypatch.setattr(filling.Writing, "__iter__", full)
         assert "not enough memory" in refused("generate", runs["mdlm"])
 
 
@@ -256,24 +265,26 @@ def test_no_more_steps_than_can_change_anything(say: Say, runs: dict[str, Path])
         assert kept in objects(out)[0]["sampler"]
 
 
-def test_the_most_steps_of_every_sampler(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
     masked, causal, uniform = (opened(runs[name]) for name in ("mdlm", "ar", "udlm"))
-    assert choose_sampler(masked, "any-order", 10**9, None, 7) == Unmask(7, AnyOrder())
-    assert choose_sampler(masked, "ancestral", 10**9, None, 7).steps == 7000  # type: ignore[attr-defined]
-    assert choose_sampler(uniform, "ancestral", 10**9, None, 7).steps == limits.MOST_STEPS  # type: ignore[attr-defined]
-    by_one = choose_sampler(causal, "any-order", 10**9, None, 7)
-    assert isinstance(by_one, Blocks)
+
+    def chosen(it: write.Opened, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
+        return write.choose_sampler(it, write.Decoding(sampler=name, steps=steps), 7)
+
+    assert chosen(masked, "any-order")[0] == Unmask(7, AnyOrder())
+    assert chosen(masked, "ancestral")[0].steps == 7000
+    assert chosen(uniform, "ancestral")[0].steps == write.MOST_STEPS
+    by_one, notes = chosen(causal, "any-order")
     assert by_one.sampler == Unmask(1, AnyOrder())
-    assert len(capsys.readouterr().err.splitlines()) == 4
-    choose_sampler(masked, "any-order", 7, None, 7)
-    assert capsys.readouterr().err == ""
+    assert notes == ("steps=1000000000: more than 1 would change nothing here; using 1",)
+    assert chosen(masked, "any-order", 7) == (Unmask(7, AnyOrder()), ())
 
 
 def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) -> None:
     """That is why they may be left out."""
     it = opened(runs["mdlm"])
     canvas = it.model.canvas(new=5, rows=3)
-    some, many = (write.generate(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
+    some, many = (write.fill(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
     assert some == many
 
 

@@ -12,13 +12,13 @@ import pytest
 from redraft.corpora import (
     SMALL,
     STORIES,
-    Choice,
-    Corpus,
     Draw,
     Entry,
     Given,
+    Language,
     Let,
     Node,
+    OneOf,
     Rules,
     Say,
     Seq,
@@ -44,8 +44,8 @@ def sentences(text: str) -> list[str]:
     return [sentence.strip() for sentence in re.findall(r"[^.]*\.", text)]
 
 
-def corpus(rules: Rules) -> Corpus:
-    return Corpus(rules.node("story"), rules.node("summary"), topics={}, lengths=(1, 2))
+def corpus(rules: Rules) -> Language:
+    return Language(rules.node("story"), rules.node("summary"), topics={}, lengths=(1, 2))
 
 
 def derivations(node: Node, words: tuple[str, ...], at: int, memory: Mapping[str, Entry]) -> Iterator[tuple]:
@@ -60,7 +60,7 @@ def derivations(node: Node, words: tuple[str, ...], at: int, memory: Mapping[str
             yield at, {**memory, slot: remembered}, 0.0
         case Given((slot, form), cases):
             yield from derivations(cases[memory[slot][form]], words, at, memory)
-        case Choice(options):
+        case OneOf(options):
             total = sum(option.weight for option in options)
             for weight, option in options:
                 for end, after, log_prob in derivations(option, words, at, memory):
@@ -73,7 +73,7 @@ def derivations(node: Node, words: tuple[str, ...], at: int, memory: Mapping[str
                     yield end, after, p + q
 
 
-def log_probs(language: Corpus, text: str) -> list[float]:
+def log_probs(language: Language, text: str) -> list[float]:
     """The log-probability of every derivation of a whole text, by the second parser."""
     words = split_words(text)
     return [log_prob for end, _, log_prob in derivations(language.tale, words, 0, {}) if end == len(words)]
@@ -119,7 +119,7 @@ def test_a_text_is_that_of_its_story_and_so_is_its_probability() -> None:
 def test_a_slot_may_be_drawn_anew() -> None:
     names = [entry(name="Anna"), entry(name="Ben")]
     case = rules.Case(("hero", "name"), {"Anna": "She and {hero.name} slept.", "Ben": "{sang}"})
-    parts: dict[str, rules.Rule] = {"story": "{hero} met {hero}. {end}", "hero": Draw("hero", names), "end": case}
+    parts: dict[str, rules._Rule] = {"story": "{hero} met {hero}. {end}", "hero": Draw("hero", names), "end": case}
     twice = corpus(Rules({**parts, "sang": ("He sang.", "Rain."), "summary": "Rain."}))
     listed = [(text, math.exp(log_prob)) for text, log_prob in twice.enumerate()]
     assert len(listed) == twice.support() == 2 * (1 + 2)
@@ -207,7 +207,7 @@ def test_parsing_gives_back_the_story(many: list[Story]) -> None:
         assert STORIES.log_prob(story.text) == story.log_prob
 
 
-def ambiguous(*templates: str) -> Corpus:
+def ambiguous(*templates: str) -> Language:
     return corpus(Rules({"story": templates, "summary": "Rain."}))
 
 
@@ -405,7 +405,7 @@ def test_every_label_occurs_and_no_length_is_rare(many: list[Story]) -> None:
         ({"story": "Rain.", "summary": ("Rain.", "Snow.")}, "summary has a choice"),
     ],
 )
-def test_mistakes_are_explained(parts: dict[str, rules.Rule], message: str) -> None:
+def test_mistakes_are_explained(parts: dict[str, rules._Rule], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         corpus(Rules({"summary": "Rain.", **parts}))
 

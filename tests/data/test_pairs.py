@@ -26,7 +26,7 @@ from redraft.samplers import Ancestral
 from redraft.text import Words, split_words
 from redraft.train import fit
 from redraft.types import Batch, Context
-from redraft.write import generate
+from redraft.write import fill
 
 WORDS = Words(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
 BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask
@@ -355,8 +355,8 @@ def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
     assert torch.equal(blank.context.cond, written.context.cond)
     assert blank.context.cond_pad is not None
     assert torch.equal(blank.context.cond_pad, written.context.cond_pad)
-    texts = generate(model, Ancestral(3), written, seed=1).texts
-    assert texts == generate(model, Ancestral(3), blank, seed=1, batch=1).texts
+    texts = fill(model, Ancestral(3), written, seed=1).texts
+    assert texts == fill(model, Ancestral(3), blank, seed=1, batch=1).texts
 
 
 def test_sources_where_there_are_none() -> None:
@@ -401,7 +401,7 @@ def test_training_learns_and_writes_answers(name: str, tmp_path: Path) -> None:
     (written,) = [line["samples"] for line in lines if "samples" in line]
     assert len(written) == 2
     source = StoryAttributes().pair("test", 0).source
-    assert len(generate(model, Ancestral(2), model.canvas(new=9, rows=3, source=source)).texts) == 3
+    assert len(fill(model, Ancestral(2), model.canvas(new=9, rows=3, source=source)).texts) == 3
 
 
 def test_targets_alone_teach_any_model(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from redraft.samplers import Ancestral, Blocks, Unmask
 from redraft.schedules import Cosine, Linear, Schedule
 from redraft.text import Bytes, Characters, split_words
 from redraft.types import Batch, Canvas, Context, Prediction, Vocab
-from redraft.write import generate
+from redraft.write import fill
 
 Build = Callable[..., DiffusionLM]
 MASK = 6
@@ -352,23 +352,23 @@ def test_excess_cancels_what_stories_differ_in() -> None:
 def test_texts_do_not_depend_on_the_batch(build: Build) -> None:
     model = build(tokenizer=SEVEN)
     canvas = model.compose([["aé", 4], [5], ["世", 3, "a"], [7], ["🙂🙂", 1], [2]])
-    whole = generate(model, Ancestral(8), canvas, seed=3)
+    whole = fill(model, Ancestral(8), canvas, seed=3)
     assert [len(text) for text in whole.texts] == [6, 5, 5, 7, 3, 2]
     for batch in (1, 4):
-        assert generate(model, Ancestral(8), canvas, seed=3, batch=batch).texts == whole.texts
-    assert generate(model, Ancestral(8), canvas, seed=4).texts != whole.texts
-    assert whole.tokens == 4 + 5 + 3 + 7 + 1 + 2
-    assert whole.tokens_per_second == pytest.approx(whole.tokens / whole.seconds)
+        assert fill(model, Ancestral(8), canvas, seed=3, batch=batch).texts == whole.texts
+    assert fill(model, Ancestral(8), canvas, seed=4).texts != whole.texts
+    assert whole.new_tokens == 4 + 5 + 3 + 7 + 1 + 2
+    assert whole.tokens_per_second == pytest.approx(whole.new_tokens / whole.seconds)
 
 
 def test_network_calls_are_counted_per_row(build: Build) -> None:
     full, causal = build(tokenizer=SEVEN), build(Causal(MASK), tokenizer=SEVEN)
-    assert generate(full, Unmask(4), full.canvas(new=8, rows=5)).nfe == 4
-    assert generate(full, Unmask(4), full.canvas(new=8, rows=5), batch=2).nfe == 4
-    assert generate(causal, Blocks(Ancestral(1)), causal.canvas(new=6, rows=3)).nfe == 6, "one call per token"
-    assert generate(causal, Blocks(Ancestral(1), cache=False), causal.canvas(new=6, rows=3)).nfe == 6
+    assert fill(full, Unmask(4), full.canvas(new=8, rows=5)).nfe == 4
+    assert fill(full, Unmask(4), full.canvas(new=8, rows=5), batch=2).nfe == 4
+    assert fill(causal, Blocks(Ancestral(1)), causal.canvas(new=6, rows=3)).nfe == 6, "one call per token"
+    assert fill(causal, Blocks(Ancestral(1), cache=False), causal.canvas(new=6, rows=3)).nfe == 6
     mixed = full.compose([[8], ["é" * 7, 1]])
-    assert generate(full, Unmask(4), mixed).nfe == (4 + 1) / 2, "a finished row is not called"
+    assert fill(full, Unmask(4), mixed).nfe == (4 + 1) / 2, "a finished row is not called"
 
 
 def test_the_counting_ends_with_its_block(build: Build) -> None:
@@ -389,9 +389,9 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True
     start = Canvas(torch.full_like(z, 6), fixed, Context(pad=pad))
-    assert write.written(start, Canvas(z, fixed), vocab).tolist() == [1, 3, 2, 0]
-    assert write.written(start, Canvas(z, fixed), Vocab(7, mask=6)).tolist() == [1, 6, 5, 6]
-    assert write.written(replace(start, context=Context()), Canvas(z, fixed), vocab).tolist() == [3, 3, 2, 0]
+    assert write.generated(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
+    assert write.generated(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
+    assert write.generated(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [3, 3, 2, 0]
 
 
 # --- judgements ---

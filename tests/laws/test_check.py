@@ -55,11 +55,11 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[check.Row]:
+def rows() -> list[check.Law]:
     return list(proof.check(Masked(check.VOCAB)))
 
 
-def test_every_law_holds_for_mask_noise(rows: list[check.Row]) -> None:
+def test_every_law_holds_for_mask_noise(rows: list[check.Law]) -> None:
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) >= 18
 
@@ -94,7 +94,7 @@ def test_a_visible_token_must_not_vote_for_itself(process: Interpolating | Marko
     assert check.bound(masked, Ordinary(toy, masked)) == pytest.approx(toy.entropy, abs=1e-6)
 
 
-def test_values_are_the_theory_s(rows: list[check.Row]) -> None:
+def test_values_are_the_theory_s(rows: list[check.Law]) -> None:
     by_law = {r.law: r for r in rows}
     entropy = check.Toy.of().entropy
     assert by_law["bound = entropy"].value == pytest.approx(entropy, abs=1e-6)
@@ -234,7 +234,7 @@ def test_integrals_know_how_exact_they_are(f: Callable[[Tensor], Tensor], exact:
     assert abs(float(found) - exact) <= max(found.error, 1e-6)
 
 
-def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[check.Row]) -> None:
+def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[check.Law]) -> None:
     found = [row for row in rows if row.error]
     assert len(found) == 7
     assert max(row.error / row.tolerance for row in found) < 0.01

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.laws import Mixture, MixtureOracle, Row, modes, proof
+from redraft.laws import Law, Mixture, MixtureOracle, modes, proof
 from redraft.laws import gaussian as check_gaussian
 from redraft.laws.gaussian import sampled_vectors
 from redraft.ops import Rng, rng
@@ -19,7 +19,7 @@ from redraft.samplers import Ancestral
 from redraft.schedules import Clamped, Sqrt
 from redraft.types import Canvas, Context, Noised, Prediction
 
-Laws = Callable[[Gaussian], Iterator[Row]]
+Laws = Callable[[Gaussian], Iterator[Law]]
 
 
 def failed(laws: Laws, process: Gaussian) -> list[str]:

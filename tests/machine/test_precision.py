@@ -22,7 +22,7 @@ from redraft.machine import (
     ISA,
     TYPICAL,
     VARIABLE,
-    Choice,
+    Precision,
     PrecisionError,
     choose,
     guarded,
@@ -102,7 +102,7 @@ def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, word
 def test_a_hang_is_fp32(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(hangs)
     monkeypatch.setattr(precision, "SECONDS", 0.1)
-    assert choose() == Choice("fp32", "a bf16 product does not end within 0.1 seconds")
+    assert choose() == Precision("fp32", "a bf16 product does not end within 0.1 seconds")
 
 
 @needs_fork
@@ -131,15 +131,15 @@ def test_a_trial_is_remembered_for_its_shapes(inject: Inject, tmp_path: Path) ->
 def test_who_asks_first(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run, then the environment, then how a resumed run began, then the trial."""
     inject(ratio(1.7))
-    assert choose("fp32") == Choice("fp32", "the run asks for fp32")
-    assert choose("bf16") == Choice("bf16", "the run asks for bf16; bf16 takes 1.70 × the time of fp32 here")
+    assert choose("fp32") == Precision("fp32", "the run asks for fp32")
+    assert choose("bf16") == Precision("bf16", "the run asks for bf16; bf16 takes 1.70 × the time of fp32 here")
     assert choose(held="bf16").reason == "the run began in bf16; bf16 takes 1.70 × the time of fp32 here"
     assert choose(held="fp32").name == "fp32"
     monkeypatch.setenv(VARIABLE, "bf16")
     assert choose(held="fp32").reason.startswith("REDRAFT_PRECISION=bf16; ")
     assert choose("fp32").name == "fp32"
     monkeypatch.setenv(VARIABLE, "fp32")
-    assert choose(held="bf16") == Choice("fp32", "REDRAFT_PRECISION=fp32")
+    assert choose(held="bf16") == Precision("fp32", "REDRAFT_PRECISION=fp32")
     monkeypatch.setenv(VARIABLE, "auto")
     assert choose().name == "fp32"
 
@@ -185,7 +185,7 @@ def test_bf16_that_needs_fewer_instructions(inject: Inject) -> None:
 def test_without_fork(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     inject(ratio(0.1))
-    assert choose() == Choice("fp32", "a bf16 product cannot be tried safely on this system (no fork)")
+    assert choose() == Precision("fp32", "a bf16 product cannot be tried safely on this system (no fork)")
     assert choose("bf16").reason.startswith("the run asks for bf16; not tried")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from redraft.model.compose import Composer, UpTo, content, given_tokens, pieces
+from redraft.model.compose import Composer, UpTo, given_tokens, pieces, text_places
 from redraft.processes import Insertion, Masked
 from redraft.text import Characters, Special
 
@@ -45,7 +45,7 @@ def test_content_stands_between_source_and_end() -> None:
     canvas = Composer(Masked(VOCAB), LETTERS, None).canvas([["ab", 3]], ["cd"], CPU)
     assert canvas.z[0, :5].tolist() == [C, D, VOCAB.bos, A, B]
     canvas.z[0, 5:] = torch.tensor([D, VOCAB.eos, C])
-    assert content(canvas, VOCAB, 0) == [A, B, D]
+    assert canvas.z[0, text_places(canvas, VOCAB, 0)].tolist() == [A, B, D]
 
 
 def test_sources_end_in_the_end_token() -> None:

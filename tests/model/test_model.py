@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from redraft.heads import Shift, Softmax, Subs
-from redraft.machine import Choice
+from redraft.machine import Precision
 from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig
 from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.processes import Masked
@@ -259,7 +259,7 @@ def test_a_prediction_has_gradients_only_if_born_with_them(build: Build) -> None
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_a_prediction_remembers_the_precision_it_was_born_in(bf16: Choice, build: Build) -> None:
+def test_a_prediction_remembers_the_precision_it_was_born_in(bf16: Precision, build: Build) -> None:
     model = build()
     z, _, t, _ = random_question(0)
     with torch.no_grad():

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
-from redraft.machine import Choice
+from redraft.machine import Precision
 from redraft.model import DiffusionLM
 from redraft.networks import (
     BlockCausal,
@@ -650,7 +650,7 @@ def test_recomputed_gradients_are_equal(net: Net, pattern: Pattern, layout: str)
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), Causal(MASK)], ids=repr)
-def test_bfloat16_is_near_float32(bf16: Choice, net: Net, pattern: Pattern) -> None:
+def test_bfloat16_is_near_float32(bf16: Precision, net: Net, pattern: Pattern) -> None:
     network, z = net(pattern), tokens(3, 8)
     context = Context(pad=torch.arange(8) >= torch.tensor([[8], [5], [3]]))
     exact = network(z, None, context)

@@ -50,8 +50,7 @@ from redraft.samplers import (
 from redraft.schedules import Cosine, CosineSquared, Exponential, Linear, Polynomial
 from redraft.text import Characters
 from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Vocab
-from redraft.write import generate
-from redraft.write import written as tokens_written
+from redraft.write import fill, generated
 
 CHANCE = 1e-4
 PAD, MASK = 6, 7
@@ -523,7 +522,7 @@ def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
             assert 5 <= len(text) <= 9
             assert MASK not in text, "no mask is left"
             sizes.add(len(text))
-        assert tokens_written(canvas, end, WORDS).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
+        assert generated(canvas, end, WORDS).sum(-1).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
     assert len(sizes) > 2, "holes of different lengths"
 
 
@@ -535,7 +534,7 @@ def test_a_row_is_written_as_it_would_be_alone(writer: DiffusionLM) -> None:
         for i, template in enumerate(templates):
             single = sampler(writer, writer.process, writer.infill(template, room=5), rng=Rng(keys.key[i : i + 1]))
             assert writer.text(last(single)) == [together[i]]
-        assert together == generate(writer, sampler, canvas, seed=7, batch=3).texts
+        assert together == fill(writer, sampler, canvas, seed=7, batch=3).texts
 
 
 def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:

@@ -222,7 +222,7 @@ def test_a_filled_text_ends_as_in_training(trained: Trained) -> None:
 
 def test_the_story_shown_is_one_of_those_written(out: Path, trained: Trained) -> None:
     with shrunk():
-        texts = findings.generate(trained.model, trained.run.sampler, trained.blank(8)).texts
+        texts = findings.fill(trained.model, trained.run.sampler, trained.blank(8)).texts
     root = ElementTree.fromstring((out / "writing.svg").read_text("utf-8"))
     assert root.attrib["aria-label"] in texts
 

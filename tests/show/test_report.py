@@ -18,21 +18,21 @@ from redraft.show import charts, picture
 from redraft.show import page as report
 from redraft.show.charts import Bar, Bars, Chart, Charts, Curve
 from redraft.show.page import (
-    Block,
     Command,
     Commands,
+    DataTable,
+    Element,
     Figure,
     Figures,
-    Infill,
-    Infills,
+    FilledText,
+    FilledTexts,
+    Playback,
     Sample,
     Samples,
     Section,
-    Table,
-    Writing,
     stretches,
 )
-from redraft.show.watch import Frame, State, Token
+from redraft.show.watch import Frame, Token, TokenState
 from redraft.text import HIDDEN
 
 VOID = {"meta", "input"}
@@ -71,7 +71,7 @@ class Balance(HTMLParser):
         return "".join(self.words)
 
 
-def frame(step: int, *tokens: tuple[int, str, State]) -> Frame:
+def frame(step: int, *tokens: tuple[int, str, TokenState]) -> Frame:
     return Frame(step, tuple(Token(text, state, position) for position, text, state in tokens))
 
 
@@ -88,13 +88,13 @@ def writing() -> tuple[Frame, ...]:
     )
 
 
-def page_of(*blocks: Block) -> str:
+def page_of(*blocks: Element) -> str:
     return report.page("A title", "A summary", [Section("A section", blocks, "A note")], "A footer")
 
 
 def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> None:
     file = report.write(
-        tmp_path / "new" / "report.html", "A title", "A summary", [Section("One", (Writing(writing()),))]
+        tmp_path / "new" / "report.html", "A title", "A summary", [Section("One", (Playback(writing()),))]
     )
     page = file.read_text("utf-8")
     found = Balance(page)
@@ -110,19 +110,19 @@ def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> N
     "block",
     [
         Figures((Figure(EVIL, EVIL, EVIL),)),
-        Table((EVIL, EVIL), ((EVIL, EVIL),)),
+        DataTable((EVIL, EVIL), ((EVIL, EVIL),)),
         Bars((Bar(EVIL, 0.3, EVIL),), EVIL),
         Commands((Command(EVIL, EVIL),)),
         Charts((Chart(EVIL, EVIL, EVIL, (Curve(EVIL, ((1, 2.0), (2, 1.0))),), Bar(EVIL, 0.5)),)),
         Samples((Sample(EVIL, -math.inf, 3, EVIL), Sample(EVIL))),
-        Infills((Infill((Token(EVIL, "given", 0), Token(EVIL, "new", 1)), Sample(EVIL), (EVIL,)),)),
-        Writing((frame(0, (0, HIDDEN, "noise")), frame(1, (0, EVIL, "new")))),
+        FilledTexts((FilledText((Token(EVIL, "given", 0), Token(EVIL, "new", 1)), Sample(EVIL), (EVIL,)),)),
+        Playback((frame(0, (0, HIDDEN, "noise")), frame(1, (0, EVIL, "new")))),
     ],
     ids=lambda block: type(block).__name__,
 )
-def test_everything_from_outside_is_escaped(block: Block) -> None:
+def test_everything_from_outside_is_escaped(block: Element) -> None:
     plain, evil = Balance(page_of()), Balance(page_of(block))
-    assert evil.tags.count("script") == plain.tags.count("script") + isinstance(block, Writing)
+    assert evil.tags.count("script") == plain.tags.count("script") + isinstance(block, Playback)
     assert "alert" in evil.text
     title = Balance(report.page(EVIL, EVIL, [Section(EVIL, (), EVIL)], EVIL))
     assert title.tags == plain.tags
@@ -130,7 +130,7 @@ def test_everything_from_outside_is_escaped(block: Block) -> None:
 
 
 def test_numbers_are_there() -> None:
-    table = Table(("", "ours"), (("steps", "1,024"),))
+    table = DataTable(("", "ours"), (("steps", "1,024"),))
     found = Balance(page_of(Figures((Figure("bits", "0.371", "at most"),)), table)).text
     assert all(word in found for word in ("bits", "0.371", "at most", "ours", "steps", "1,024"))
 
@@ -211,7 +211,7 @@ def test_infills_tell_given_from_written() -> None:
         Token(text, state, i)
         for i, (text, state) in enumerate([("She", "given"), (" took", "settled"), (" a", "new"), (" kite", "given")])
     )
-    found = Infill(tokens, Sample("She took a kite", -math.inf, 15), ("found the",)).html()
+    found = FilledText(tokens, Sample("She took a kite", -math.inf, 15), ("found the",)).html()
     assert 'She <mark class="written">took a</mark> kite' in found
     assert "Hidden were “found the”" in found
 
@@ -227,7 +227,7 @@ def test_stretches_join_steps_that_look_the_same() -> None:
 
 
 def test_the_strip_has_a_cell_for_every_stretch_and_the_words_to_read() -> None:
-    found = Writing(writing()).html()
+    found = Playback(writing()).html()
     assert found.count("<rect") == 7
     assert "<title>step 3: band</title>" in found
     assert "<title>step 0: not yet written</title>" in found
@@ -289,7 +289,7 @@ def test_the_page_plays_in_a_browser(tmp_path: Path) -> None:
       document.body.dataset.hidden = document.querySelector(".controls").hidden;
       strip.dispatchEvent(new MouseEvent("click", { clientX: box.x + 1, clientY: box.y + 1 }));
     });</script>"""
-    file = report.write(tmp_path / "report.html", "A title", "", [Section("One", (Writing(writing()),))])
+    file = report.write(tmp_path / "report.html", "A title", "", [Section("One", (Playback(writing()),))])
     file.write_text(file.read_text("utf-8").replace("</body>", f"{click}</body>"), "utf-8")
     command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom", file.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

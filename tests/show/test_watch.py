@@ -15,8 +15,8 @@ from redraft.model import DiffusionLM
 from redraft.networks import BlockCausal, Causal
 from redraft.ops import rng
 from redraft.processes import Masked
-from redraft.samplers import Ancestral, Blocks, Sampler, Unmask, last
-from redraft.show.watch import Frame, Watched, frames, styled, watch
+from redraft.samplers import Ancestral, Blocks, Sampler, Unmask
+from redraft.show.watch import Frame, display, frames, styled
 from redraft.text import Bytes, Characters, Tokenizer, Words
 from redraft.types import Canvas, Context
 
@@ -125,7 +125,7 @@ def test_frames_of_real_samplers(model: Callable[..., DiffusionLM], pattern: obj
 def test_elsewhere_than_in_a_terminal_each_change_is_a_line(model: Callable[..., DiffusionLM]) -> None:
     steps = [canvas(ids) for ids in ([7, 7], [7, 7], [7, 1], [7, 1], [0, 1])]
     out = io.StringIO()
-    end = watch(iter(steps), model(), console=Console(file=out, width=4), delay=0)
+    end = display(iter(steps), model(), console=Console(file=out, width=4), delay=0)
     assert out.getvalue().splitlines() == ["▒ ▒", "▒ cat", "a cat"]
     assert end is steps[-1]
 
@@ -133,7 +133,7 @@ def test_elsewhere_than_in_a_terminal_each_change_is_a_line(model: Callable[...,
 def test_line_breaks_and_markup_are_text(model: Callable[..., DiffusionLM]) -> None:
     letters = Characters("[b]\n")
     out = io.StringIO()
-    watch([canvas(letters.encode("[b]\n[b]"))], model(letters), console=Console(file=out), delay=0)
+    display([canvas(letters.encode("[b]\n[b]"))], model(letters), console=Console(file=out), delay=0)
     assert out.getvalue() == "[b]↵[b]\n"
 
 
@@ -141,7 +141,7 @@ def test_in_a_terminal_it_is_drawn_in_place(model: Callable[..., DiffusionLM]) -
     steps = [canvas(ids, given=[0]) for ids in ([0, 7, 7], [0, 1, 7], [0, 1, 2])]
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, color_system="standard", width=40)
-    assert watch(steps, model(), console=console, delay=0) is steps[-1]
+    assert display(steps, model(), console=console, delay=0) is steps[-1]
     drawn = out.getvalue()
     assert "\x1b[36ma\x1b[0m\x1b[1;32m cat\x1b[0m\x1b[2m ▒\x1b[0m" in drawn  # given, new, noise
     assert "\x1b[36ma\x1b[0m cat\x1b[1;32m sat\x1b[0m" in drawn  # settled is plain
@@ -151,15 +151,6 @@ def test_in_a_terminal_it_is_drawn_in_place(model: Callable[..., DiffusionLM]) -
 def test_styles_cover_the_text(model: Callable[..., DiffusionLM]) -> None:
     *_, end = frames([canvas([7, 7]), canvas([0, 1])], model())
     assert styled(end).plain == end.text == "a cat"
-
-
-def test_a_watched_sampler_writes_the_same(model: Callable[..., DiffusionLM]) -> None:
-    it, out = model(), io.StringIO()
-    start = it.canvas(new=5, rows=2)
-    plain = last(Ancestral(6)(it, it.process, start, rng=rng(1, 2)))
-    watched = last(Watched(Ancestral(6), it, Console(file=out), 0)(it, it.process, start, rng=rng(1, 2)))
-    assert torch.equal(watched.z, plain.z)
-    assert out.getvalue().splitlines()[-1] == it.text(plain)[0]
 
 
 def test_without_tokenizer_there_is_nothing_to_see(build: Build) -> None:

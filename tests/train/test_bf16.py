@@ -14,7 +14,7 @@ from conftest import TESTS
 from torch import Tensor
 
 from redraft.cli.usercode import load_module
-from redraft.machine import Choice
+from redraft.machine import Precision
 from redraft.networks import Transformer, TransformerConfig
 from redraft.train import fit, orthogonal
 
@@ -34,7 +34,7 @@ def test_every_family_takes_a_step(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("counts", [False, True], ids=["expected", "counted"])
-def test_gaps_are_near_those_of_float32(bf16: Choice, counts: bool) -> None:
+def test_gaps_are_near_those_of_float32(bf16: Precision, counts: bool) -> None:
     """The layer for gaps computes in fp32, on states and times that bf16 made."""
     torch.manual_seed(0)
     config = TransformerConfig(7, width=16, layers=2, heads=2, hidden=32, time=8, gaps=3, gap_counts=counts)

@@ -14,8 +14,9 @@ import torch
 import train_child as child
 
 from redraft.cli.usercode import load_module
+from redraft.machine import best_device
 from redraft.runs import CheckpointError, checkpoint, load, newest, stored
-from redraft.train import Workers, asked_to_stop, best_device, local, same_bits, spread, whole, workers
+from redraft.train import Workers, asked_to_stop, local, same_bits, spread, whole, workers
 
 training = load_module(Path(__file__).with_name("test_train.py"))
 DDP: dict[str, Any] = {"steps": 12}

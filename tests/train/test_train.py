@@ -22,7 +22,7 @@ import train_child as child
 from torch import Tensor, nn
 
 from redraft.data import Loader, tokenise
-from redraft.machine import Choice, choose
+from redraft.machine import Precision, choose
 from redraft.model import DiffusionLM
 from redraft.objectives import Recover, Step
 from redraft.runs import Run, newest
@@ -303,7 +303,7 @@ def test_recomputing_changes_no_bit(tmp_path: Path) -> None:
     assert_close(tmp_path / "False", tmp_path / "True", 0.0)
 
 
-def test_half_precision_is_for_matrix_products_only(bf16: Choice, tmp_path: Path) -> None:
+def test_half_precision_is_for_matrix_products_only(bf16: Precision, tmp_path: Path) -> None:
     for precision in ("fp32", "bf16"):
         fit(small(tmp_path, steps=4, precision=precision), tmp_path / precision, quiet=True)
     assert {t.dtype for named in newest(tmp_path / "bf16").tensors.values() for t in named.values()} == {torch.float32}

@@ -12,7 +12,7 @@ from torch import Tensor
 from redraft.processes import Path
 from redraft.samplers.base import Even, Warp
 
-TINY = 1e-12  # the generative end: the limit t → 0, where zero itself means clean
+GENERATIVE_END = 1e-12  # the generative end: the limit t → 0, where zero itself means clean
 
 
 class Grid(Protocol):
@@ -84,5 +84,5 @@ def _shares(steps: int) -> Tensor:
 
 def _down(path: Path, log_ratio: Tensor) -> list[float]:
     """The times of these ln ς, the first being that of t = 1; then clean."""
-    times: list[float] = path.time(-2 * log_ratio).clamp(TINY, 1).tolist()
+    times: list[float] = path.time(-2 * log_ratio).clamp(GENERATIVE_END, 1).tolist()
     return [1.0, *times[1:], 0.0]

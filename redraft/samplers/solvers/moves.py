@@ -46,7 +46,7 @@ def number(t: float) -> Tensor:
     return torch.tensor(t, dtype=torch.float64)
 
 
-class Said(NamedTuple):
+class PreviousStep(NamedTuple):
     """What multistep rules remember about the previous step."""
 
     x: Tensor
@@ -63,7 +63,7 @@ class Move:
     t: float
     s: float
     rng: Rng
-    before: Said | None = None
+    before: PreviousStep | None = None
     last: bool = False
 
     @cached_property
@@ -117,12 +117,12 @@ def walk(
     rule: Rule, times: list[float], denoise: Denoiser, path: Path, canvas: Canvas, *, rng: Rng
 ) -> Iterator[Canvas]:
     """The loop of all solvers, from the first time to the last; each canvas keeps x̂ as the hint of the next step."""
-    before: Said | None = None
+    before: PreviousStep | None = None
     for i, (t, s) in enumerate(pairwise(times)):
         with torch.no_grad():
             move = Move(denoise, path, canvas, t, s, rng.fold(i), before, last=i == len(times) - 2)
             canvas = canvas.write(rule(move), hint=move.x)
-            before = Said(move.x, move.h)
+            before = PreviousStep(move.x, move.h)
         yield canvas
 
 

@@ -17,7 +17,7 @@ P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds
 
 
 @dataclass(frozen=True)
-class Row:
+class Law:
     """One law on one process: `value` must satisfy `rule` against `expected`, within `tolerance`, `error` included."""
 
     law: str
@@ -40,14 +40,14 @@ class Integral(NamedTuple):
         return float(self.value)
 
 
-def equal(process: Process, law: str, value: float | Integral, expected: float, tolerance: float) -> Row:
+def equal(process: Process, law: str, value: float | Integral, expected: float, tolerance: float) -> Law:
     error = value.error if isinstance(value, Integral) else 0.0
     ok = abs(float(value) - expected) + error <= tolerance
-    return Row(law, name(process), ok, float(value), expected, "=", tolerance, error)
+    return Law(law, name(process), ok, float(value), expected, "=", tolerance, error)
 
 
-def at_least(process: Process, law: str, value: float, expected: float) -> Row:
-    return Row(law, name(process), value >= expected, value, expected, ">=")
+def at_least(process: Process, law: str, value: float, expected: float) -> Law:
+    return Law(law, name(process), value >= expected, value, expected, ">=")
 
 
 def name(process: Process) -> str:

@@ -12,19 +12,19 @@ from itertools import count
 
 from redraft.corpora.grammar import (
     Account,
-    Choice,
     Draft,
     Every,
     Follow,
     Given,
     Let,
     Node,
+    OneOf,
+    Phrase,
     Phrases,
     Say,
     Telling,
     Text,
     Topic,
-    Words,
     _chars,
     _draws,
     walk,
@@ -53,7 +53,7 @@ class Story:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Corpus:
+class Language:
     """A language of stories: `tale` tells them, `summary` puts what a tale has left in memory into one sentence.
 
     `topics` names the attributes of a story and where memory holds them; the attribute "length" (short, medium or long)
@@ -71,7 +71,7 @@ class Corpus:
                 raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
             if isinstance(node, Given) and (lacking := self._phrases[node.topic] - node.cases.keys()):
                 raise ValueError(f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(spell, lacking))}; add them")
-        if any(isinstance(node, Choice) for node in walk(self.summary)):
+        if any(isinstance(node, OneOf) for node in walk(self.summary)):
             raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
 
     def story(self, seed: int, index: int) -> Story:
@@ -99,7 +99,7 @@ class Corpus:
             return None
         tellings = [told for told in self.tale.tell(Telling(), Follow(words)) if told.words == words]
         if len(tellings) > 1:
-            raise ValueError(f"the grammar derives {text!r} in {len(tellings)} ways; see Corpus.lookahead")
+            raise ValueError(f"the grammar derives {text!r} in {len(tellings)} ways; see Language.lookahead")
         return self._story(tellings[0]) if tellings else None
 
     def log_prob(self, text: str) -> float:
@@ -151,7 +151,7 @@ class Corpus:
         """Exact probability Σ p² that two stories drawn independently are equal."""
         return self._sum(Account(self._tested, factor=lambda p: p * p))[0]
 
-    def words(self) -> Words:
+    def words(self) -> Phrase:
         """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
         nodes = [*walk(self.tale), *walk(self.summary)]
         texts = (node.words for node in nodes if isinstance(node, Text))
@@ -160,7 +160,7 @@ class Corpus:
         labels = (self.labels(name) for name in (*self.topics, "length"))
         return tuple(sorted({*self.topics, "length"}.union(*texts, *phrases, *labels)))
 
-    def labels(self, attribute: str) -> Words:
+    def labels(self, attribute: str) -> Phrase:
         """All values of an attribute, sorted."""
         if attribute == "length":
             return LENGTHS
@@ -176,10 +176,10 @@ class Corpus:
         If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
         remembered and whatever follows. By induction from the first word on, a text then has at most one derivation.
         """
-        choices = [node for node in walk(self.tale) if isinstance(node, Choice)]
+        choices = [node for node in walk(self.tale) if isinstance(node, OneOf)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
 
-    def _words_to_decide(self, choice: Choice, limit: int) -> int:
+    def _words_to_decide(self, choice: OneOf, limit: int) -> int:
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
             if len(clash) < k or k == limit:  # one alternative is the beginning of another, or both go on alike
@@ -200,7 +200,7 @@ class Corpus:
     def _mean_chars(self, slot: str | None) -> float:
         """Mean number of characters that `Say` takes from a slot, or (None) that `Text` says."""
 
-        def length(topic: Topic | None, words: Words) -> float:
+        def length(topic: Topic | None, words: Phrase) -> float:
             return _chars(words) if (topic and topic[0]) == slot else 0
 
         keep = self._tested | {topic for topic in self._said if topic[0] == slot}
@@ -216,7 +216,7 @@ class Corpus:
 
     @cached_property
     def _phrases(self) -> Phrases:
-        phrases: dict[Topic, set[Words]] = {}
+        phrases: dict[Topic, set[Phrase]] = {}
         for node in walk(self.tale):
             if isinstance(node, Let):
                 for form, words in node.entry.items():
@@ -224,5 +224,5 @@ class Corpus:
         return {topic: frozenset(words) for topic, words in phrases.items()}
 
 
-def _recalled(told: Telling, topic: Topic) -> Words | None:
+def _recalled(told: Telling, topic: Topic) -> Phrase | None:
     return told.recall(topic) if topic[0] in told.memory else None

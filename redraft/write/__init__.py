@@ -1,0 +1,48 @@
+"""Writing in one call: a function per use, which takes plain values and returns a record.
+
+The settings need no torch; all else is imported when it is first used, so that a wrong flag costs no waiting.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from redraft.write.aliases import ALIASES, settings_from
+from redraft.write.settings import (
+    MOST_ROWS,
+    MOST_SEED,
+    ArgumentError,
+    Decoding,
+    Generation,
+    Infilling,
+    optional,
+    require_holes,
+    require_texts,
+)
+
+if TYPE_CHECKING:
+    from redraft.write.filling import Calls, Writing, calls, fill, generated, to_write
+    from redraft.write.holes import infill, infilling
+    from redraft.write.models import Model, Opened, as_opened, opened
+    from redraft.write.plan import MOST_STEPS, Plan, batch_size, choose_sampler
+    from redraft.write.prompts import generate, generation
+    from redraft.write.record import Draft, Record, Written
+    from redraft.write.streaming import drafts
+
+_HOMES = {
+    "filling": "Calls Writing calls fill generated to_write",
+    "holes": "infill infilling",
+    "models": "Model Opened as_opened opened",
+    "plan": "MOST_STEPS Plan batch_size choose_sampler",
+    "prompts": "generate generation",
+    "record": "Draft Record Written",
+    "streaming": "drafts",
+}
+_HOME = {name: f"redraft.write.{file}" for file, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'redraft.write' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,137 @@
+"""A model that can write: its weights, and what the run that trained it knows about rows, classes and samplers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from string import punctuation
+from typing import TypeAlias
+
+from redraft.data import Classified
+from redraft.machine import best_device, free_memory
+from redraft.model import DiffusionLM, UpTo, hole
+from redraft.objectives import Autoencode, Objective
+from redraft.runs import CheckpointError, Run, config, load_with_run
+from redraft.samplers import Ancestral, Blocks, Sampler
+from redraft.text import UNKNOWN, Tokenizer, Words
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model, and the run that made it, if it was one of ours."""
+
+    model: DiffusionLM
+    run: Run | None = None
+    step: int | None = None
+    path: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The digest that results are filed under."""
+        return config.digest(self.model.config) if self.run is None else self.run.digest
+
+    @property
+    def place(self) -> str:
+        """How a message names it."""
+        return "this model" if self.path is None else str(self.path)
+
+    @property
+    def sampler(self) -> Sampler:
+        """The run's own sampler."""
+        if self.run is not None:
+            return self.run.sampler
+        return Ancestral() if self.model.block is None else Blocks(Ancestral(), stop=self.model.config.vocab.eos)
+
+    @property
+    def always(self) -> int | None:
+        """How long every canvas was in training, if what stands after a text can tell the network about it."""
+        if self.run is None or self.model.block is not None or self.run.framing.padded:
+            return None
+        return self.run.framing.length
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes that the model knows, in their order; where no run names them, their numbers."""
+        data = None if self.run is None else self.run.data
+        known = range(self.model.config.network.classes or 0)
+        return data.classes if known and isinstance(data, Classified) else tuple(map(str, known))
+
+    @property
+    def compares(self) -> bool:
+        """Whether the network has learnt to do without its condition, as far as a run tells."""
+        run = self.run
+        return run is None or not isinstance(run.objective, Objective) or run.objective.drop_condition > 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model answers sources, and writes nothing without one."""
+        asked = self.run.framing.asked if self.run is not None else self.model.encoder is not None
+        return asked and not self.classes
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self.model.tokenizer is None:
+            raise ValueError(
+                f"{self.place} has no tokenizer, so it can neither read nor write text; put tokenizer.json there"
+            )
+        return self.model.tokenizer
+
+    def used(self, text: str) -> int:
+        """How many tokens a given text has, start token included; every word of it must be known."""
+        ids, tokenizer = self.tokenizer.encode(text), self.tokenizer
+        if any(tokenizer.piece(token) == UNKNOWN for token in set(ids)):
+            self._require_known(text)
+        return len(ids) + (self.model.config.vocab.bos is not None)
+
+    def _require_known(self, text: str) -> None:
+        tokenizer = self.tokenizer
+        strange = [
+            word for word in dict.fromkeys(text.split()) if UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))
+        ]
+        words = [word.strip(punctuation) or word for word in strange[:5]]
+        more = f" and {len(strange) - 5} more words" if len(strange) > 5 else ""
+        known = tokenizer.words if isinstance(tokenizer, Words) else ()
+        close = [match for word in words for match in get_close_matches(word, known, n=2)]
+        advice = f"say {', '.join(close)}" if close else "`redraft generate` without a prompt shows words that it knows"
+        if strange:
+            raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
+
+    def hole(self, size: int) -> int | UpTo:
+        """So many tokens to write; insertion writes at most so many."""
+        return hole(self.model.process, size)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What a sampler holds at once of a token: log-weights (thrice, and their sums in float64), states, cache."""
+        network, vocab = self.model.config.network, self.model.config.vocab.size
+        return 28 * vocab + (64 + 8 * network.layers) * network.width + 64
+
+    @property
+    def free(self) -> int | None:
+        """Free memory of the model's device in bytes; None if nobody can tell."""
+        return free_memory(next(self.model.parameters()).device)
+
+
+Model: TypeAlias = DiffusionLM | Opened | str | Path
+
+
+def as_opened(model: Model) -> Opened:
+    """A model to write with: one that is loaded, or the directory of one."""
+    if isinstance(model, Opened):
+        return model
+    if isinstance(model, DiffusionLM):
+        return Opened(model)
+    if isinstance(model, str | Path):
+        return opened(Path(model))
+    raise ValueError(f"{type(model).__name__} is not a model; give a DiffusionLM, or the directory of a trained one")
+
+
+def opened(path: Path, trust: tuple[str, ...] = ()) -> Opened:
+    """What a directory holds, on the best device: a run, one of its checkpoints, an exported model."""
+    found = load_with_run(path, best_device(), trust)
+    if found.run is not None and isinstance(found.run.objective, Autoencode):
+        raise CheckpointError(
+            f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
+        )
+    return Opened(found.model, found.run, found.step, path)

@@ -1,0 +1,232 @@
+"""How an order of texts is carried out: by which sampler, how many rows at a time; refused before anything is built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import torch
+
+from redraft.processes import Masked
+from redraft.samplers import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    Confidence,
+    Entropy,
+    FirstHitting,
+    Margin,
+    Sampler,
+    Strides,
+    Unmask,
+)
+from redraft.types import Canvas
+from redraft.write.filling import Writing
+from redraft.write.models import Opened
+from redraft.write.record import Cache, Record
+from redraft.write.settings import ArgumentError, Decoding
+
+MOST_STEPS = (
+    100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
+)
+SAMPLERS: dict[str, Sampler] = {
+    "ancestral": Ancestral(),
+    "first-hitting": FirstHitting(),
+    "any-order": Unmask(pick=AnyOrder()),
+    "confidence": Unmask(pick=Confidence()),
+    "margin": Unmask(pick=Margin()),
+    "entropy": Unmask(pick=Entropy()),
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be written, before anything of its size is built."""
+
+    prompts: Sequence[str]
+    compose: Callable[[Sequence[str]], Canvas]  # a row for each of some prompts
+    length: int  # of the longest row, in tokens
+    hidden: int  # the most tokens that a row has to get
+    size: int | None = None  # tokens after the first `size` are not part of the text
+    room: int = 0  # what holes of any length may take besides
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An order, the sampler that carries it out, and how many rows it writes at a time."""
+
+    it: Opened
+    order: Order
+    decoding: Decoding
+    sampler: Sampler
+    batch: int
+    notes: tuple[str, ...] = ()
+    first: int = 0  # the number of its first text in the call
+    earlier: int = 0  # how often the first prompt was written for before
+
+    def __len__(self) -> int:
+        """How many texts there will be."""
+        return self.decoding.n * len(self.order.prompts)
+
+    def writings(self) -> Iterator[Writing]:
+        """The rows, some at a time, in the order of their prompts."""
+        earlier = list(self._earlier())
+        for begin in range(0, len(self), self.batch):
+            yield self._writing(range(begin, min(begin + self.batch, len(self))), earlier)
+
+    def _writing(self, rows: range, earlier: Sequence[int]) -> Writing:
+        canvas, n = self.order.compose([self.order.prompts[row // self.decoding.n] for row in rows]), self.decoding.n
+        samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
+        sampler = self.sampler if self.order.size is None else Beginning(self.sampler, self.order.size)
+        first = self.first + rows.start
+        return Writing(self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first)
+
+    def _earlier(self) -> Iterator[int]:
+        """How often each prompt came before: a text depends on its prompt and the seed, not on other prompts."""
+        seen = Counter({prompt: self.earlier for prompt in self.order.prompts[:1]})
+        for prompt in self.order.prompts:
+            yield seen[prompt]
+            seen[prompt] += 1
+
+    def prompt(self, row: int) -> str:
+        """What a text of the call was written for."""
+        return self.order.prompts[(row - self.first) // self.decoding.n]
+
+    def finished(self, writing: Writing) -> Record:
+        """The record of some rows, with what the plan knows."""
+        found = writing.record()
+        written = tuple(replace(each, prompt=self.prompt(each.row)) for each in found)
+        return replace(
+            found, written=written, run=self.it.name, sampler=str(self.sampler), cache=self.cache, notes=self.notes
+        )
+
+    def record(self) -> Record:
+        """All of it at once."""
+        return Record.joined(map(self.finished, self.writings()))
+
+    def noting(self, *notes: str) -> Plan:
+        return replace(self, notes=(*self.notes, *notes))
+
+    def after(self, prompts: int, earlier: int) -> Plan:
+        """The same as a later part of a call: so many prompts come before, and the same one so many times."""
+        return replace(self, first=prompts * self.decoding.n, earlier=earlier)
+
+    @property
+    def cache(self) -> Cache:
+        """Of keys and values: exact where finished blocks see nothing of later ones."""
+        held = any(isinstance(part, Blocks) and part.cache for part in layers(self.sampler))
+        return "exact" if held and self.it.model.block is not None else "none"
+
+
+def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:
+    """How an order will be carried out; refuses what is too long, before anything is built."""
+    sampler, notes = choose_sampler(it, decoding, order.hidden)
+    batch = batch_size(it, sampler, order.length, order.room)
+    return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
+
+
+def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) -> tuple[Sampler, tuple[str, ...]]:
+    """The run's own sampler or one by name, and what there is to note; networks that write blocks do so with any.
+
+    More steps than can change anything are not taken, where it is known how many tokens a row has to get.
+    """
+    kind: Any = decoding.sampler
+    sampler = it.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
+    notes: tuple[str, ...] = ()
+    if kind in SAMPLERS and it.model.block is not None:
+        sampler = Blocks(sampler, stop=it.model.config.vocab.eos)
+    if decoding.decode_block is not None:
+        sampler = in_blocks(it, sampler, decoding.decode_block)
+    if decoding.steps is not None:
+        most = MOST_STEPS if hidden is None else useful(it, sampler, hidden)
+        sampler = _set(sampler, "steps", min(decoding.steps, most))
+        if decoding.steps > most:
+            notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
+    if decoding.temperature is not None:
+        sampler = _set(sampler, "temperature", decoding.temperature)
+    return sampler, notes
+
+
+def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
+    """A sampler that writes so many tokens at a time, left to right; steps are then steps per block."""
+    if it.model.block not in (None, size):
+        raise ArgumentError(
+            "decode_block", f"decode_block={size}: this network writes blocks of {it.model.block}; leave it out"
+        )
+    if isinstance(sampler, Blocks):
+        return replace(sampler, decode_block=size)
+    return Blocks(sampler, decode_block=size, stop=it.model.config.vocab.eos)
+
+
+def useful(it: Opened, sampler: Sampler, hidden: int) -> int:
+    """As many steps as can change anything that one could notice.
+
+    `Unmask` writes one token at each step at least. On a grid of a thousand steps for each token of mask noise two
+    tokens hardly ever fall into the same step, and that they do is all that is wrong with a grid.
+    """
+    parts = list(layers(sampler))
+    if not isinstance(it.model.process, Masked):
+        return MOST_STEPS
+    sizes = [it.model.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
+    at_once = min([hidden, *(size for size in sizes if size is not None)])
+    alone = at_once == 1 and it.model.config.network.time is None  # one token, drawn from the same x̂ at any time
+    by_turns = alone or any(isinstance(part, Unmask) for part in parts)
+    return at_once if by_turns else min(MOST_STEPS, 1000 * at_once)
+
+
+def layers(sampler: Any) -> Iterator[Any]:
+    """A sampler, the one it is built around, and so on."""
+    while sampler is not None:
+        yield sampler
+        sampler = getattr(sampler, "sampler", None)
+
+
+def batch_size(it: Opened, sampler: Sampler, length: int, room: int = 0, most: int = 64) -> int:
+    """How many rows of so many tokens are written together; refuses those that network or memory cannot hold.
+
+    `room` is what insertion may write besides; a network of fewer positions makes it smaller.
+    """
+    model, known = it.model, it.model.config.network.positions
+    whole = model.codec is None or model.codec.latents is None
+    if known is not None:
+        room = max(0, min(room, known - length))
+    if known is not None and whole and length > known and not any(isinstance(s, Strides) for s in layers(sampler)):
+        raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
+    need, free = (length + room) * it.bytes_per_token, it.free
+    if free is None:
+        return most
+    if need > free:
+        raise ValueError(
+            f"a row of {length:,} tokens needs about {need / 1e9:,.1f} GB of memory, but only {free / 1e9:,.1f} GB "
+            "are free; write fewer tokens"
+        )
+    return int(min(most, max(1, free // 2 // need)))
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A sampler that writes whole rows, of which the first `size` tokens are wanted: the rest becomes padding."""
+
+    sampler: Sampler
+    size: int
+
+    def __call__(self, denoise: Any, process: Any, canvas: Canvas, *, rng: Any) -> Iterator[Canvas]:
+        rest = torch.arange(canvas.z.shape[1], device=canvas.z.device).expand_as(canvas.fixed) >= self.size
+        for written in self.sampler(denoise, process, canvas, rng=rng):
+            yield replace(written, context=replace(written.context, pad=rest))
+
+
+T = TypeVar("T")
+
+
+def _set(value: T, name: str, to: float) -> T:
+    """A sampler with a field of what it is built around, or of its own, replaced."""
+    names = {field.name for field in fields(value)}  # type: ignore[arg-type]
+    for inside in ("sampler", name, "pick"):
+        if inside in names:
+            changed = to if inside == name else _set(getattr(value, inside), name, to)
+            return replace(value, **{inside: changed})  # type: ignore[type-var]
+    able = {"steps": "all samplers but first-hitting", "temperature": "the samplers confidence, margin and entropy"}
+    raise ArgumentError(name, f"{value} has no {name}; {able[name]} have: sampler=… chooses one")

@@ -1,0 +1,152 @@
+"""`generate`: texts from scratch or from given beginnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, Literal, overload
+
+from redraft.guidance import ClassifierFree
+from redraft.samplers import Guided, Sampler
+from redraft.types import Canvas
+from redraft.write.aliases import settings_from
+from redraft.write.models import Model, Opened, as_opened
+from redraft.write.plan import Order, Plan, plan
+from redraft.write.record import Draft, Record
+from redraft.write.settings import ArgumentError, Generation, require_texts
+from redraft.write.streaming import drafts
+
+
+@overload
+def generate(
+    model: Model, prompts: str | Sequence[str] = ..., *, stream: Literal[False] = ..., **options: Any
+) -> Record: ...
+
+
+@overload
+def generate(
+    model: Model, prompts: str | Sequence[str] = ..., *, stream: Literal[True], **options: Any
+) -> Iterator[Draft]: ...
+
+
+def generate(
+    model: Model, prompts: str | Sequence[str] = "", *, stream: bool = False, **options: Any
+) -> Record | Iterator[Draft]:
+    """Texts that begin with the prompts, `n` for each, in the order of the prompts.
+
+    model: a trained model, or the directory of one. A directory knows its run: its sampler, its length, its classes.
+    prompts: the beginning of a text, or a list of them, of any lengths.
+    stream: an iterator of drafts, a text after one more step each, instead of the finished record.
+    options: the fields of `Generation`, by name: max_new_tokens, steps, seed, temperature, … ; also by names that other
+        projects use (gen_length, num_return_sequences, …).
+
+    A text depends on its prompt, the seed and its number among the texts of that prompt, not on other prompts, the
+    batch, or whether it is streamed.
+    """
+    made = generation(as_opened(model), prompts, settings_from(Generation, options))
+    return drafts(made) if stream else made.record()
+
+
+def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> Plan:
+    """How to generate; whatever the model cannot do is refused here, before anything is written."""
+    prompts = require_texts("prompts", prompts)
+    _require_source(it, asked)
+    label = _class(it, asked)
+    _require_comparison(it, asked, label)
+    given = _asked(it, asked)
+    used = {prompt: it.used(prompt) + given for prompt in prompts}
+    holes = {prompt: _size(it, asked, used[prompt]) for prompt in used}
+    length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
+
+    def compose(some: Sequence[str]) -> Canvas:
+        rows = [[prompt, it.hole(holes[prompt])] for prompt in some]
+        canvas = it.model.compose(rows, None if asked.source is None else [asked.source] * len(rows))
+        return canvas if label is None else it.model.labelled(canvas, label)
+
+    fixed = isinstance(it.hole(0), int)
+    order = Order(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
+    made = plan(it, order, asked, partial(_guided, it, asked.guidance))
+    return made.noting(*_long(it, length))
+
+
+def _guided(it: Opened, scale: float, sampler: Sampler) -> Sampler:
+    return sampler if scale == 1 else Guided(sampler, ClassifierFree(scale, none=it.model.config.network.classes))
+
+
+def _class(it: Opened, asked: Generation) -> int | None:
+    """The number of the class that is asked for; none is needed if the network has learnt to do without."""
+    classes = it.classes
+    if asked.label is None:
+        if classes and not it.compares:
+            raise ArgumentError(
+                "label", f"this model writes texts of a class; give one with label=…: {', '.join(classes)}"
+            )
+        return None
+    if asked.label not in classes:
+        raise ArgumentError("label", f"this model has no class {asked.label!r}; {_nearest(asked.label, classes)}")
+    return classes.index(asked.label)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    if not known:
+        return "it was trained without classes"
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+
+
+def _require_comparison(it: Opened, asked: Generation, label: int | None) -> None:
+    """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
+    if asked.guidance == 1:
+        return
+    if label is None and (asked.source is None or it.model.encoder is None):
+        raise ArgumentError("guidance", "guidance=… needs a condition: a label=…, or a source=… that an encoder reads")
+    if not it.compares:
+        raise ArgumentError(
+            "guidance",
+            "guidance=… compares with and without the condition, but this model was never trained without it; "
+            "leave it out, or train with --objective.drop-condition 0.1",
+        )
+
+
+def _require_source(it: Opened, asked: Generation) -> None:
+    """A model that answers needs something to answer, and others cannot be told anything."""
+    if it.answers and asked.source is None:
+        raise ArgumentError("source", 'this model needs a source to answer; give one: source="TEXT"')
+    if asked.source is not None and it.run is not None and not it.answers:
+        raise ArgumentError(
+            "source", "this model was not trained to answer a source=…; give the beginning of the text instead"
+        )
+
+
+def _asked(it: Opened, asked: Generation) -> int:
+    """How many tokens of a row the source takes; every word of it must be known."""
+    if asked.source is None:
+        return 0
+    read = it.used(asked.source)
+    return read - 1 if it.model.encoder is None else 0  # in the row, without a start token of its own
+
+
+def _size(it: Opened, asked: Generation, used: int) -> int:
+    """How many tokens to write where so many are given."""
+    if asked.max_new_tokens is not None:
+        return asked.max_new_tokens
+    if it.run is None:
+        raise ArgumentError(
+            "max_new_tokens",
+            "this model has no run that gives the length of its texts; set it, for example max_new_tokens=100",
+        )
+    length = it.run.framing.length
+    if used >= length:
+        raise ArgumentError(
+            "max_new_tokens",
+            f"the prompt fills all {length} tokens of a row; shorten it, or ask for more tokens: max_new_tokens=20",
+        )
+    return length - used
+
+
+def _long(it: Opened, length: int) -> tuple[str, ...]:
+    """A network that counts no positions takes rows of any length, but it has not learnt from such ones."""
+    if it.run is None or it.run.model.network.positions is not None or length <= it.run.framing.length:
+        return ()
+    return (f"{length} tokens are more than the {it.run.framing.length} of the rows this model was trained on",)

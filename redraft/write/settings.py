@@ -1,0 +1,166 @@
+"""The arguments of the verbs that write, once: Python, the command line and the server take these very fields.
+
+Everything is checked when a value is made, without torch, so a slip costs no waiting. A message names an argument as
+`name=value`, or as `name=…`; the command line turns these into its flags.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+from tyro.conf import arg
+
+MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
+MOST_ROWS = 10**9
+HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
+SamplerName = Literal["own", "ancestral", "first-hitting", "any-order", "confidence", "margin", "entropy"]
+
+
+def optional(metavar: str, otherwise: str = "") -> Any:
+    """How help shows an argument that may be left out, and what happens then."""
+    return arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})" if otherwise else "")
+
+
+class ArgumentError(ValueError):
+    """A wrong argument: its name, so that a server can say which one, and one line that says what to do."""
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(reason)
+        self.argument = argument
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How to write; all verbs that write share it."""
+
+    n: Annotated[int, arg(name="rows", aliases=("--n",))] = 1
+    """Number of texts per prompt."""
+    sampler: SamplerName = "own"
+    """How noise becomes text; own: the run's sampler. In Python also a sampler of yours."""
+    steps: Annotated[int | None, optional("INT", "the sampler's own")] = None
+    """Sampling steps. Fewer is faster, but the text gets worse."""
+    temperature: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
+    """For confidence, margin and entropy: 0 takes the likeliest token, 1 samples from the model."""
+    decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
+    """Write left to right, so many tokens at a time (semi-autoregressive); for networks with full attention."""
+    seed: int = 0
+    """The same seed gives the same text."""
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_between("n", self.n, 1, MOST_ROWS)
+        require_between("temperature", self.temperature, 0, 1_000_000)
+        require_between("decode_block", self.decode_block, 1, MOST_ROWS)
+        require_seed(self.seed)
+        if isinstance(self.sampler, str) and self.sampler not in get_args(SamplerName):
+            raise ArgumentError(
+                "sampler", f"sampler={self.sampler!r}: choose from {', '.join(map(repr, get_args(SamplerName)))}"
+            )
+        if self.steps is not None and self.steps < 1:
+            raise ArgumentError("steps", f"steps={short(self.steps)}: a sampler needs at least one step")
+
+
+@dataclass(frozen=True)
+class Generation(Decoding):
+    """What `generate` takes besides the model and the prompts."""
+
+    max_new_tokens: Annotated[
+        int | None,
+        arg(
+            name="new",
+            aliases=("--max-new-tokens",),
+            metavar="INT",
+            help_behavior_hint="(default: up to the length of the training rows)",
+        ),
+    ] = None
+    """Number of tokens to write; the text may end before."""
+    source: Annotated[str | None, optional("TEXT")] = None
+    """What the text should answer, for models trained on pairs: attributes of a story, or a story to summarise."""
+    label: Annotated[str | None, optional("NAME")] = None
+    """The class of the text, for models trained on classes."""
+    guidance: float = 1.0
+    """How closely to follow the label or source: 0 ignores it, 1 follows it as trained, more exaggerates it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise ArgumentError(
+                "max_new_tokens", f"max_new_tokens={short(self.max_new_tokens)}: write at least one token"
+            )
+        require_between("guidance", self.guidance, 0, 1000)
+
+
+@dataclass(frozen=True)
+class Infilling(Decoding):
+    """What `infill` takes besides the model and the templates."""
+
+    room: int = 32
+    """Maximum number of tokens in a hole of any length, [[*]]; for insertion models."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_between("room", self.room, 1, MOST_ROWS)
+
+
+def require_types(value: Any) -> None:
+    """That every field of a dataclass is of its type: Python and JSON let anything through."""
+    for name, hint in get_type_hints(type(value)).items():
+        given, kinds = getattr(value, name), tuple(k for k in (get_args(hint) or (hint,)) if k in _WORDS)
+        if given is None or not kinds or (isinstance(given, kinds) and not isinstance(given, bool)):
+            continue
+        if not (float in kinds and isinstance(given, int) and not isinstance(given, bool)):
+            raise ArgumentError(name, f"{name}={given!r:.60}: it must be {_WORDS[kinds[0]]}")
+
+
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text"}
+
+
+def require_between(name: str, value: float | None, least: float, most: float) -> None:
+    """A number from `least` to `most`, if it is given at all."""
+    if value is None:
+        return
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ArgumentError(name, f"{name}={value}: it must be a finite number")
+    if not least <= value <= most:
+        raise ArgumentError(name, f"{name}={short(value)}: it must be from {least:,} to {most:,}")
+
+
+def require_seed(seed: int) -> None:
+    if not 0 <= seed <= MOST_SEED:
+        raise ArgumentError("seed", f"seed={short(seed)}: it must be from 0 to 2^63 − 1")
+
+
+def short(value: float) -> str:
+    """A number as a message can hold it."""
+    return str(value) if isinstance(value, float) or abs(value) < 10**30 else "of more than 30 digits"
+
+
+def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
+    """A list of texts, one at least."""
+    found = [texts] if isinstance(texts, str) else list(texts)
+    if not found:
+        raise ArgumentError(name, f"{name}=[]: give at least one text")
+    for text in found:
+        if not isinstance(text, str):
+            raise ArgumentError(name, f"{name}=…: {type(text).__name__} is not a text; give strings")
+    return found
+
+
+def require_holes(template: str) -> None:
+    """An error unless a template has holes, each with a length."""
+    holes = HOLE.findall(template)
+    if not holes:
+        raise ArgumentError(
+            "templates", f"{template!r:.60} has no hole; write [[n]] where n tokens are missing, say [[3]]"
+        )
+    for hole in holes:
+        if hole != "*" and not (hole.isdecimal() and int(hole[:999])):
+            raise ArgumentError(
+                "templates", f"the hole [[{hole}]] has no length; write [[n]] for n tokens, say [[3]], or [[*]]"
+            )
+        if hole != "*" and len(hole) > 9:
+            raise ArgumentError("templates", f"the hole [[{hole}]] is too long; a hole has some tokens, say [[3]]")

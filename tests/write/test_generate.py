@@ -1,0 +1,236 @@
+"""One call: plain values in, a record out; the same text in any batch, alone or in company, streamed or not."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+
+import redraft
+from redraft import write
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks import BlockCausal, Full, Pattern, TransformerConfig
+from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
+from redraft.samplers import Ancestral, Blocks, Unmask
+from redraft.text import Bytes, Words
+from redraft.write import ALIASES, ArgumentError, Generation, Infilling, settings_from
+from redraft.write import plan as write_plan
+
+WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
+
+
+def model_of(pattern: Pattern = Full(), process: TokenProcess | None = None, tokenizer: Any = WORDS) -> DiffusionLM:
+    process = process or Masked(tokenizer.vocab)
+    more: dict[str, Any] = {"time": 8, "gaps": 12} if isinstance(process, Insertion) else {}
+    network = TransformerConfig(
+        tokenizer.vocab.size, width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0, **more
+    )
+    head = redraft.Softmax() if isinstance(process, Interpolating) else redraft.Subs()
+    torch.manual_seed(0)
+    model = DiffusionLM(DiffusionLMConfig(process, network, head), tokenizer)
+    for weight in model.parameters():  # far from uniform, so that texts differ
+        torch.nn.init.normal_(weight, 0, 0.5)
+    if model.network.gaps is not None:
+        torch.nn.init.zeros_(model.network.gaps.output.weight)
+        torch.nn.init.constant_(model.network.gaps.output.bias, -0.5)
+    return model
+
+
+MODEL = model_of()
+
+
+def test_a_record_tells_how_each_token_came() -> None:
+    record = redraft.generate(MODEL, "a cat", max_new_tokens=6, n=3, sampler="confidence", steps=3, seed=7)
+    assert len(record) == 3 == len(record.texts)
+    for row, text in enumerate(record):
+        assert (text.row, text.prompt) == (row, "a cat")
+        assert "".join(text.pieces) == text.text
+        assert text.text.startswith("a cat")
+        assert text.text == "a cat" + text.new
+        assert text.given[:2] == (True, True)
+        assert not any(text.given[2:])
+        assert text.step[:2] == (0, 0)
+        assert set(text.step[2:]) <= {1, 2, 3}
+        assert text.stop == ("length" if len(text.tokens) == 8 else "end")
+    assert record.nfe == 3
+    assert record.new_tokens == sum(len(text.tokens) - 2 for text in record)
+    assert record.tokens_per_second == record.new_tokens / record.seconds
+    assert (record.seed, record.cache, record.notes) == (7, "none", ())
+    assert record.sampler == str(Unmask(3, redraft.Confidence()))
+
+
+def test_one_object_per_text() -> None:
+    import json
+
+    record = redraft.generate(MODEL, ["a", "the"], max_new_tokens=3, steps=3)
+    for text, entry in zip(record, json.loads(json.dumps(record.to_json())), strict=True):
+        assert entry["text"] == text.text
+        assert entry["tokens"] == list(text.tokens)
+        assert {"prompt", "row", "stop", "step", "confidence", "seed", "run", "nfe", "sampler", "cache"} <= set(entry)
+
+
+KINDS = {
+    "full": MODEL,
+    "blocks": model_of(BlockCausal(4)),
+    "insertion": model_of(process=Insertion(WORDS.vocab)),
+    "uniform": model_of(process=Interpolating(WORDS.vocab)),
+    "bytes": model_of(tokenizer=Bytes(("bos", "eos", "pad", "mask"))),
+}
+PROMPTS = ["a cat sat on", "the", "", "a big big cat", "the"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_does_not_depend_on_its_company(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any batch, any other prompts, streamed or not; only the same prompt once more gives another text."""
+    model, asked = KINDS[kind], {"max_new_tokens": 9, "steps": 6, "n": 2, "seed": 3}
+    together = redraft.generate(model, PROMPTS, **asked)
+    streamed = [d.written for d in redraft.generate(model, PROMPTS, stream=True, **asked) if d.written]
+    assert tuple(streamed) == together.written
+    alone = [redraft.generate(model, prompt, **asked).texts for prompt in PROMPTS[:4]]
+    assert [text for texts in alone for text in texts] == together.texts[:8]
+    assert together.texts[8:] != together.texts[2:4]
+    for size in (1, 3):
+        monkeypatch.setattr(write_plan, "batch_size", lambda *_, size=size, **__: size)
+        assert redraft.generate(model, PROMPTS, **asked).texts == together.texts
+    assert redraft.generate(model, PROMPTS, **{**asked, "seed": 4}).texts != together.texts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_committed_never_changes(kind: str) -> None:
+    said: dict[int, str] = {}
+    grew = 0
+    for draft in redraft.generate(KINDS[kind], PROMPTS, stream=True, max_new_tokens=9, steps=9):
+        before = said.get(draft.row, "")
+        assert draft.committed.startswith(before)
+        grew += draft.written is None and len(draft.committed) > len(before) > 0
+        said[draft.row] = draft.committed
+        if draft.written is not None:
+            assert (draft.committed, draft.tentative) == (draft.written.text, "")
+    assert len(said) == len(PROMPTS)
+    assert bool(grew) == (kind in ("full", "blocks", "bytes")), "only mask noise writes once"
+
+
+def test_gradients_are_as_they_were_between_two_drafts() -> None:
+    MODEL.train()
+    drafts = redraft.generate(MODEL, "a", stream=True, max_new_tokens=3, steps=2)
+    next(drafts)
+    assert torch.is_grad_enabled()
+    drafts.close()  # type: ignore[attr-defined]
+    assert MODEL.training
+    MODEL.eval()
+
+
+def test_infill_keeps_what_is_given() -> None:
+    record = redraft.infill(MODEL, ["a [[2]] sat", "the [[1]] ."], n=2, steps=2)
+    assert [text.prompt for text in record] == ["a [[2]] sat"] * 2 + ["the [[1]] ."] * 2
+    assert [text.row for text in record] == [0, 1, 2, 3]
+    for text in record[:2]:
+        assert text.given == (True, False, False, True)
+        assert text.text.startswith("a ")
+        assert text.text.endswith(" sat")
+
+
+def test_blocks_have_an_exact_cache_and_a_bare_model_uses_it() -> None:
+    record = redraft.generate(KINDS["blocks"], "a", max_new_tokens=8, steps=2)
+    assert record.cache == "exact"
+    assert redraft.generate(MODEL, "a", max_new_tokens=8, decode_block=4, steps=2).cache == "none"
+
+
+def test_iterating_over_canvases_stays_possible() -> None:
+    start = MODEL.canvas("a", new=4, rows=2)
+    writing = redraft.Writing(MODEL, Ancestral(3), start, seed=5, samples=torch.arange(2))
+    texts = [MODEL.text(canvas) for canvas in writing]
+    assert len(texts) == 4
+    assert writing.record().texts == texts[-1] == redraft.fill(MODEL, Ancestral(3), start, seed=5).texts
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "same"),
+    [
+        (Generation, {"gen_length": 64, "block_length": 8}, {"max_new_tokens": 64, "decode_block": 8}),
+        (Generation, {"remasking": "low_confidence", "cfg_scale": 0.5}, {"sampler": "confidence", "guidance": 1.5}),
+        (Generation, {"remasking": "random", "cfg_scale": 0}, {"sampler": "any-order"}),
+        (Generation, {"alg": "maskgit_plus", "max_tokens": 3}, {"sampler": "confidence", "max_new_tokens": 3}),
+        (Infilling, {"alg": "topk_margin", "diffusion_max_steps": 4}, {"sampler": "margin", "steps": 4}),
+        (Infilling, {"alg": "origin", "num_return_sequences": 2}, {"sampler": "ancestral", "n": 2}),
+        (Infilling, {"alg": "entropy", "block_size": 2}, {"sampler": "entropy", "decode_block": 2}),
+        (Generation, {"max_denoising_steps": 4}, {"steps": 4}),
+    ],
+)
+def test_names_of_others_mean_the_same(kind: Any, options: dict[str, Any], same: dict[str, Any]) -> None:
+    assert settings_from(kind, options) == kind(**same)
+
+
+def test_every_alias_is_one_of_an_argument() -> None:
+    names = {field.name for kind in (Generation, Infilling) for field in fields(kind)}
+    assert {alias.name for alias in ALIASES.values()} <= names
+    assert not set(ALIASES) & names
+
+
+WRONG = [
+    ({"max_new_tokens": 0}, "max_new_tokens", "max_new_tokens=0: write at least one token"),
+    ({"max_new_tokens": "many"}, "max_new_tokens", "max_new_tokens='many': it must be a whole number"),
+    ({"steps": 1.5}, "steps", "steps=1.5: it must be a whole number"),
+    ({"steps": True}, "steps", "steps=True: it must be a whole number"),
+    ({"steps": 0}, "steps", "steps=0: a sampler needs at least one step"),
+    ({"temperature": float("nan")}, "temperature", "temperature=nan: it must be a finite number"),
+    ({"temperature": -1}, "temperature", "temperature=-1: it must be from 0"),
+    ({"seed": -1}, "seed", "seed=-1: it must be from 0 to 2^63 − 1"),
+    ({"n": 0}, "n", "n=0: it must be from 1"),
+    ({"sampler": "best"}, "sampler", "sampler='best': choose from 'own', 'ancestral'"),
+    ({"decode_block": 0}, "decode_block", "decode_block=0: it must be from 1"),
+    ({"guidance": 2.0}, "guidance", "guidance=… needs a condition: a label=…, or a source=…"),
+    ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
+    ({"label": 3}, "label", "label=3: it must be a text"),
+    ({"temprature": 1}, "temprature", "temprature=… is not an argument here; did you mean temperature?"),
+    ({"max_tokens": 3, "gen_length": 3}, "gen_length", "max_tokens=… and gen_length=… mean the same"),
+    ({"remasking": "best"}, "remasking", "remasking='best': choose from 'low_confidence', 'random'"),
+    ({"cfg_scale": "x"}, "cfg_scale", "cfg_scale='x': it must be a number"),
+    ({"alg_temp": 0.5}, "alg_temp", "the order of writing is not drawn here"),
+    ({"diffusion_seed_canvas": "x"}, "diffusion_seed_canvas", "call infill"),
+    ({}, "max_new_tokens", "set it, for example max_new_tokens=100"),
+]
+
+
+@pytest.mark.parametrize(("options", "argument", "says"), WRONG, ids=[str(o)[:40] for o, _, _ in WRONG])
+def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, says: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        redraft.generate(MODEL, "a", **options)
+    assert error.value.argument == argument
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "prompts", "says"),
+    [
+        (MODEL, [], "prompts=[]: give at least one text"),
+        (MODEL, [3], "int is not a text"),
+        (MODEL, "dog", "does not know 'dog'"),
+        (3, "a", "int is not a model"),
+        ("no/where", "a", "no/where"),
+    ],
+)
+def test_wrong_models_and_prompts(model: Any, prompts: Any, says: str) -> None:
+    with pytest.raises((ValueError, RuntimeError)) as error:
+        redraft.generate(model, prompts, max_new_tokens=3)
+    assert says in str(error.value)
+
+
+def test_a_network_of_blocks_has_one_size() -> None:
+    with pytest.raises(ArgumentError, match="decode_block=3: this network writes blocks of 4; leave it out"):
+        redraft.generate(KINDS["blocks"], "a", max_new_tokens=4, decode_block=3)
+    assert isinstance(write.choose_sampler(write.as_opened(KINDS["blocks"]), Generation())[0], Blocks)
+
+
+@pytest.mark.parametrize("kind", [Generation, Infilling])
+def test_every_argument_says_what_it_is(kind: Any) -> None:
+    source = "".join(inspect.getsource(each) for each in kind.__mro__[:-1])
+    for field in fields(kind):
+        after = source.split(f"    {field.name}: ", 1)[1]
+        assert '"""' in after.split("\n    def ")[0]

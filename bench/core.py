@@ -44,7 +44,7 @@ LONG_GOAL = {1: 3.0, 8: 8.0}  # times faster than the reference loop at 1000 ste
 
 def build(vocab: int, width: int = 384, layers: int = 6) -> DiffusionLM:
     torch.manual_seed(0)
-    network = TransformerConfig(vocab + 1, width=width, layers=layers, heads=max(1, width // 64))
+    network = TransformerConfig(width=width, layers=layers, heads=max(1, width // 64))
     config = DiffusionLMConfig(Masked(Vocab(vocab + 1, mask=vocab)), network)
     model = DiffusionLM(config)
     torch.nn.init.normal_(model.network.output.weight, 0, 0.02)  # type: ignore[union-attr]

@@ -26,12 +26,10 @@ from redraft.codecs import MaskedEncoder, Smoothing
 from redraft.corpora import StorySummaries, Task, faithful
 from redraft.data import Documents, Pairs, Split, evaluation, tokenise
 from redraft.evaluate import diagnose
-from redraft.heads import PredictEps, PredictX, VectorHead
-from redraft.model import DiffusionLMConfig
-from redraft.objectives import Match, Objective, Snr, Term
-from redraft.processes import Gaussian, Preserving
-from redraft.runs import Run, config, latest, load
-from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt
+from redraft.heads import PredictEps, PredictX
+from redraft.objectives import Match, Snr
+from redraft.runs import Run, config, latest, load, vary
+from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt
 from redraft.types import Batch
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the valid stream, to choose the end of the diffusion
@@ -72,66 +70,36 @@ def systems() -> dict[str, System]:
 
 def latent(run: Run, codec: Run | None = None) -> System:
     """Diffusion of latents, after the training of the run's own codec or of another one that makes the same."""
-    return System(lambda base: replace(run, base=base), codec or presets.codec_of(run))
+    return System(lambda base: replace(run, base=base), codec or vary.codec_of(run))
 
 
 def ablations() -> dict[str, System]:
     """Each differs from its system in one thing, which its name tells."""
     words = presets.diffusion_lm_tiny()
     genie = presets.genie_tiny()
-    deaf = replace(genie.model, encoder=None, network=replace(genie.model.network, cross=None))
-    unasked = Documents(genie.framing.length, tail=True)
+    deaf = replace(vary.with_model(genie, encoder=None), framing=Documents(genie.framing.length, tail=True))
     states = presets.tencdm_tiny()
     codec = presets.tencdm_codec_tiny()
     return {
-        "diffusion_lm x": System.of(saying(words, PredictX(), Match())),
-        "diffusion_lm eps": System.of(saying(words, PredictEps(), Match(Snr()))),
-        "diffusion_lm sqrt": System.of(timed(words, Clamped(Sqrt(), -12.0, 2.0))),
-        "diffusion_lm cosine": System.of(timed(words, Clamped(CosineSquared(), -12.0, 2.0))),
+        "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match())),
+        "diffusion_lm eps": System.of(vary.with_head(words, PredictEps(), Match(Snr()))),
+        "diffusion_lm sqrt": System.of(vary.with_schedule(words, Clamped(Sqrt(), -12.0, 2.0))),
+        "diffusion_lm cosine": System.of(vary.with_schedule(words, Clamped(CosineSquared(), -12.0, 2.0))),
         "diffusion_lm patient": System.of(words, 8.0),
-        "diffusion_lm no kinds": System.of(timed(with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))),
-        "diffuseq joint": System.of(presets.whole_rows(presets.diffuseq_tiny())),
-        "genie without cross attention": System.of(replace(genie, model=deaf, framing=unasked)),
+        "diffusion_lm no kinds": System.of(
+            vary.with_schedule(vary.with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))
+        ),
+        "diffuseq joint": System.of(vary.whole_rows(presets.diffuseq_tiny())),
+        "genie without cross attention": System.of(deaf),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
-        "tencdm cosine": latent(timed(states, Clamped(CosineSquared(), -12.0, 4.0)), codec),
-        "tencdm no hint": latent(unhinted(states), codec),
-        "ld4tg half": latent(with_codec(presets.ld4tg_tiny(), count=8)),
+        "tencdm cosine": latent(vary.with_schedule(states, Clamped(CosineSquared(), -12.0, 4.0)), codec),
+        "tencdm no hint": latent(vary.with_model(states, hint=False), codec),
+        "ld4tg half": latent(vary.with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
-        "planner no kl": latent(with_codec(presets.planner_tiny(), beta=0.0)),
-        "cosmos rough": latent(with_codec(presets.cosmos_tiny(), smoothing=Smoothing(0.0, 0.0, 0.0))),
+        "planner no kl": latent(vary.with_codec(presets.planner_tiny(), beta=0.0)),
+        "cosmos rough": latent(vary.with_codec(presets.cosmos_tiny(), smoothing=Smoothing(0.0, 0.0, 0.0))),
     }
-
-
-def saying(run: Run, head: VectorHead, loss: Term) -> Run:
-    """The same run with a network that says something else of x."""
-    return replace(run, model=rebuilt(run.model, head, run.model.hint), objective=Objective(loss))
-
-
-def unhinted(run: Run) -> Run:
-    """The same run without self-conditioning."""
-    assert isinstance(run.model.head, VectorHead)
-    return replace(run, model=rebuilt(run.model, run.model.head, hint=False))
-
-
-def rebuilt(model: DiffusionLMConfig, head: VectorHead, hint: bool) -> DiffusionLMConfig:
-    assert isinstance(model.process, Gaussian)
-    assert model.codec is not None
-    parts = (model.process, model.network, head, model.level)
-    return DiffusionLMConfig.of_vectors(*parts, codec=model.codec, hint=hint, encoder=model.encoder)
-
-
-def with_codec(run: Run, **changes: Any) -> Run:
-    """The same run with a codec of other settings."""
-    codec: Any = run.model.codec
-    return replace(run, model=replace(run.model, codec=replace(codec, **changes)))
-
-
-def timed(run: Run, schedule: Schedule) -> Run:
-    """The same run with other noise levels."""
-    process = run.model.process
-    assert isinstance(process, Gaussian)
-    return replace(run, model=replace(run.model, process=replace(process, path=Preserving(schedule))))
 
 
 # --- measures ---

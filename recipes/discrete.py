@@ -26,14 +26,14 @@ from rows import Rows, Trained, cpu, trained
 from tables import filled, tables
 
 from redraft import evaluate, presets, write
-from redraft.cli.recipes import recipe, source, with_tokenizer
+from redraft.cli.recipes import recipe, source
 from redraft.corpora import STORIES, StoriesData
 from redraft.data import Endless, Split, Tally, evaluation, tokenise
 from redraft.heads import Subs
 from redraft.model import DiffusionLM
 from redraft.objectives import Bound, Clip, Objective
 from redraft.processes import Cap, Hybrid, Interpolating, Star, Switch
-from redraft.runs import Run
+from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
 from redraft.schedules import CosineSquared
 from redraft.text import Characters
@@ -51,9 +51,9 @@ Sampling = Callable[[int], Sampler]  # so many steps for a whole text
 # --- the embedded stories ---
 
 
-def in_blocks(block: int, steps: int, stop: int | None) -> Sampler:
+def in_blocks(block: int, steps: int) -> Sampler:
     """The steps of a text shared out among its blocks."""
-    return Blocks(Ancestral(max(1, round(steps * block / presets.STORY_LENGTH))), stop=stop)
+    return Blocks(Ancestral(max(1, round(steps * block / presets.STORY_LENGTH))), stop=True)
 
 
 def corrected(steps: int) -> Correct:
@@ -63,11 +63,10 @@ def corrected(steps: int) -> Correct:
 
 def methods() -> dict[str, tuple[Run, Sampling]]:
     """The tiny presets, and how each writes a text in n steps."""
-    blocks, end = presets.bd3_tiny(), presets.bd3_tiny().model.vocab.eos
     return {
-        "ar_tiny": (presets.ar_tiny(), lambda n: Blocks(Ancestral(1), stop=end)),
+        "ar_tiny": (presets.ar_tiny(), lambda n: Blocks(Ancestral(1), stop=True)),
         "mdlm_tiny": (presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())),
-        "bd3_tiny": (blocks, lambda n: in_blocks(8, n, end)),
+        "bd3_tiny": (presets.bd3_tiny(), partial(in_blocks, 8)),
         "udlm_tiny": (presets.udlm_tiny(), Ancestral),
         "gidd_tiny": (presets.gidd_tiny(), corrected),
         "sedd_tiny": (presets.sedd_tiny(), Ancestral),
@@ -81,12 +80,11 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
 def ablations() -> dict[str, tuple[Run, Sampling]]:
     """Each differs from its base in one thing."""
     base, any_order = presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())
-    model, bound = base.model, replace(base, objective=Objective(Bound()))
     runs = {
-        "mdlm_no_carry_over": replace(base, model=replace(model, head=Subs(carry_over=False))),
-        "mdlm_no_zero_mask": replace(base, model=replace(model, head=Subs(zero_mask=False))),
-        "mdlm_time": replace(base, model=replace(model, network=replace(model.network, time=64))),
-        "mdlm_bound": bound,
+        "mdlm_no_carry_over": vary.with_model(base, head=Subs(carry_over=False)),
+        "mdlm_no_zero_mask": vary.with_model(base, head=Subs(zero_mask=False)),
+        "mdlm_time": vary.with_network(base, time=64),
+        "mdlm_bound": replace(base, objective=Objective(Bound())),
         "mdlm_bound_1000": replace(base, objective=Objective(Bound(steps=1000))),
     }
     return {name: (run, any_order) for name, run in runs.items()} | {
@@ -98,7 +96,7 @@ def hybrid(uniform: float) -> Run:
     """GIDD with so much uniform noise; the clipped weight, since the dynamic one needs some."""
     base = presets.gidd_tiny()
     process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(uniform))
-    return replace(base, model=replace(base.model, process=process), objective=Objective(Bound(weight=Clip())))
+    return replace(vary.with_model(base, process=process), objective=Objective(Bound(weight=Clip())))
 
 
 def against_truth(made: Trained) -> dict[str, Any]:
@@ -166,7 +164,7 @@ def remask(rows: Rows, out: Path, minutes: float, wanted: Callable[[str], bool])
         return
     base = out / "mdlm_tiny"
     trained(presets.mdlm_tiny(), base, minutes)
-    made = trained(presets.gstar(presets.mdlm_tiny(), str(base)), out / "gstar_tiny", minutes / 5)
+    made = trained(vary.with_errors(presets.mdlm_tiny(), str(base)), out / "gstar_tiny", minutes / 5)
     for steps in (8, 16, 32, 64):
         for name, sampler in remasking(steps).items():
             if wanted(name):
@@ -184,12 +182,9 @@ def english(data: Sequence[str]) -> dict[str, Run]:
     assert not isinstance(text, Endless)
     every = (document for split in SPLITS for document in text.documents(split, Tally()))
     letters = Characters.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
-    return {name: _on(with_tokenizer(recipe(name, data, "chars", LENGTH)[0], letters)) for name in names}
-
-
-def _on(run: Run) -> Run:
-    network = replace(run.model.network, layers=4, positions=None, rotary=10_000.0)
-    return replace(run, model=replace(run.model, network=network), batch=16)
+    runs = {name: vary.with_tokenizer(recipe(name, data, "chars", LENGTH)[0], letters) for name in names}
+    sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
+    return {name: replace(vary.with_network(run, **sizes), batch=16) for name, run in runs.items()}
 
 
 def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from redraft.cli.recipes import source
 from redraft.codecs import minilm
 from redraft.corpora import Content, e2e, said
 from redraft.data import Pair, Tally, TextFiles
-from redraft.runs import Run
+from redraft.runs import Run, vary
 from redraft.text import Hub, Words
 
 ASKED = 256  # sentences that a model writes
@@ -37,7 +37,7 @@ def restaurants(folder: str) -> dict[str, System]:
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = presets.diffuseq_e2e(words, folder)
-    return {"diffusion_lm": System.of(presets.whole_rows(run)), "diffuseq": System.of(run)}
+    return {"diffusion_lm": System.of(vary.whole_rows(run)), "diffuseq": System.of(run)}
 
 
 def prose(names: Sequence[str]) -> dict[str, System]:

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from redraft.model import DiffusionLM
-from redraft.runs import Run
+from redraft.runs import Run, vary
 from redraft.train import fit
 
 WARM, TIMED = 4, 20  # steps before and while the clock runs
@@ -87,7 +87,7 @@ def with_budget(run: Run, out: Path, minutes: float) -> Run:
     kept = json.loads(note.read_text())
     if kept["minutes"] != minutes:
         raise ValueError(f"{out} was trained for {kept['minutes']} minutes, not {minutes}; choose another --out")
-    return _timed(run, kept["steps"])
+    return vary.with_budget(run, kept["steps"])
 
 
 def seconds_per_step(run: Run, timed: int = TIMED) -> float:
@@ -98,11 +98,6 @@ def seconds_per_step(run: Run, timed: int = TIMED) -> float:
     spent = []
     for steps in (WARM, WARM, WARM + timed):
         with TemporaryDirectory() as folder, cpu() as clock:
-            fit(_timed(run, steps), folder, quiet=True)
+            fit(vary.with_budget(run, steps), folder, quiet=True)
         spent.append(clock.seconds)
     return (spent[2] - spent[1]) / timed
-
-
-def _timed(run: Run, steps: int) -> Run:
-    """Measured at the end alone, and nothing written on the way."""
-    return replace(run, steps=steps, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep=1)

@@ -21,7 +21,7 @@ _HOMES = {
     "Insertion Interpolating Jumps Large Loop Markov MaskJumps MaskNoise Masked Mixing NearJumps Path "
     "Pick Preserving Process Rate Remask Rescale Revealed Small Star Straight Switch TokenProcess UniformJumps "
     "UniformNoise Variance mutual_information nearest",
-    "networks": "BlockCausal Causal Full Pattern Transformer TransformerConfig",
+    "networks": "BlockCausal Causal Full Pattern Ports Transformer TransformerConfig",
     "codecs": "Codec CodecConfig Compressed Contextual Embedding Encoder EncoderConfig MaskedLM MiniLM Paragraph "
     "Simplex Size Smooth Smoothing",
     "model": "ByKeep ByLogSnr BySigma ByTime DiffusionLM DiffusionLMConfig Level UpTo",

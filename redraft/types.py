@@ -63,6 +63,11 @@ class Vocab:
         return next((token for token in (self.pad, self.eos) if token is not None), 0)
 
     @property
+    def start(self) -> int:
+        """The id that stands before the first token where tokens are read one after another: the mask, else filler."""
+        return self.filler if self.mask is None else self.mask
+
+    @property
     def ends(self) -> tuple[int, ...]:
         """The ids that never occur inside a text: start, end and padding."""
         return tuple(sorted({token for token in (self.bos, self.eos, self.pad) if token is not None}))

@@ -52,7 +52,7 @@ def vocab() -> Vocab:
 @pytest.fixture(scope="session")
 def tiny(vocab: Vocab) -> TransformerConfig:
     """A network of two layers; variants are `replace(tiny, ...)`."""
-    return TransformerConfig(vocab.size, width=16, layers=2, heads=2, hidden=32)
+    return TransformerConfig(width=16, layers=2, heads=2, hidden=32)
 
 
 Build = Callable[..., DiffusionLM]

@@ -36,7 +36,7 @@ from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Mistakes, Objective, Recover, drop_condition
 from redraft.processes import Gaussian, Insertion, Interpolating, Masked
-from redraft.runs import Optimiser, Run, export
+from redraft.runs import Optimiser, Run, export, vary
 from redraft.samplers import Ancestral, Guided
 from redraft.text import Tokenizer, Words
 from redraft.train import fit
@@ -60,7 +60,7 @@ class Letters:
         return self.pair(split, index).target
 
 
-NETWORK = TransformerConfig(WORDS.vocab.size, width=32, layers=1, heads=2, positions=9, time=32, classes=2)
+NETWORK = TransformerConfig(width=32, layers=1, heads=2, positions=9, time=32, classes=2)
 CONFIG = DiffusionLMConfig(Masked(WORDS.vocab), NETWORK)
 
 
@@ -334,7 +334,7 @@ def test_the_preset_shares_its_codec_and_loses_labels() -> None:
     assert run.model.network == replace(plain.model.network, classes=6)
     assert run.framing == Labelled(presets.STORY_LENGTH)
     with pytest.raises(ValueError, match=r"Autoencode\(\) trains none"):
-        presets.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
+        vary.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
 
 
 def test_a_canvas_of_latents_keeps_its_label() -> None:
@@ -356,7 +356,7 @@ def test_a_canvas_of_latents_keeps_its_label() -> None:
 def test_a_start_sign_is_nothing_given() -> None:
     words = Words(("a", "b"), ("bos", "eos", "mask"))
     codec = Compressed(MaskedLM(4, Size(16, 1, 2)), 4, count=2, width=8)
-    model = build(DiffusionLMConfig.of_vectors(Gaussian(words.vocab), NETWORK, PredictX(), codec=codec), words)
+    model = build(DiffusionLMConfig(Gaussian(words.vocab), NETWORK, PredictX(), codec=codec), words)
     assert model.labelled(model.canvas(new=3, rows=2), [0, 1]).z.shape == (2, 2, 8)
     with pytest.raises(ValueError, match="no place for given tokens"):
         model.canvas("a", new=2)

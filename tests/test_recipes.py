@@ -17,7 +17,7 @@ import pytest
 
 from redraft import presets
 from redraft.codecs import MaskedLM, Size
-from redraft.runs import Run
+from redraft.runs import Run, vary
 from redraft.samplers import Ancestral
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -154,10 +154,10 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
         monkeypatch.setattr(continuous, name, few)
     base = presets.tencdm_tiny()
     codec: Any = replace(base.model.codec, encoder=MaskedLM(presets.STORY_LENGTH, Size(8, 1, 2)), decoder=Size(8, 1, 2))
-    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16, vectors=16, vocab=8)
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
     model = replace(base.model, codec=codec, network=network)
     run = replace(base, model=model, batch=2, sampler=Ancestral(2))
-    bare, first = continuous.unhinted(run), presets.codec_of(run)
+    bare, first = vary.with_model(run, hint=False), vary.codec_of(run)
     for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(bare, first))):
         found = continuous.row(system, tmp_path / name, 1.0)
         assert found["steps"] == 2

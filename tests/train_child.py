@@ -55,7 +55,7 @@ def small(
     if not corpus.exists():
         corpus.write_text("\n".join(LINES))
     text = Characters(" abcd", ("eos", "pad", "mask"))
-    network = TransformerConfig(text.vocab.size, width=16, layers=2, heads=2, hidden=32, dropout=dropout, time=time)
+    network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, dropout=dropout, time=time)
     settings: dict[str, Any] = dict(steps=20, batch=8, log_every=3, save_every=4, eval_every=8, eval_rows=2, samples=1)
     settings |= dict(precision="fp32")  # bits are compared
     return Run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from redraft import write
 from redraft.cli import usercode
@@ -13,7 +12,7 @@ from redraft.cli.progress import Progress
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes import Process
-from redraft.runs import CheckpointError, config
+from redraft.runs import CheckpointError
 from redraft.samplers import Sampler
 from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
@@ -38,17 +37,6 @@ def refuse_preset(path: Path) -> None:
     """An error for the name of a preset where a trained model is needed."""
     if not path.is_dir() and str(path) in PRESETS:
         raise CheckpointError(f"{path} is a preset, not a trained model; train it first: redraft train {path}")
-
-
-def document(file: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    try:
-        found = config.read_json(file)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is damaged ({error}); restore it, or choose another directory") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{file} is damaged (no JSON object); restore it, or choose another directory")
-    return found
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from inspect import Parameter, signature
 from itertools import chain, islice
 from pathlib import Path
@@ -15,16 +14,10 @@ from redraft.cli.arguments import nearest
 from redraft.cli.output import note
 from redraft.cli.usercode import load_function
 from redraft.corpora import STORIES, StoriesData
-from redraft.data import Corpus, Documents, Endless, Files, Jsonl, Packed, PairCorpus, Parquet, Sotu, Tally, TextFiles
-from redraft.heads import VectorHead
-from redraft.model import DiffusionLMConfig
-from redraft.networks import Causal, TransformerConfig
+from redraft.data import Corpus, Endless, Files, Jsonl, PairCorpus, Parquet, Sotu, Tally, TextFiles
 from redraft.presets import PRESETS
-from redraft.processes import Gaussian, Process
-from redraft.runs import Run
-from redraft.samplers import Blocks
+from redraft.runs import Run, vary
 from redraft.text import Bytes, Characters, Hub, Special, Tokenizer, Words, train_bpe
-from redraft.types import Vocab
 
 _READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
 _SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
@@ -59,21 +52,8 @@ def recipe(
     if data and (text := source(data)) != run.data:
         if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
             tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
-        size = run.framing.length
-        if isinstance(text, Endless):
-            run = replace(run, data=text, framing=Documents(size, tail=True))
-        else:
-            run = replace(run, data=text, framing=Packed(size), model=_beginning_anywhere(run.model))
-    return (run if length is None else with_length(run, length)), tokenizer
-
-
-def _beginning_anywhere(model: DiffusionLMConfig) -> DiffusionLMConfig:
-    """Packed rows begin in the middle of a text, where places alone tell little: rotary positions tell distances too.
-
-    On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
-    """
-    rotary = model.network.rotary or TransformerConfig.rotary
-    return replace(model, network=replace(model.network, rotary=rotary))
+        run = vary.with_data(run, text)
+    return (run if length is None else vary.with_length(run, length)), tokenizer
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -104,51 +84,6 @@ def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) ->
     if not isinstance(run, Run):
         raise ValueError(f"{name} returned {str(run)[:40]!r}; it must return a redraft.Run")
     return run
-
-
-def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
-    """The same run with another tokenizer: process, network, start and stop token follow its vocabulary.
-
-    A network that had outputs to spare keeps them.
-    """
-    vocab, network, sampler = tokenizer.vocab, run.model.network, run.sampler
-    if isinstance(sampler, Blocks) and sampler.stop is not None:
-        sampler = replace(sampler, stop=vocab.eos)
-    if run.model.codec is not None:
-        return replace(run, model=_vectors_of(run.model, vocab), tokenizer=tokenizer, sampler=sampler)
-    outputs = max(vocab.size, 0 if network.vocab == run.model.vocab.size else network.vocab)
-    pattern = Causal(vocab.masked) if isinstance(network.pattern, Causal) else network.pattern
-    network = replace(network, vocab=outputs, pattern=pattern)
-    model = replace(run.model, process=_speaking(run.model.process, vocab), network=network)
-    return replace(run, model=model, tokenizer=tokenizer, sampler=sampler)
-
-
-def _vectors_of(model: DiffusionLMConfig, vocab: Vocab) -> DiffusionLMConfig:
-    """A model of vectors for another vocabulary: its codec makes as many vectors, wider ones if they are one-hot."""
-    process, head, codec = _speaking(model.process, vocab), model.head, model.codec
-    assert isinstance(process, Gaussian)
-    assert isinstance(head, VectorHead)
-    assert codec is not None
-    encoder = None if model.encoder is None else replace(model.encoder, vocab=vocab.size)
-    return DiffusionLMConfig.of_vectors(
-        process, model.network, head, model.level, codec=codec, hint=model.hint, encoder=encoder
-    )
-
-
-def with_length(run: Run, length: int) -> Run:
-    """The same run with longer or shorter rows, and as many learned positions more or less."""
-    network, more = run.model.network, length - run.framing.length
-    if network.positions is not None:
-        network = replace(network, positions=network.positions + more)
-    framing = replace(run.framing, length=length)  # type: ignore[type-var]
-    return replace(run, framing=framing, model=replace(run.model, network=network))
-
-
-def _speaking(process: Process, vocab: Vocab) -> Process:
-    """A process on another vocabulary; wrappers hand it on."""
-    held = {field.name: getattr(process, field.name) for field in fields(process)}  # type: ignore[arg-type]
-    changed: dict[str, Any] = {n: _speaking(v, vocab) for n, v in held.items() if isinstance(v, Process)}
-    return replace(process, **changed, **({"vocab": vocab} if "vocab" in held else {}))  # type: ignore[type-var]
 
 
 # --- data ---

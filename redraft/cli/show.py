@@ -144,7 +144,7 @@ def _pretty(value: object) -> str:
 
 def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
-    from redraft.cli.models import document, refuse_preset, trusted
+    from redraft.cli.models import refuse_preset, trusted
     from redraft.runs import CheckpointError, Run, config, describe, stored
 
     refuse_preset(path)
@@ -152,7 +152,7 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     if (path / "config.json").exists() or stored.checkpoints(path):
         return describe(path, modules)
     if (path / "run.json").exists():  # claimed, but nothing is saved yet
-        run = config.from_json(document(path / "run.json").get("run"), modules)
+        run = config.from_json(stored.read_claim(path / "run.json").get("run"), modules)
         if not isinstance(run, Run):
             raise CheckpointError(f"{path / 'run.json'} describes a {type(run).__name__}; it must describe a Run")
         return run, 0

@@ -72,7 +72,8 @@ class Train:
         return Path(file).stem if function == "run" else function
 
     def _run(self) -> Run:
-        from redraft.cli.recipes import make_tokenizer, recipe, with_tokenizer
+        from redraft.cli.recipes import make_tokenizer, recipe
+        from redraft.runs import vary
         from redraft.text import Tokenizer
         from redraft.types import Vocab
 
@@ -82,7 +83,7 @@ class Train:
         about = f"The settings of {self.recipe}, beside --out, --data, --tokenizer, --length, --quiet and --json."
         prog = f"redraft train {self.recipe}"
         run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
-        return run if tokenizer is None else with_tokenizer(run, make_tokenizer(tokenizer, run.data))
+        return run if tokenizer is None else vary.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
     def _report(self, run: Run, out: Path) -> None:
         from redraft.runs import metrics, parameters
@@ -120,18 +121,27 @@ def _intention(run: Run, out: Path, began: int) -> str:
 
 def _require_same(run: Run, out: Path) -> None:
     """Refuses a directory that holds another run, and says what differs."""
-    from redraft.cli.models import document
-    from redraft.runs import config
+    from redraft.runs import config, stored
 
     file = out / "run.json"
     if not file.exists():
         return
-    held = document(file)
+    held = stored.read_claim(file)
     if not run.is_held(held.get("run")):
-        differing = list(_differences(held.get("run"), config.to_json(run)))
+        differing = list(_differences(_as_today(held.get("run"), config.to_json(run)), config.to_json(run)))
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         what = "; ".join(differing[:3]) + more
         raise ValueError(f"{out} holds another run ({what}); choose another directory with --out, or remove this one")
+
+
+def _as_today(old: Any, new: Any) -> Any:
+    """A saved config in the form that it would have now, if it can be read."""
+    from redraft.runs import config
+
+    try:
+        return config.to_json(config.from_json(old, config.modules(new)))
+    except config.ConfigError:
+        return old
 
 
 def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:

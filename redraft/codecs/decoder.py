@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from redraft.codecs.base import token_nll
 from redraft.codecs.size import Size
-from redraft.networks import Causal, Transformer
+from redraft.networks import Causal, Ports, Transformer
 from redraft.ops import Rng
 from redraft.types import Context, Vocab
 
@@ -19,7 +19,7 @@ class Parallel(nn.Module):
 
     def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
         super().__init__()
-        self.network = Transformer(size.network(vocab.size, length, vectors=vectors))
+        self.network = Transformer(size.network(length), Ports(vectors, vocab.size, vectors=True))
 
     def logits(self, z: Tensor, pad: Tensor | None = None) -> Tensor:
         """(B, L, D) → (B, L, V)"""
@@ -39,8 +39,8 @@ class Autoregressive(nn.Module):
     def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
         super().__init__()
         self.vocab, self.length = vocab, length
-        self.blank = vocab.filler if vocab.mask is None else vocab.mask
-        self.network = Transformer(size.network(vocab.size, length + 1, cross=vectors, pattern=Causal(self.blank)))
+        ports = Ports(vocab.size, vocab.size, cross=vectors, start=vocab.start)
+        self.network = Transformer(size.network(length + 1, Causal()), ports)
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         """(B, L) −log p(w_l | w_<l, z): the chain rule, exactly"""
@@ -48,7 +48,7 @@ class Autoregressive(nn.Module):
 
     def forgetful(self, z: Tensor, tokens: Tensor, pad: Tensor | None, share: float, *, rng: Rng) -> Tensor:
         """The same with a share of the past forgotten."""
-        return self._nll(z, tokens, tokens.masked_fill(rng.uniform(tokens.shape[1]) < share, self.blank), pad)
+        return self._nll(z, tokens, tokens.masked_fill(rng.uniform(tokens.shape[1]) < share, self.vocab.start), pad)
 
     def _nll(self, z: Tensor, tokens: Tensor, past: Tensor, pad: Tensor | None) -> Tensor:
         states = self.network(past, None, Context(pad=pad, cond=z))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from redraft import ops
 from redraft.codecs.corrupt import concealed
 from redraft.codecs.size import Size
-from redraft.networks import Transformer
+from redraft.networks import Ports, Transformer
 from redraft.ops import Rng
 from redraft.types import WIDEST, Context, Vocab, require_range
 
@@ -71,7 +71,7 @@ class MaskedEncoder(Encoder):
     def __init__(self, config: MaskedLM, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.states
-        self.network = Transformer(config.size.network(vocab.size, config.length))
+        self.network = Transformer(config.size.network(config.length), Ports(vocab.size, vocab.size))
 
     def forward(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         with torch.no_grad():

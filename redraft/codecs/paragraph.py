@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from redraft.codecs.base import Codec, CodecConfig
 from redraft.codecs.corrupt import require_share, substituted
 from redraft.codecs.decoder import Autoregressive
 from redraft.codecs.size import Size
-from redraft.networks import Transformer
+from redraft.networks import Ports, Transformer
 from redraft.ops import Rng
 from redraft.types import FINITE, WIDEST, Context, Vocab, require_range
 
@@ -57,9 +57,8 @@ class ParagraphCodec(Codec):
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.width
         self.latents = config.count
-        states = config.embedder.network(vocab.size, config.length)
-        self.embedder = Transformer(replace(states, tied=True))  # tied: it needs no output layer
-        self.mean, self.log_variance = (nn.Linear(states.width, config.width) for _ in range(2))
+        self.embedder = Transformer(config.embedder.network(config.length), Ports(vocab.size))
+        self.mean, self.log_variance = (nn.Linear(config.embedder.width, config.width) for _ in range(2))
         self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
 
     def posterior(self, tokens: Tensor, pad: Tensor | None = None) -> tuple[Tensor, Tensor]:

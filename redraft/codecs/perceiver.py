@@ -43,7 +43,7 @@ class Resampler(nn.Module):
 
     def __init__(self, size: Size, *, reads: int, places: int, gives: int, count: int) -> None:
         super().__init__()
-        config = size.network(gives, places, vectors=reads)
+        config = size.network(places)
         self.window, self.parts = -(-places // count), -(-count // places)  # states of a query, queries of a state
         self.start = nn.Linear(self.window * reads, self.parts * config.width, bias=False)
         self.inputs = nn.Linear(reads, config.width)

@@ -16,26 +16,9 @@ class Size:
     heads: int = 8
 
     def __post_init__(self) -> None:
-        self.network(1, 1)  # refuses an impossible size
+        self.network(1)  # refuses an impossible size
 
-    def network(
-        self,
-        outputs: int,
-        positions: int,
-        *,
-        vectors: int | None = None,
-        cross: int | None = None,
-        pattern: Pattern = Full(),
-    ) -> TransformerConfig:
-        """A transformer of this size that gives `outputs` numbers at each of at most `positions` positions."""
-        return TransformerConfig(
-            outputs,
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-            pattern=pattern,
-            rotary=None,
-            positions=positions,
-            vectors=vectors,
-            cross=cross,
-        )
+    def network(self, positions: int, pattern: Pattern = Full()) -> TransformerConfig:
+        """A transformer of this size, for at most `positions` positions."""
+        sizes = {"width": self.width, "layers": self.layers, "heads": self.heads}
+        return TransformerConfig(**sizes, pattern=pattern, rotary=None, positions=positions)

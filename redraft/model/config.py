@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
 from redraft.codecs import CodecConfig
 from redraft.heads import Head, PredictTokens, Shift, Subs, VectorHead
 from redraft.model.levels import ByTime, Level
-from redraft.networks import BlockCausal, Full, TransformerConfig
+from redraft.networks import BlockCausal, Causal, Full, Ports, TransformerConfig
 from redraft.processes import (
     Gaussian,
     Insertion,
@@ -20,7 +20,7 @@ from redraft.types import Vocab
 
 @dataclass(frozen=True)
 class DiffusionLMConfig:
-    """A model without its weights."""
+    """A model without its weights. Its vocabulary is that of the process; all sizes that follow from it are derived."""
 
     process: Process
     network: TransformerConfig
@@ -34,41 +34,31 @@ class DiffusionLMConfig:
     def __post_init__(self) -> None:
         self._require_encoder()
         self._require_level()
-        if self.codec is not None or isinstance(self.process, Gaussian) or self.network.vectors is not None:
+        if self.codec is not None or isinstance(self.process, Gaussian):
             self._require_vectors()
-            return
-        if not isinstance(self.head, Head) or self.hint:
-            raise ValueError(f"{type(self.head).__name__}() and hints are for vectors; tokens need a head as Subs()")
-        if self.network.vocab < self.vocab.size:
-            raise ValueError(f"the network has {self.network.vocab} outputs for {self.vocab.size} states; raise vocab")
-        if isinstance(self.head, Shift) and not isinstance(self.network.pattern, Full):
-            raise ValueError(f"the head Shift needs full attention; with {self.network.pattern} use the inner head")
-        if isinstance(self.process, Insertion) != (self.network.gaps is not None):
-            name = type(self.process).__name__
-            raise ValueError(f"gaps={self.network.gaps} for {name}; insertion, and it alone, needs gaps")
-        if self.network.gaps is not None and (self.network.time is None or isinstance(self.head, Shift)):
-            raise ValueError("how many tokens are missing depends on the time: insertion needs time, and no head Shift")
-
-    @classmethod
-    def of_vectors(
-        cls,
-        process: Gaussian,
-        network: TransformerConfig,
-        head: VectorHead,
-        level: Level = ByTime(),
-        *,
-        codec: CodecConfig,
-        hint: bool = False,
-        encoder: TransformerConfig | None = None,
-    ) -> DiffusionLMConfig:
-        """With a network that reads and gives as many numbers as codec, head and hint need."""
-        width = codec.vectors(process.vocab)
-        network = replace(network, vectors=width * (2 if hint else 1), vocab=head.outputs(width, process.vocab.size))
-        return cls(process, network, head, level, codec=codec, hint=hint, encoder=encoder)
+        else:
+            self._require_tokens()
 
     @property
     def vocab(self) -> Vocab:
         return self.process.vocab
+
+    @property
+    def ports(self) -> Ports:
+        """What the network reads and writes: ids, or the vectors of the codec, beside the states of the encoder."""
+        cross = None if self.encoder is None else self.encoder.width
+        if self.codec is None or not isinstance(self.head, VectorHead):
+            size, pattern = self.vocab.size, self.network.pattern
+            start = pattern.start if isinstance(pattern, Causal) else None
+            return Ports(size, size, cross=cross, start=self.vocab.start if start is None else start)
+        width = self.codec.vectors(self.vocab)
+        reads, writes = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
+        return Ports(reads, writes, vectors=True, cross=cross)
+
+    @property
+    def source_ports(self) -> Ports:
+        """What the encoder reads; the network reads its states."""
+        return Ports(self.vocab.size)
 
     @property
     def token_head(self) -> Head:
@@ -78,21 +68,28 @@ class DiffusionLMConfig:
         return self.head
 
     def _require_encoder(self) -> None:
-        states = None if self.encoder is None else self.encoder.width
-        if states != self.network.cross:
-            raise ValueError(f"the network reads states of cross={self.network.cross}, the encoder gives {states}")
-        if self.encoder is None:
-            return
-        if not isinstance(self.encoder.pattern, Full) or self.encoder.time or self.encoder.vectors:
-            raise ValueError("an encoder reads clean ids, all at once: full attention, time=None, vectors=None")
-        if not self.encoder.tied or self.encoder.vocab < self.vocab.size:
-            raise ValueError(f"an encoder needs an id for each of {self.vocab.size} states and no outputs: tied=True")
+        if self.encoder is not None and (not isinstance(self.encoder.pattern, Full) or self.encoder.time):
+            raise ValueError("an encoder reads clean ids, all at once: full attention, time=None")
 
     def _require_level(self) -> None:
         """Finished blocks have the level 0: in training, in the cache, and without one."""
         blocks = isinstance(self.network.pattern, BlockCausal) and self.network.time is not None
         if blocks and float(self.level(torch.zeros(1, 1), self.process)) != 0:
             raise ValueError(f"a network of blocks needs a level that is 0 at time 0, as ByTime(), not {self.level}")
+
+    def _require_tokens(self) -> None:
+        network, ports = self.network, self.ports
+        if not isinstance(self.head, Head) or self.hint:
+            raise ValueError(f"{type(self.head).__name__}() and hints are for vectors; tokens need a head as Subs()")
+        if not 0 <= ports.start < ports.reads:
+            raise ValueError(f"a causal network begins with one of its {ports.reads} ids; got start={ports.start}")
+        if isinstance(self.head, Shift) and not isinstance(network.pattern, Full):
+            raise ValueError(f"the head Shift needs full attention; with {network.pattern} use the inner head")
+        if isinstance(self.process, Insertion) != (network.gaps is not None):
+            name = type(self.process).__name__
+            raise ValueError(f"gaps={network.gaps} for {name}; insertion, and it alone, needs gaps")
+        if network.gaps is not None and (network.time is None or isinstance(self.head, Shift)):
+            raise ValueError("how many tokens are missing depends on the time: insertion needs time, and no head Shift")
 
     def _require_vectors(self) -> None:
         if self.codec is None or not isinstance(self.process, Gaussian) or not isinstance(self.head, VectorHead):
@@ -103,10 +100,8 @@ class DiffusionLMConfig:
         if isinstance(self.head, PredictTokens) and not self.codec.names:
             name = type(self.codec).__name__
             raise ValueError(f"PredictTokens needs a vector for each token, as Embedding has, not {name}")
-        width = self.codec.vectors(self.vocab)
-        reads, gives = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
-        if (self.network.vectors, self.network.vocab) != (reads, gives):
+        if self.network.tied or self.network.ids or isinstance(self.network.pattern, Causal):
             raise ValueError(
-                f"the network reads {self.network.vectors} numbers and gives {self.network.vocab}; this codec and head "
-                f"need vectors={reads}, vocab={gives}"
+                "a network that reads vectors has no ids to tie its outputs to or to begin with: "
+                "tied=False, ids=None, and no Causal pattern"
             )

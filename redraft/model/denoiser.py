@@ -39,10 +39,10 @@ class DiffusionLM(nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
-        self.network = Transformer(config.network)
+        self.network = Transformer(config.network, config.ports)
         self.errors = Errors(config.network) if config.errors else None
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
-        self.encoder = None if config.encoder is None else Transformer(config.encoder)
+        self.encoder = None if config.encoder is None else Transformer(config.encoder, config.source_ports)
 
     @property
     def process(self) -> Process:

@@ -14,7 +14,7 @@ from redraft.networks.attention import (
     tiled,
 )
 from redraft.networks.cache import KeyValue, KeyValues, Stand
-from redraft.networks.config import TransformerConfig
+from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.errors import Errors
 from redraft.networks.layers import (
     MLP,

@@ -88,7 +88,7 @@ class Causal(Pattern):
     It reads the clean stream in training and the canvas, which is filled from the left, in sampling.
     """
 
-    start: int  # id of the start token
+    start: int | None = None  # id of the start token; None: that of the vocabulary
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return query >= key

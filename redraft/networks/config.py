@@ -1,4 +1,4 @@
-"""All settings of the one transformer."""
+"""All settings of the one transformer, and what it is connected to."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from redraft.types import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """All settings of a network. The defaults are a modern small model; comments name what other layouts need."""
+    """All settings of a network by itself; what it reads and writes are its `Ports`.
 
-    vocab: int
+    The defaults are a modern small model; comments name what other layouts need.
+    """
+
     width: int = 384
     layers: int = 6
     heads: int = 6
@@ -37,8 +39,7 @@ class TransformerConfig:
     positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
     classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels
-    vectors: int | None = None  # reads vectors of this width instead of ids; `vocab` is then the width of its outputs
-    cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
+    ids: int | None = None  # rows for at least so many ids (LLaDA, Dream pad theirs); None: as many as there are
     tied: bool = False  # the output layer is the embedding
     head_bias: bool = False  # DiT: True
     gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none
@@ -53,26 +54,21 @@ class TransformerConfig:
             raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
         if self.rotary is None and self.positions is None:
             raise ValueError("a network without positions cannot tell order: give rotary=base or positions=how many")
-        if isinstance(self.pattern, Causal) and (self.time is not None or not 0 <= self.pattern.start < self.vocab):
+        if isinstance(self.pattern, Causal) and self.time is not None:
             raise ValueError(
-                f"a causal network reads clean tokens and sees no time, and begins with one of its {self.vocab} ids; "
-                f"got time={self.time}, start={self.pattern.start}"
+                f"a causal network reads clean tokens and sees no time, but time={self.time}; use time=None"
             )
         if self.classes is not None and (self.time is None or not isinstance(self.pattern, Full)):
             raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
-        if self.vectors is not None and (self.tied or isinstance(self.pattern, Causal)):
-            raise ValueError(
-                "a network that reads vectors has no ids to tie its outputs to or to begin with: tied=False"
-            )
         if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
 
     def _require_sizes(self) -> None:
         """Before anything is built: a network of a billion layers would not even be counted."""
-        require_range(self, 1, WIDEST, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes", "vectors")
-        require_range(self, 1, 2**31, "vocab", "positions", "cross")
+        require_range(self, 1, WIDEST, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes")
+        require_range(self, 1, 2**31, "ids", "positions")
         require_range(self, 1, 4096, "layers")
         require_range(self, ABOVE_0, FINITE, "norm_eps", "rotary")
         require_range(self, 0, BELOW_1, "dropout")
@@ -88,3 +84,14 @@ class TransformerConfig:
     @property
     def hidden_width(self) -> int:
         return self.hidden or (-(-self.width * 8 // 96) * 32 if self.gated else 4 * self.width)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a network is connected to. It is stored nowhere: it follows from the tokens or vectors it is built for."""
+
+    reads: int  # how many ids there are, or how wide the vectors
+    writes: int | None = None  # numbers at each place; None: the states themselves, as of an encoder
+    vectors: bool = False  # it reads vectors, not ids
+    cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
+    start: int = 0  # the id that a causal network begins with

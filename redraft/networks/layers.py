@@ -208,12 +208,12 @@ class Block(nn.Module):
     Between the two, cross attention to an encoded source, if there is one.
     """
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, cross: int | None = None) -> None:
         super().__init__()
         self.dropout = config.dropout
         self.norm1, self.norm2 = Norm(config, config.width), Norm(config, config.width)
         self.attention, self.mlp = Attention(config), MLP(config)
-        self.cross = None if config.cross is None else CrossAttention(config, config.cross)
+        self.cross = None if cross is None else CrossAttention(config, cross)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:

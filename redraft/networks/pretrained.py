@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from redraft.networks.attention import BlockCausal, Full
-from redraft.networks.config import TransformerConfig
+from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.transformer import Transformer
 
 Weights: TypeAlias = Mapping[str, Tensor]
@@ -120,7 +120,7 @@ def dit(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str, 
     require(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
     vocab, width = _size(state, "vocab_embed.embedding")
     ours = TransformerConfig(
-        vocab=vocab,
+        ids=vocab,
         width=width,
         layers=setting(config, "n_blocks", "num_hidden_layers"),
         heads=setting(config, "n_heads", "num_attention_heads"),
@@ -144,7 +144,7 @@ def llada(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str
     require(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
     width = setting(config, "d_model")
     ours = TransformerConfig(
-        vocab=setting(config, "embedding_size", "vocab_size"),
+        ids=setting(config, "embedding_size", "vocab_size"),
         width=width,
         layers=setting(config, "n_layers"),
         heads=setting(config, "n_heads"),
@@ -176,7 +176,7 @@ def gpt2(state: Weights, config: Settings) -> tuple[TransformerConfig, dict[str,
     state = _renamed(state, {"transformer.": "", "denoise_model.": "", "embed_tokens.": "wte."})
     state = {name: tensor.T if name.endswith(_CONV1D) else tensor for name, tensor in state.items()}
     ours = TransformerConfig(
-        vocab=setting(config, "vocab_size"),
+        ids=setting(config, "vocab_size"),
         width=setting(config, "n_embd"),
         layers=setting(config, "n_layer"),
         heads=setting(config, "n_head"),
@@ -200,7 +200,7 @@ def _hugging_face(state: Weights, config: Settings, qkv_bias: bool) -> tuple[Tra
     require(config, hidden_act="silu")
     require(rotary, rope_type="default", type="default")
     ours = TransformerConfig(
-        vocab=setting(config, "vocab_size"),
+        ids=setting(config, "vocab_size"),
         width=setting(config, "hidden_size"),
         layers=setting(config, "num_hidden_layers"),
         heads=setting(config, "num_attention_heads"),
@@ -263,7 +263,7 @@ def _renamed(state: Weights, beginnings: Mapping[str, str]) -> dict[str, Tensor]
 def _translated(state: Weights, table: Table, config: TransformerConfig) -> dict[str, Tensor]:
     """Our state dict, with exactly the tensors that a transformer of this config has."""
     with torch.device("meta"):
-        shapes = {name: tensor.shape for name, tensor in Transformer(config).state_dict().items()}
+        shapes = {name: tensor.shape for name, tensor in Transformer(config, Ports(1, 1)).state_dict().items()}
     sources = {name: _sources(name, table) for name in shapes}
     needed = {name for names in sources.values() for name in names}
     _complete(_without_twin(state, table) if config.tied else state, needed)

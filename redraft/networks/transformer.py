@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
 from redraft.networks.cache import KeyValue, KeyValues, Stand
-from redraft.networks.config import TransformerConfig
+from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
 from redraft.ops import dropout
 from redraft.types import Context
@@ -22,25 +22,23 @@ from redraft.types import Context
 class Transformer(nn.Module):
     """(B, L) ids, the noise level and a context → (B, L, D) hidden states; `logits` is the output layer.
 
-    Instead of ids it may read (B, L, `vectors`) vectors.
+    Instead of ids it may read (B, L, `ports.reads`) vectors.
     """
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, ports: Ports) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.ports = config, ports
         self.recompute = False  # gradient checkpointing: set by the training loop
-        self.embedding = (
-            nn.Embedding(config.vocab, config.width)
-            if config.vectors is None
-            else nn.Linear(config.vectors, config.width)
-        )
-        self.nothing = None if config.cross is None else nn.Parameter(torch.zeros(config.cross))  # no source
+        least = 0 if ports.vectors else config.ids or 0
+        self.embedding = (nn.Linear if ports.vectors else nn.Embedding)(max(ports.reads, least), config.width)
+        self.nothing = None if ports.cross is None else nn.Parameter(torch.zeros(ports.cross))  # no source
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
         self.time = TimeEmbedding(config.time, config.classes) if config.time else None
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, ports.cross) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
         self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
-        self.output = None if config.tied else nn.Linear(config.width, config.vocab, bias=config.head_bias)
+        own = None if config.tied else ports.writes
+        self.output = None if own is None else nn.Linear(config.width, max(own, least), bias=config.head_bias)
         self.gaps = None if config.gaps is None else GapLayer(config, config.gaps)
         self.initialise()
 
@@ -60,11 +58,11 @@ class Transformer(nn.Module):
         pattern = self.config.pattern
         if context.label is not None and self.config.classes is None:
             raise ValueError("this network has no labels; give none, or set classes=how many")
-        if context.cond is not None and self.config.cross is None:
-            raise ValueError("this network reads no source; give none, or set cross=width of its states")
+        if context.cond is not None and self.ports.cross is None:
+            raise ValueError("this network reads no source; give none, or build the model with an encoder")
         _require_place(tokens, context)
         if isinstance(pattern, Causal):
-            return self._causal(tokens, context, pattern, at)
+            return self._causal(tokens, context, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
         return self._run(tokens, level, context, at)[0]
@@ -91,7 +89,7 @@ class Transformer(nn.Module):
         _require_place(tokens, context)
         past, pad, place = _past(context), context.pad, context.place
         if isinstance(self.config.pattern, Causal):
-            tokens, pad, place = _begun(tokens, pad, place, self.config.pattern.start, past)
+            tokens, pad, place = _begun(tokens, pad, place, self.ports.start, past)
             past = replace(past, before=1)
         if tokens.shape[1] == 0:
             return past
@@ -114,7 +112,7 @@ class Transformer(nn.Module):
         pad = context.cond_pad
         return Source(context.cond, None if pad is None else ~pad[:, None, None])
 
-    def _causal(self, tokens: Tensor, context: Context, pattern: Causal, at: Tensor | None) -> Tensor:
+    def _causal(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
         """Hidden states that predict each token from those before it: slot i holds token i − 1."""
         past, pad, place = _past(context), context.pad, context.place
         if past.ahead is not None and place is not None:
@@ -126,7 +124,7 @@ class Transformer(nn.Module):
             return h if at is None else h.flatten(0, 1)[at]
         _require_whole(context)
         stream = tokens if context.clean is None else context.clean
-        slots = F.pad(stream[:, :-1], (1, 0), value=pattern.start)
+        slots = F.pad(stream[:, :-1], (1, 0), value=self.ports.start)
         shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
         return self._run(slots, None, shifted, at)[0]
 
@@ -220,10 +218,10 @@ class Transformer(nn.Module):
 
     def _initialise_inputs(self) -> None:
         """Vectors are noisy, so positions count more at first."""
-        vectors = self.config.vectors
-        start(self.embedding, 0.02 if vectors is None else 0.1 * vectors**-0.5)
+        vectors = self.ports.vectors
+        start(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
         if self.position is not None:
-            start(self.position, 0.02 if vectors is None else 0.5)
+            start(self.position, 0.5 if vectors else 0.02)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices of all blocks that stand between hidden states."""

@@ -2,12 +2,10 @@
 
 from redraft.presets.index import PRESETS, PUBLISHED, PURPOSES, TINY
 from redraft.presets.latents import (
-    codec_of,
     cosmos_codec_roc,
     cosmos_codec_tiny,
     cosmos_roc,
     cosmos_tiny,
-    diffusion_on,
     ld4tg_class_tiny,
     ld4tg_codec_roc,
     ld4tg_codec_tiny,
@@ -21,7 +19,6 @@ from redraft.presets.latents import (
     tencdm_codec_tiny,
     tencdm_roc,
     tencdm_tiny,
-    with_classes,
 )
 from redraft.presets.own import diffuseq_e2e, tencdm_codec_prose, tencdm_prose
 from redraft.presets.tiny import (
@@ -31,7 +28,6 @@ from redraft.presets.tiny import (
     d3pm_tiny,
     flex_tiny,
     gidd_tiny,
-    gstar,
     gstar_tiny,
     mdlm_tiny,
     mdlm_tiny_chars,
@@ -73,9 +69,4 @@ from redraft.presets.vectors import (
     genie_xsum,
     ssd_owt,
     ssd_tiny,
-    whole_rows,
-    with_embedding,
-    with_encoder,
-    with_vectors,
-    with_words,
 )

@@ -18,24 +18,19 @@ from redraft.codecs import (
 from redraft.corpora import StoryClasses
 from redraft.data import (
     Documents,
-    JsonlClasses,
-    Labelled,
     TextFiles,
 )
 from redraft.heads import PredictV, PredictX, VectorHead
 from redraft.objectives import (
     P2,
-    Autoencode,
     Match,
-    Objective,
     Snr,
     Term,
 )
 from redraft.presets.tiny import STORY_LENGTH, _tiny
 from redraft.presets.tokens import _small, _tokenizer
-from redraft.presets.vectors import with_vectors
 from redraft.processes import Gaussian, Preserving
-from redraft.runs import Optimiser, Run
+from redraft.runs import Optimiser, Run, vary
 from redraft.samplers import (
     Ancestral,
     Ddim,
@@ -53,7 +48,7 @@ from redraft.text import Tokenizer
 
 def tencdm_codec_tiny() -> Run:
     """The codec of TEncDM: an encoder that learns to guess masked words, and a decoder of its noisy states."""
-    return codec_of(tencdm_tiny())
+    return vary.codec_of(tencdm_tiny())
 
 
 def tencdm_tiny() -> Run:
@@ -67,7 +62,7 @@ def tencdm_tiny() -> Run:
 
 def ld4tg_codec_tiny() -> Run:
     """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder writes the story."""
-    return codec_of(ld4tg_tiny())
+    return vary.codec_of(ld4tg_tiny())
 
 
 def ld4tg_tiny() -> Run:
@@ -78,24 +73,12 @@ def ld4tg_tiny() -> Run:
 
 def ld4tg_class_tiny() -> Run:
     """LD4TG, given the mood of a story; train `ld4tg_codec_tiny` first."""
-    return with_classes(ld4tg_tiny(), StoryClasses("mood"))
-
-
-def with_classes(run: Run, data: StoryClasses | JsonlClasses) -> Run:
-    """The same run on texts with classes; the network must see time, since the label is added to it.
-
-    A tenth of the rows loses its class, so that guidance can compare.
-    """
-    if not isinstance(run.objective, Objective):
-        raise ValueError(f"classes are for denoisers, and {type(run.objective).__name__}() trains none")
-    model = replace(run.model, network=replace(run.model.network, classes=len(data.classes)))
-    framing = Labelled(run.framing.length, tail=not run.framing.padded)
-    return replace(run, model=model, data=data, framing=framing, objective=replace(run.objective, drop_condition=0.1))
+    return vary.with_classes(ld4tg_tiny(), StoryClasses("mood"))
 
 
 def planner_codec_tiny() -> Run:
     """The codec of PLANNER: a variational embedding of whole stories, and a causal decoder."""
-    return codec_of(planner_tiny())
+    return vary.codec_of(planner_tiny())
 
 
 def planner_tiny() -> Run:
@@ -107,7 +90,7 @@ def planner_tiny() -> Run:
 
 def cosmos_codec_tiny() -> Run:
     """The codec of COSMOS: seventeen latents made smooth by noise and masks, decompressed in parallel."""
-    return codec_of(cosmos_tiny())
+    return vary.codec_of(cosmos_tiny())
 
 
 def cosmos_tiny() -> Run:
@@ -116,32 +99,19 @@ def cosmos_tiny() -> Run:
     return _tiny_latents(codec, TanD(3.0), base="runs/cosmos_codec_tiny")
 
 
-def codec_of(run: Run, batch: int = 8) -> Run:
-    """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained.
-
-    Small batches, for many steps in few minutes.
-    """
-    return replace(run, base=None, objective=Autoencode(), samples=0, batch=batch)
-
-
-def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
-    """The second stage: the diffusion of the latents of a codec that was trained before, in the directory `base`."""
-    return replace(run, base=base, objective=Objective(loss))
-
-
 def _tiny_latents(
     codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX(), loss: Term = Match(), *, base: str
 ) -> Run:
     run = _tiny()
     process = Gaussian(run.model.vocab, Preserving(Clamped(schedule, -12.0, 4.0)))
-    return diffusion_on(with_vectors(run, process, codec, head), base, loss)
+    return vary.diffusion_on(vary.with_vectors(run, process, codec, head), base, loss)
 
 
 def tencdm_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
-    run = codec_of(tencdm_roc(tokenizer, path, encoder))
+    run = vary.codec_of(tencdm_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
 
 
@@ -159,14 +129,14 @@ def tencdm_roc(
 def _as_tencdm(run: Run, base: str) -> Run:
     rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
     run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
-    return diffusion_on(run, base)
+    return vary.diffusion_on(run, base)
 
 
 def ld4tg_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
-    run = codec_of(ld4tg_roc(tokenizer, path, encoder))
+    run = vary.codec_of(ld4tg_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
@@ -182,14 +152,14 @@ def ld4tg_roc(
     run = _latent_roc(_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
     rate = Optimiser(lr=2e-4, warmup=1000, floor=0.0)
     run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
-    return diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
+    return vary.diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
 
 
 def cosmos_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `cosmos_roc`: 50k steps of 256 rows."""
-    run = codec_of(cosmos_roc(tokenizer, path, encoder))
+    run = vary.codec_of(cosmos_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
@@ -206,7 +176,7 @@ def cosmos_roc(
 
 def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
     """The codec of `planner_reviews`: 50k steps of 64 rows."""
-    return replace(codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
+    return replace(vary.codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
 
 
 def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
@@ -217,11 +187,11 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     """
     codec = Paragraph(256, 16, 1024, Size(1024, 24, 16), Size(1024, 24, 16))
     run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), Documents(256, tail=True))
-    network = replace(run.model.network, width=1152, layers=28, heads=16)
+    run = vary.with_network(run, width=1152, layers=28, heads=16)
     process = Gaussian(run.model.vocab, Preserving(Clamped(CosineSquared())))
-    run = with_vectors(replace(run, model=replace(run.model, network=network)), process, codec, hint=False)
+    run = vary.with_vectors(run, process, codec, hint=False)
     run = replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
-    return diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
+    return vary.diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
 
 
 def _latent_roc(
@@ -229,4 +199,4 @@ def _latent_roc(
 ) -> Run:
     """Rows of 64 tokens that end in end tokens, and the small DiT on the latents of a codec, with hints."""
     run = _small(tokenizer, TextFiles((path,), split_by="line"), Documents(64, tail=True))
-    return with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)
+    return vary.with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)

@@ -7,12 +7,10 @@ from dataclasses import replace
 from redraft.codecs import Contextual, EncoderConfig, MiniLM, Size
 from redraft.corpora import e2e
 from redraft.data import Documents, Pairs, TextFiles
-from redraft.presets.latents import codec_of, diffusion_on
 from redraft.presets.tiny import _tiny
 from redraft.presets.tokens import _tokenizer
-from redraft.presets.vectors import with_embedding, with_vectors, with_words
 from redraft.processes import Gaussian, Preserving
-from redraft.runs import Run
+from redraft.runs import Run, vary
 from redraft.schedules import Clamped, TanD
 from redraft.text import Tokenizer
 
@@ -22,10 +20,8 @@ def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e
 
     The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
-    text = _tokenizer(tokenizer)
-    base = with_words(_tiny(), text, e2e(folder), Pairs(104, 50))
-    network = replace(base.model.network, layers=4)
-    return with_embedding(replace(base, model=replace(base.model, network=network)))
+    base = vary.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Pairs(104, 50))
+    return vary.with_embedding(vary.with_network(base, layers=4))
 
 
 def tencdm_codec_prose(
@@ -34,7 +30,7 @@ def tencdm_codec_prose(
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
     """The codec of `tencdm_prose`: a decoder of one layer."""
-    return codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
+    return vary.codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
 
 
 def tencdm_prose(
@@ -47,9 +43,9 @@ def tencdm_prose(
     The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
     text = _tokenizer(tokenizer)
-    base = with_words(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
-    network = replace(base.model.network, width=256, layers=4)
+    base = vary.with_text(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
+    base = vary.with_network(base, width=256, layers=4)
     process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
     codec = Contextual(encoder, 64, Size(256, 1))
-    run = with_vectors(replace(base, model=replace(base.model, network=network), batch=16), process, codec)
-    return diffusion_on(run, "runs/tencdm_codec_prose")
+    run = vary.with_vectors(replace(base, batch=16), process, codec)
+    return vary.diffusion_on(run, "runs/tencdm_codec_prose")

@@ -8,26 +8,24 @@ from redraft.corpora import STORIES, StoriesData
 from redraft.data import (
     Documents,
 )
-from redraft.heads import Score, Subs
+from redraft.heads import Score
 from redraft.model import BySigma, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Pattern, TransformerConfig
+from redraft.networks import BlockCausal, Causal, TransformerConfig
 from redraft.objectives import (
     Bound,
     Dynamic,
-    Mistakes,
     Objective,
     Recover,
     Stratified,
     Sum,
 )
-from redraft.processes import Hybrid, Insertion, Interpolating, Markov, Masked, MaskJumps, Process
-from redraft.runs import Optimiser, Run
+from redraft.processes import Hybrid, Insertion, Interpolating, Markov, Masked, MaskJumps
+from redraft.runs import Optimiser, Run, vary
 from redraft.samplers import (
     Ancestral,
     AnyOrder,
     Blocks,
     Correct,
-    Revise,
     Unmask,
 )
 from redraft.schedules import (
@@ -51,26 +49,22 @@ def mdlm_tiny() -> Run:
 
 def ar_tiny() -> Run:
     """The autoregressive baseline: the same network with causal attention, exact likelihood."""
-    base = _tiny()
-    tiny = _with_pattern(base, Causal(base.model.vocab.masked))
-    return replace(tiny, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=base.model.vocab.eos))
+    tiny = vary.with_network(_tiny(), pattern=Causal())
+    return replace(tiny, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def bd3_tiny() -> Run:
     """Block diffusion between the two: blocks of eight tokens, each with its own time."""
-    base, block = _tiny(), 8
-    tiny = _with_pattern(base, BlockCausal(block))
-    return replace(
-        tiny,
-        objective=Objective(Recover(), Stratified(block=block)),
-        sampler=Blocks(Ancestral(16), stop=base.model.vocab.eos),
-    )
+    block = 8
+    tiny = vary.with_network(_tiny(), pattern=BlockCausal(block))
+    objective = Objective(Recover(), Stratified(block=block))
+    return replace(tiny, objective=objective, sampler=Blocks(Ancestral(16), stop=True))
 
 
 def mdlm_tiny_chars() -> Run:
     """Masked diffusion letter by letter: longer rows, fewer of them."""
     base, letters = _tiny(), Characters.collect([*STORIES.words(), " "], ("eos", "mask"))
-    network = TransformerConfig(letters.vocab.size, width=128, layers=4, heads=4, positions=STORY_LETTERS + 1)
+    network = TransformerConfig(width=128, layers=4, heads=4, positions=STORY_LETTERS + 1)
     return replace(
         base,
         model=DiffusionLMConfig(Masked(letters.vocab), network),
@@ -83,7 +77,7 @@ def mdlm_tiny_chars() -> Run:
 def udlm_tiny() -> Run:
     """Uniform noise: words become other words, and any of them may be revised until the end."""
     base = _tiny()
-    return _with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
+    return vary.with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
 
 
 def gidd_tiny() -> Run:
@@ -93,52 +87,39 @@ def gidd_tiny() -> Run:
     """
     base = _tiny()
     process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(0.2))
-    run = _with_noise(base, process, Objective(Bound(weight=Dynamic())))
+    run = vary.with_noise(base, process, Objective(Bound(weight=Dynamic())))
     return replace(run, sampler=Correct(Ancestral(64), steps=32))
 
 
 def multinomial_tiny() -> Run:
     """Multinomial diffusion: uniform noise as a chain of a thousand steps with its cosine schedule."""
     base = _tiny()
-    return _with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
+    return vary.with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
 
 
 def d3pm_tiny() -> Run:
     """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
     base = _tiny()
     loss = Sum(Bound(steps=1000), Recover(), factor=1.0)
-    return _with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
+    return vary.with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
 
 
 def sedd_tiny() -> Run:
     """Score entropy with mask noise: masked diffusion whose x̂ need not sum to one."""
     base = _tiny()
-    return replace(base, model=replace(base.model, head=Score()))
+    return vary.with_model(base, head=Score())
 
 
 def sedd_uniform_tiny() -> Run:
     """Score entropy with uniform noise, geometric as in the paper: both ends of time count in the bound."""
     base = udlm_tiny()
     process = Interpolating(base.model.vocab, Geometric(1e-4, 20.0))
-    return replace(base, model=replace(base.model, process=process, level=BySigma()))
+    return vary.with_model(base, process=process, level=BySigma())
 
 
 def gstar_tiny() -> Run:
     """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
-    return gstar(mdlm_tiny(), base="runs/mdlm_tiny")
-
-
-def gstar(run: Run, base: str) -> Run:
-    """The error layer on top of any run of masked diffusion; its model, in the directory `base`, is not changed."""
-    return replace(
-        run,
-        base=base,
-        model=replace(run.model, errors=True),
-        objective=Mistakes(),
-        sampler=Revise(64),
-        optimiser=Optimiser(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
-        steps=run.steps // 4,
-    )
+    return vary.with_errors(mdlm_tiny(), base="runs/mdlm_tiny")
 
 
 def flex_tiny() -> Run:
@@ -149,9 +130,8 @@ def flex_tiny() -> Run:
     """
     base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
     process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
-    network = TransformerConfig(
-        words.vocab.size, width=128, layers=2, heads=8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH
-    )
+    sizes = {"width": 128, "layers": 2, "heads": 8}
+    network = TransformerConfig(**sizes, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH)
     return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
 
 
@@ -163,9 +143,8 @@ def _tiny() -> Run:
     looks the same everywhere, so the network could not tell where it starts.
     """
     words = Words(STORIES.words())
-    network = TransformerConfig(
-        words.vocab.size, width=128, layers=2, heads=8, rotary=None, positions=STORY_LENGTH + 1
-    )  # one position more: the start token of a causal network
+    places = STORY_LENGTH + 1  # one position more: the start token of a causal network
+    network = TransformerConfig(width=128, layers=2, heads=8, rotary=None, positions=places)
     return Run(
         model=DiffusionLMConfig(Masked(words.vocab), network),
         data=StoriesData(),
@@ -177,14 +156,3 @@ def _tiny() -> Run:
         steps=2000,
         batch=32,
     )
-
-
-def _with_noise(run: Run, process: Process, objective: Objective) -> Run:
-    """Another process, for a network that sees time and may doubt visible tokens: nothing is carried over."""
-    network = replace(run.model.network, time=run.model.network.time or 64)
-    model = DiffusionLMConfig(process, network, Subs(carry_over=False))
-    return replace(run, model=model, objective=objective)
-
-
-def _with_pattern(run: Run, pattern: Pattern) -> Run:
-    return replace(run, model=replace(run.model, network=replace(run.model.network, pattern=pattern)))

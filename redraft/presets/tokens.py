@@ -25,9 +25,8 @@ from redraft.objectives import (
     Stratified,
     Sum,
 )
-from redraft.presets.tiny import _with_noise, _with_pattern
 from redraft.processes import Hybrid, Insertion, Interpolating, Markov, Masked, MaskJumps
-from redraft.runs import Optimiser, Run
+from redraft.runs import Optimiser, Run, vary
 from redraft.samplers import (
     Ancestral,
     Blocks,
@@ -61,15 +60,13 @@ def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The autoregressive baseline of the same paper: no time, causal attention (perplexity 17.54)."""
-    base = mdlm_owt(tokenizer)
-    network = replace(base.model.network, pattern=Causal(base.model.vocab.masked), time=None)
-    run = replace(base, model=replace(base.model, network=network))
+    run = vary.with_network(mdlm_owt(tokenizer), pattern=Causal(), time=None)
     return replace(run, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1)))
 
 
 def bd3_owt(tokenizer: str | Tokenizer = "tokenizer.json", block: int = 16) -> Run:
     """Block diffusion (Arriola et al. 2025, perplexity ≤ 22.27 at blocks of 16), times clipped to [0.3, 0.8]."""
-    run = _with_pattern(mdlm_owt(tokenizer), BlockCausal(block))
+    run = vary.with_network(mdlm_owt(tokenizer), pattern=BlockCausal(block))
     times = Stratified(low=0.3, high=0.8, block=block)
     return replace(run, objective=Objective(Bound(), times), sampler=Blocks(FirstHitting()))
 
@@ -80,9 +77,7 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     2.3T tokens are 439,000 steps. Sharded, with gradient checkpointing: for many GPUs.
     """
     text = _tokenizer(tokenizer)
-    network = TransformerConfig(
-        max(126_464, text.vocab.size), width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0
-    )
+    network = TransformerConfig(width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0, ids=126_464)
     return Run(
         model=DiffusionLMConfig(Masked(text.vocab), network),
         data=HubDataset("HuggingFaceFW/fineweb", field="text", streaming=True),
@@ -130,13 +125,13 @@ def d3pm_text8(path: str = "text8") -> Run:
     """
     run = _small(Characters(TEXT8), Text8(path), Packed(256))
     process = Markov(run.model.vocab, MaskJumps(), direct=True)
-    return _with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+    return vary.with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
 
 
 def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """D3PM-absorbing on LM1B, rows of 128 (perplexity ≤ 76.9); at this vocabulary in closed form, not with matrices."""
     run = mdlm_lm1b(tokenizer)
-    return _with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+    return vary.with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
 
 
 def udlm_text8(path: str = "text8") -> Run:
@@ -187,13 +182,12 @@ def sedd_uniform_text8(path: str = "text8") -> Run:
     """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
     run = udlm_text8(path)
     process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
-    return _sedd(replace(run, model=replace(run.model, process=process)), run.model.token_head, BySigma())
+    return _sedd(vary.with_model(run, process=process), run.model.token_head, BySigma())
 
 
 def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:
     """A network that sees σ, with "analytic" steps to sample."""
-    model = replace(run.model, head=head, level=level)
-    return replace(run, model=model, sampler=Ancestral(1024), steps=1_300_000)
+    return replace(vary.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
 
 
 def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -213,7 +207,6 @@ def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
     """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
     network = TransformerConfig(
-        tokenizer.vocab.size,
         width=768,
         layers=12,
         heads=12,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.codecs import (
-    CodecConfig,
     Embedding,
     Simplex,
 )
@@ -23,31 +22,26 @@ from redraft.data import (
     Spans,
     TextFiles,
 )
-from redraft.heads import PredictTokens, PredictX, VectorHead
-from redraft.model import DiffusionLMConfig
-from redraft.networks import BlockCausal, Full
+from redraft.heads import PredictTokens
+from redraft.networks import BlockCausal
 from redraft.objectives import (
-    Match,
     Objective,
     Recover,
     Stratified,
-    Term,
 )
-from redraft.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny, _with_pattern
+from redraft.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny
 from redraft.presets.tokens import _small, _tokenizer, mdlm_owt
-from redraft.processes import Gaussian, Masked, Preserving
-from redraft.runs import Optimiser, Run
+from redraft.processes import Gaussian, Preserving
+from redraft.runs import Optimiser, Run, vary
 from redraft.samplers import (
     Ancestral,
     Blocks,
     Renoise,
-    Replaced,
     Sampled,
 )
 from redraft.schedules import (
     Clamped,
     CosineOffset,
-    Retimed,
     Sqrt,
 )
 from redraft.text import Tokenizer, Words
@@ -55,43 +49,12 @@ from redraft.text import Tokenizer, Words
 
 def diffusion_lm_tiny() -> Run:
     """Diffusion-LM: every word has a learned vector, and a story emerges from Gaussian noise."""
-    return with_embedding(_tiny())
-
-
-def with_embedding(run: Run) -> Run:
-    """The same run on learned vectors of 32 numbers; the network names words, and x̂ is the mean of their vectors.
-
-    Cross-entropy, started from what z alone reveals (Plaid), learns faster here than the squared error of Diffusion-LM.
-    Noise is spread over the levels at which a word or its kind is in doubt: `redraft levels` measures them.
-    """
-    process = Gaussian(run.model.vocab, Preserving(Retimed((1.0, -6.0))))
-    return with_vectors(run, process, Embedding(32, kinds=0.75), PredictTokens(prior=True), Recover(), hint=False)
-
-
-def with_vectors(
-    run: Run,
-    process: Gaussian,
-    codec: CodecConfig,
-    head: VectorHead = PredictX(),
-    loss: Term = Match(),
-    hint: bool = True,
-) -> Run:
-    """The same run on the vectors of a codec: its network reads and gives vectors, sees time, and takes hints."""
-    network = replace(run.model.network, time=run.model.network.time or 64)
-    model = DiffusionLMConfig.of_vectors(process, network, head, codec=codec, hint=hint)
-    return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
+    return vary.with_embedding(_tiny())
 
 
 def diffuseq_tiny() -> Run:
     """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
     return _embedded_pairs(StoryAttributes(), Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
-
-
-def whole_rows(run: Run) -> Run:
-    """The same run without partial noising: sources are learnt like targets, and given only in sampling."""
-    if not isinstance(run.framing, Pairs):
-        raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use Pairs")
-    return replace(run, framing=replace(run.framing, joint=True), sampler=Replaced(run.sampler))
 
 
 def diffuseq_summary_tiny() -> Run:
@@ -119,45 +82,23 @@ def genie_cpd_tiny() -> Run:
 
 def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
     """With positions for the longest rows and sources of all, so that one may start from the weights of another."""
-    run = _embedded_pairs(data, framing)
-    network = replace(run.model.network, positions=STORY_LENGTH + 1)
-    return with_encoder(replace(run, model=replace(run.model, network=network)), positions=STORY_LENGTH)
-
-
-def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run:
-    """The same run with an encoder as wide as its network, for sources beside the row.
-
-    A tenth of the rows loses its source, so that guidance can compare.
-    """
-    if not isinstance(run.framing, Sourced | Spans) or not isinstance(run.objective, Objective):
-        raise ValueError(f"an encoder reads sources beside the row: use Sourced or Spans, not {run.framing}")
-    network = run.model.network
-    reads = replace(network, vectors=None, time=None, pattern=Full(), vocab=run.model.vocab.size, layers=layers)
-    encoder = replace(reads, positions=positions or run.framing.source, tied=True, head_bias=False)
-    model = replace(run.model, network=replace(network, cross=network.width), encoder=encoder)
-    return replace(run, model=model, objective=replace(run.objective, drop_condition=0.1))
+    run = vary.with_network(_embedded_pairs(data, framing), positions=STORY_LENGTH + 1)
+    return vary.with_encoder(run, positions=STORY_LENGTH)
 
 
 def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
     """Stories and what belongs to them, as vectors of their words."""
-    return with_embedding(with_words(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing))
-
-
-def with_words(run: Run, tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
-    """The same masked diffusion on other texts, with a position for each place of their rows."""
-    network = replace(run.model.network, vocab=tokenizer.vocab.size, positions=framing.length)
-    model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
-    return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
+    return vary.with_embedding(vary.with_text(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing))
 
 
 def ssd_tiny(block: int = 17) -> Run:
     """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
-    base = _with_pattern(_tiny(), BlockCausal(block))
+    base = vary.with_network(_tiny(), pattern=BlockCausal(block))
     process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
     return replace(
-        with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
+        vary.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
         objective=Objective(Recover(), Stratified(block=block)),
-        sampler=Blocks(Renoise(32, project=Sampled()), stop=base.model.vocab.eos),
+        sampler=Blocks(Renoise(32, project=Sampled()), stop=True),
     )
 
 
@@ -174,11 +115,8 @@ def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = 
 
 def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
     run = _vectors_published(tokenizer, data, Documents(64, tail=True), layers=12)
-    process, network = run.model.process, run.model.network
-    assert isinstance(process, Gaussian)
-    model = DiffusionLMConfig.of_vectors(process, network, PredictX(), codec=codec)
     rate = Optimiser(lr=1e-4, floor=0.0)
-    return replace(run, model=model, optimiser=rate, steps=steps, batch=64)
+    return replace(vary.with_model(run, codec=codec), optimiser=rate, steps=steps, batch=64)
 
 
 def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
@@ -200,13 +138,13 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
     files = _folder_of_pairs(folder, "src", "trg")
     run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
     rate = Optimiser(lr=5e-5, warmup=7200)
-    return replace(with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
+    return replace(vary.with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
 
 
 def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
     data = HubDataset("bookcorpus", field="text")
-    run = with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
+    run = vary.with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
 
 
@@ -216,12 +154,11 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     They start from RoBERTa's weights and train one block after a context of any length; here all blocks of a row learn
     at once, each after the clean ones before it. The number of rows is ours.
     """
-    run = _with_pattern(_small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200)), BlockCausal(25))
-    network = replace(run.model.network, width=1024, layers=24, heads=16)
+    run = _small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200))
+    run = vary.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
     process = Gaussian(run.model.vocab, Preserving(Clamped(CosineOffset(1e-4))))
-    run = replace(run, model=replace(run.model, network=network))
     return replace(
-        with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
+        vary.with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
         objective=Objective(Recover(), Stratified(block=25)),
         sampler=Blocks(Renoise(1000, project=Sampled(0.9))),
         optimiser=Optimiser(lr=1e-4, weight_decay=0.01, warmup=2000),
@@ -234,10 +171,9 @@ def _vectors_published(
 ) -> Run:
     """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
     run = _small(tokenizer, data, framing)
-    network = replace(run.model.network, layers=layers, rotary=None, positions=positions or framing.length)
+    run = vary.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
     process = Gaussian(tokenizer.vocab, Preserving(Clamped(Sqrt())))
-    run = replace(run, model=replace(run.model, network=network))
-    return replace(with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000))
+    return replace(vary.with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000))
 
 
 def _folder_of_pairs(folder: str, source: str, target: str) -> JsonlPairs:

@@ -1,5 +1,6 @@
 """Runs: a whole experiment as one value, saved, loaded and varied."""
 
+from redraft.runs import vary
 from redraft.runs.checkpoint import Alone, Team, save
 from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json
 from redraft.runs.foreign import Foreign, Ratios, raw_gaps, raw_outputs

@@ -29,20 +29,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from redraft.runs import before
+
 JSON: TypeAlias = Any  # what json.loads gives; a recursive type would ask for a cast at every use
 _ROOMS = (  # a config may name their classes; not those of the command line, of reports, of laws
     *("codecs", "corpora", "data", "guidance", "heads", "model", "networks", "objectives", "processes", "runs"),
     *("samplers", "schedules", "text", "types"),
 )
-_OLD_CLASSES = {  # until 0.1.0 configs named the file of a class; these classes have also changed their room
-    "guidance.Guided": "samplers",
-    "data.StoriesData": "corpora",
-    "pairs.StoryAttributes": "corpora",
-    "pairs.StoryClasses": "corpora",
-    "pairs.StorySummaries": "corpora",
-}
-_OLD_ROOMS = {"foreign": "runs", "pairs": "data", "run": "runs"}
-_OLD_FIELDS = {"Objective": {"untold": "drop_condition"}}
 
 
 class ConfigError(ValueError):
@@ -183,8 +176,7 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
         case {"class": "pathlib.Path", "value": str(value)} if len(data) == 2:
             return Path(value)
     kind = _frozen(_find(data["class"], trust, where), where)
-    renamed = _OLD_FIELDS.get(kind.__name__, {})
-    data = {renamed.get(key, key): item for key, item in data.items()}
+    data, finish = before.upgraded(f"{_home(kind.__module__)}.{kind.__name__}", data)
     needed = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind) if f.init}
     if unknown := data.keys() - needed.keys() - {"class"}:
         raise ConfigError(f"{where}: {kind.__name__} has no field {min(unknown)!r}; it has: {', '.join(needed)}")
@@ -192,7 +184,8 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
         raise ConfigError(f"{where}: {kind.__name__} needs the field {missing[0]!r}")
     try:
         hints = get_type_hints(kind)
-        return kind(**{key: _decode(data[key], hints[key], trust, f"{where}.{key}") for key in needed if key in data})
+        parts = {key: _decode(data[key], hints[key], trust, f"{where}.{key}") for key in needed if key in data}
+        return finish(kind(**parts))
     except ConfigError:
         raise
     except (NameError, TypeError, ValueError, ArithmeticError) as error:  # an unknown annotation; the class refuses
@@ -225,7 +218,7 @@ def _room(module: str, attribute: str, where: str) -> str:
             f"{where}: {module}.{attribute} is outside the package; to trust it, pass trust=[{module!r}], or --trust"
         )
     old = rest.partition(".")[0]
-    room = _OLD_CLASSES.get(f"{old}.{attribute}", _OLD_ROOMS.get(old, old))
+    room = before.CLASSES.get(f"{old}.{attribute}", before.ROOMS.get(old, old))
     if room not in _ROOMS:
         raise ConfigError(
             f"{where}: {module}.{attribute} is not a piece of a run; those are in redraft.{', '.join(_ROOMS)}"

@@ -90,6 +90,8 @@ def read(path: Path) -> Foreign:
         model = meaning(flat(found), network, tokenizer)
     except ValueError as error:  # a LayoutError, or settings that contradict each other
         raise CheckpointError(f"{path} was taken for {kind}, but {error}") from error
+    if network.ids == model.vocab.size:  # not padded
+        model = replace(model, network=replace(network, ids=None))
     if tokenizer is not None and model.vocab.mask is None:
         tokenizer = replace(tokenizer, mask=None)
     return Foreign(model, tokenizer, {f"network.{name}": tensor for name, tensor in state.items()})
@@ -197,7 +199,7 @@ def _described(settings: Settings) -> str:
 
 
 def _mdlm(settings: Settings, network: TransformerConfig, tokenizer: Hub | None) -> DiffusionLMConfig:
-    vocab = _with_mask(network.vocab, settings.get("mask_index"), tokenizer)
+    vocab = _with_mask(_rows(network), settings.get("mask_index"), tokenizer)
     told = BySigma(_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else _UNTOLD
     return DiffusionLMConfig(Masked(vocab, _schedule(settings)), network, Subs(), told)
 
@@ -207,15 +209,15 @@ def _sedd(settings: Settings, network: TransformerConfig, tokenizer: Hub | None)
     require(settings, scale_by_sigma=absorbing)
     schedule, told = _schedule(settings), BySigma(_schedule(settings, eps=1e-3))
     if absorbing:
-        vocab = _with_mask(network.vocab, settings["tokens"], tokenizer)
+        vocab = _with_mask(_rows(network), settings["tokens"], tokenizer)
         return DiffusionLMConfig(Masked(vocab, schedule), network, Score(), told)
-    vocab = _without_mask(network.vocab, tokenizer)
+    vocab = _without_mask(_rows(network), tokenizer)
     return DiffusionLMConfig(Interpolating(vocab, schedule, UniformNoise()), network, Ratios(), told)
 
 
 def _udlm(settings: Settings, network: TransformerConfig, tokenizer: Hub | None) -> DiffusionLMConfig:
     require(settings, time_conditioning=True)
-    process = Interpolating(_without_mask(network.vocab, tokenizer), _schedule(settings), UniformNoise())
+    process = Interpolating(_without_mask(_rows(network), tokenizer), _schedule(settings), UniformNoise())
     return DiffusionLMConfig(process, network, Softmax(), BySigma(_schedule(settings, eps=1e-3)))
 
 
@@ -232,7 +234,7 @@ def _flexmdm(settings: Settings, network: TransformerConfig, tokenizer: Hub | No
     require(training, only_embed_insert=False)
     for schedule in ("insert_schedule", "unmask_schedule"):
         require(setting(ours, schedule), type="linear")
-    vocab = Vocab(network.vocab, mask=setting(ours, "mask_token"), pad=setting(ours, "pad_token"))
+    vocab = Vocab(_rows(network), mask=setting(ours, "mask_token"), pad=setting(ours, "pad_token"))
     if tokenizer is not None:
         known = _agreed(tokenizer.vocab, vocab.size, vocab.mask)
         vocab = replace(vocab, bos=known.bos, eos=known.eos)
@@ -241,18 +243,18 @@ def _flexmdm(settings: Settings, network: TransformerConfig, tokenizer: Hub | No
 
 def _bd3lm(settings: Settings, network: TransformerConfig, tokenizer: Hub | None) -> DiffusionLMConfig:
     require(settings, time_conditioning=False)
-    vocab = _with_mask(network.vocab, settings.get("mask_index"), tokenizer)
+    vocab = _with_mask(_rows(network), settings.get("mask_index"), tokenizer)
     return DiffusionLMConfig(Masked(vocab, _schedule(settings)), network, Subs(), _UNTOLD)
 
 
 def _llada(settings: Settings, network: TransformerConfig, tokenizer: Hub | None) -> DiffusionLMConfig:
-    vocab = _with_mask(network.vocab, setting(settings, "mask_token_id"), tokenizer)
+    vocab = _with_mask(_rows(network), setting(settings, "mask_token_id"), tokenizer)
     return DiffusionLMConfig(Masked(vocab), network, Subs())
 
 
 def _adapted(settings: Settings, network: TransformerConfig, tokenizer: Hub | None) -> DiffusionLMConfig:
     """Networks that began as autoregressive ones."""
-    vocab = _with_mask(network.vocab, settings.get("mask_token_id"), tokenizer)
+    vocab = _with_mask(_rows(network), settings.get("mask_token_id"), tokenizer)
     return DiffusionLMConfig(Masked(vocab), network, Shift(Subs()))
 
 
@@ -268,6 +270,12 @@ _FORMATS: dict[str, tuple[Layout, Meaning]] = {
     "DiffuGPT": (pretrained.gpt2, _adapted),
     "DiffuLLaMA": (pretrained.llama, _adapted),
 }
+
+
+def _rows(network: TransformerConfig) -> int:
+    """How many ids the weights have rows for, which every layout says."""
+    assert network.ids is not None
+    return network.ids
 
 
 def _with_mask(size: int, stated: int | None, tokenizer: Hub | None) -> Vocab:

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from redraft.runs.config import JSON, parse_json, read_bytes
+from redraft.runs.config import JSON, parse_json, read_bytes, read_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -150,6 +150,17 @@ def latest(parent: Path) -> Path | None:
             return path
     _refuse_damaged(found, parent)
     return None
+
+
+def read_claim(file: Path) -> dict[str, Any]:
+    """What run.json says: which run a directory belongs to, and how it began."""
+    try:
+        held = read_json(file)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} is damaged ({error}); restore it, or choose another directory") from error
+    if not isinstance(held, dict):
+        raise CheckpointError(f"{file} is damaged (no JSON object); restore it, or choose another directory")
+    return held
 
 
 def _refuse_damaged(found: list[Path], parent: Path) -> None:

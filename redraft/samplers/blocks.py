@@ -24,13 +24,13 @@ class Blocks:
     of keys and values, which is exact: they never change and never see later tokens. `Blocks(Ancestral(1))` is plain
     autoregressive sampling. For full attention `decode_block` says how many tokens at a time, counted from the first
     token to be written in each row; the whole canvas is read at every step (semi-autoregressive decoding of LLaDA).
-    With `stop`, a row ends at the first such token: the rest of it is filled with that token and costs nothing.
+    With `stop`, a row ends at its first end token: the rest of it is filled with end tokens and costs nothing.
     """
 
     sampler: Sampler = Ancestral()
     decode_block: int | None = None
     cache: bool = True
-    stop: int | None = None
+    stop: bool = False
 
     def __post_init__(self) -> None:
         if self.decode_block is not None and self.decode_block < 1:
@@ -57,7 +57,7 @@ class Blocks:
             for inner in self.sampler(denoise, process, window, rng=rng.fold(lo // size).at(window.place)):
                 canvas = canvas.paste(inner, lo)
                 yield canvas
-            canvas = stopped(canvas, self.stop, hi, denoise)
+            canvas = stopped(canvas, self._end(process), hi, denoise)
             yield canvas
             if bool(canvas.fixed[:, hi:].all()):
                 return
@@ -73,8 +73,11 @@ class Blocks:
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z, confidence=inner.confidence)
                 yield canvas
-            canvas = stopped(canvas, self.stop, block_of <= i, denoise)
+            canvas = stopped(canvas, self._end(process), block_of <= i, denoise)
             yield canvas
+
+    def _end(self, process: Process) -> int | None:
+        return process.vocab.eos if self.stop else None
 
     def _block_of(self, denoise: Denoiser, canvas: Canvas) -> Tensor:
         """(B, L) the number of the block that each position is written in."""
@@ -103,19 +106,19 @@ class Reader(Protocol):
         ...
 
 
-def stopped(canvas: Canvas, stop: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
-    """Finishes rows that have written the stop token: everything after it becomes stop tokens, and is fixed.
+def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
+    """Finishes rows that have written the end token: everything after it becomes end tokens, and is fixed.
 
-    `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the stop token.
+    `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the end token.
     """
-    if stop is None:
+    if end is None:
         return canvas
     if isinstance(written, int):
         written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
     tokens = _read(denoise, canvas)
-    ends = (tokens.z == stop) & ~canvas.fixed & written
+    ends = (tokens.z == end) & ~canvas.fixed & written
     after = ends.cumsum(-1) - ends.int() > 0
-    full = replace(tokens, z=torch.full_like(tokens.z, stop))
+    full = replace(tokens, z=torch.full_like(tokens.z, end))
     z = denoise.to_vectors(full).z if isinstance(denoise, Reader) else full.z
     done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
     return replace(done, fixed=canvas.fixed | after)
@@ -127,7 +130,7 @@ def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
         return denoise.to_tokens(canvas)
     if canvas.z.dim() == 2:
         return canvas
-    raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the stop token; leave out stop")
+    raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the end token; leave out stop")
 
 
 def _given_blocks(canvas: Canvas, size: int) -> int:

@@ -21,13 +21,13 @@ class Strides:
 
     For any network with full attention and any inner sampler; `window` is the length that the network was trained on.
     Tokens to the left of the window are forgotten, so this is exact only if a token depends on no more than the
-    `window − stride` tokens before it. With `stop`, a row ends at the first such token, as in `Blocks`.
+    `window − stride` tokens before it. With `stop`, a row ends at its first end token, as in `Blocks`.
     """
 
     sampler: Sampler = Ancestral()
     window: int = 1024
     stride: int = 512
-    stop: int | None = None
+    stop: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stride <= self.window:
@@ -51,6 +51,6 @@ class Strides:
                 for inner in self.sampler(denoise, process, window, rng=rng.fold(lo)):
                     canvas = canvas.paste(inner, lo)
                     yield canvas
-            canvas = stopped(canvas, self.stop, hi, denoise)
+            canvas = stopped(canvas, process.vocab.eos if self.stop else None, hi, denoise)
             held = canvas.fixed | (torch.arange(length, device=held.device) < hi)
         yield canvas

@@ -12,10 +12,10 @@ from typing import Any, get_args
 
 from redraft.machine import Precision, PrecisionError, PrecisionName, Shapes, choose, shapes_like
 from redraft.runs import (
-    CheckpointError,
     Run,
     config,
     lock,
+    stored,
 )
 from redraft.train.distributed import (
     Workers,
@@ -50,24 +50,13 @@ def only_writer(out: Path, team: Workers) -> Iterator[None]:
 def claim(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; refuses one that holds another."""
     file = out / "run.json"
-    if file.exists() and not run.is_held((held := _held(file)).get("run")):
+    if file.exists() and not run.is_held((held := stored.read_claim(file)).get("run")):
         other = held.get("hash")
         raise TrainingError(f"{out} holds another run ({other}, this one is {run.digest}); choose another directory")
     team.wait()
     if team.first and not file.exists():
         out.mkdir(parents=True, exist_ok=True)
         _replace(file, {"hash": run.digest, "run": config.to_json(run)})
-
-
-def _held(file: Path) -> dict[str, Any]:
-    """What run.json says."""
-    try:
-        held = config.read_json(file)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is damaged ({error}); restore it, or choose another directory") from error
-    if not isinstance(held, dict):
-        raise CheckpointError(f"{file} is damaged (no JSON object); restore it, or choose another directory")
-    return held
 
 
 def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
@@ -77,7 +66,7 @@ def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
     where that is impossible it ends here, before anything is changed.
     """
     file = out / "run.json"
-    held = _held(file) if team.first else {}
+    held = stored.read_claim(file) if team.first else {}
     before = _begun_in(held)
     choice = _agreed(run, team, before)
     if team.first and before != choice.name:

@@ -79,14 +79,15 @@ def fit(
         with waiting("reading the text", shown=team.first and not quiet):
             train = tokenise(run.data, "train", run.tokenizer, run.framing)
             valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
-        found = stored.latest(out)
-        if run.base is None and found is None and model.codec is not None:
+        saved = stored.newest(out)
+        if run.base is None and saved is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute
         step = team.wrap(Step(model, run.objective), run.shard)
         state = State(model, _copies(model), optimisers(model, run.optimiser, choice.dtype), choice)
-        if found is not None:
-            state.restore(stored.read(found))
+        if saved is not None:
+            state.restore(saved)
+        del saved  # as much memory again
         if run.compile:
             _compile(model)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)

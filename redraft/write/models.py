@@ -41,7 +41,7 @@ class Opened:
         """The run's own sampler."""
         if self.run is not None:
             return self.run.sampler
-        return Ancestral() if self.model.block is None else Blocks(Ancestral(), stop=self.model.config.vocab.eos)
+        return Ancestral() if self.model.block is None else Blocks(Ancestral(), stop=True)
 
     @property
     def always(self) -> int | None:

@@ -136,7 +136,7 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
     sampler = it.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
     notes: tuple[str, ...] = ()
     if kind in SAMPLERS and it.model.block is not None:
-        sampler = Blocks(sampler, stop=it.model.config.vocab.eos)
+        sampler = Blocks(sampler, stop=True)
     if decoding.decode_block is not None:
         sampler = in_blocks(it, sampler, decoding.decode_block)
     if decoding.steps is not None:
@@ -157,7 +157,7 @@ def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
         )
     if isinstance(sampler, Blocks):
         return replace(sampler, decode_block=size)
-    return Blocks(sampler, decode_block=size, stop=it.model.config.vocab.eos)
+    return Blocks(sampler, decode_block=size, stop=True)
 
 
 def useful(it: Opened, sampler: Sampler, hidden: int) -> int:

@@ -21,14 +21,14 @@ from redraft.cli.arguments import nearest, parse_settings, parse_verb
 from redraft.cli.models import opened
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
-from redraft.cli.recipes import make_tokenizer, recipe, source, with_length, with_tokenizer
+from redraft.cli.recipes import make_tokenizer, recipe, source
 from redraft.cli.train import Train
 from redraft.corpora import STORIES, StoriesData
 from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, TextFiles, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.networks import Causal
 from redraft.presets import PRESETS, PURPOSES, TINY
-from redraft.runs import config, parameters, run
+from redraft.runs import config, parameters, run, vary
 from redraft.samplers import Ancestral, Blocks, Entropy, FirstHitting, Sampler, Unmask
 from redraft.schedules import Retimed
 from redraft.text import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
@@ -236,10 +236,8 @@ def test_everything_follows_the_tokenizer(
     assert type(found.tokenizer) is kind
     assert not size or vocab.size == size
     assert found.model.process.vocab == vocab
-    assert found.model.network.vocab == vocab.size
-    pattern, sampler = found.model.network.pattern, found.sampler
-    assert not isinstance(pattern, Causal) or pattern.start == vocab.mask
-    assert not isinstance(sampler, Blocks) or sampler.stop == vocab.eos
+    assert (found.model.ports.reads, found.model.ports.writes) == (vocab.size, vocab.size)
+    assert not isinstance(found.model.network.pattern, Causal) or found.model.ports.start == vocab.mask
     assert parameters(found.model) == sum(p.numel() for p in DiffusionLM(found.model).parameters())
 
 
@@ -250,8 +248,8 @@ def test_a_tokenizer_may_be_a_file(texts: dict[str, Path], tmp_path: Path) -> No
     assert found.tokenizer.vocab == made.vocab
     published = training("mdlm_owt", "--tokenizer", str(tmp_path))  # a folder that holds one
     assert published.tokenizer == found.tokenizer
-    assert published.model.network.vocab == made.vocab.size
-    assert training("llada_8b", "--tokenizer", "bytes").model.network.vocab == 126_464  # outputs to spare
+    assert published.model.ports.reads == made.vocab.size
+    assert training("llada_8b", "--tokenizer", "bytes").model.network.ids == 126_464  # outputs to spare
 
 
 def test_the_stories_keep_their_words() -> None:
@@ -273,7 +271,7 @@ def test_learned_positions_follow_the_length() -> None:
     assert longer.framing.length == preset.framing.length + 10
     network = replace(preset.model.network, rotary=None, positions=80)
     learned = replace(preset, model=replace(preset.model, network=network))
-    assert with_length(learned, preset.framing.length - 4).model.network.positions == 76
+    assert vary.with_length(learned, preset.framing.length - 4).model.network.positions == 76
 
 
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
@@ -401,7 +399,6 @@ def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name:
 
 def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     full, blocks = opened(runs["mdlm_tiny"]), opened(runs["bd3_tiny"])
-    stop = blocks.model.config.vocab.eos
 
     def chosen(it: write.Opened, **options: Any) -> Sampler:
         return write.choose_sampler(it, write.Decoding(**options))[0]
@@ -410,9 +407,9 @@ def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     assert chosen(full, steps=3) == replace(full.sampler, steps=3)
     assert chosen(full, sampler="ancestral", steps=3) == Ancestral(3)
     assert chosen(full, sampler="entropy", steps=3, temperature=0.5) == Unmask(3, Entropy(0.5))
-    assert chosen(blocks, sampler="ancestral", steps=3) == Blocks(Ancestral(3), stop=stop)
-    assert chosen(blocks, sampler="first-hitting") == Blocks(FirstHitting(), stop=stop)
-    assert chosen(full, sampler="ancestral", decode_block=4) == Blocks(Ancestral(), decode_block=4, stop=stop)
+    assert chosen(blocks, sampler="ancestral", steps=3) == Blocks(Ancestral(3), stop=True)
+    assert chosen(blocks, sampler="first-hitting") == Blocks(FirstHitting(), stop=True)
+    assert chosen(full, sampler="ancestral", decode_block=4) == Blocks(Ancestral(), decode_block=4, stop=True)
     assert chosen(full, sampler=Unmask(7)) == Unmask(7)
 
 
@@ -821,7 +818,7 @@ def test_tokenizers_learn_from_the_training_split_alone(tmp_path: Path) -> None:
     letters = make_tokenizer("chars", source([str(tmp_path / "x.txt")]))
     assert isinstance(letters, Characters)
     assert letters.alphabet == "a"
-    changed = with_tokenizer(PRESETS["mdlm_tiny"](), letters)
+    changed = vary.with_tokenizer(PRESETS["mdlm_tiny"](), letters)
     assert {f.name for f in fields(changed) if getattr(changed, f.name) != getattr(PRESETS["mdlm_tiny"](), f.name)} == {
         "model",
         "tokenizer",

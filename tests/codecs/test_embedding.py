@@ -28,9 +28,7 @@ PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineSquared(), -8.0, 4.0)))
 
 
 def config(head: VectorHead = PredictX(), hint: bool = False, unit: bool = True) -> DiffusionLMConfig:
-    network = TransformerConfig(
-        head.outputs(D, VOCAB.size), width=16, layers=2, heads=2, hidden=32, time=8, vectors=2 * D if hint else D
-    )
+    network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8)
     process = replace(PROCESS, variance=Between()) if isinstance(head, WithSpread) else PROCESS
     return DiffusionLMConfig(process, network, head, ByLogSnr(), codec=Embedding(D, unit), hint=hint)
 
@@ -164,7 +162,7 @@ def test_a_head_that_names_tokens_knows_what_z_says_of_its_own(unit: bool) -> No
 def test_naming_tokens_needs_tokens_with_vectors() -> None:
     codec = Contextual(MaskedLM(8, Size(width=D, heads=2)), 8, Size(layers=1))
     with pytest.raises(ValueError, match="as Embedding has, not Contextual"):
-        DiffusionLMConfig.of_vectors(PROCESS, config().network, PredictTokens(), codec=codec)
+        DiffusionLMConfig(PROCESS, config().network, PredictTokens(), codec=codec)
 
 
 def test_tokens_that_are_named_can_be_drawn_and_noised_anew() -> None:
@@ -248,7 +246,7 @@ def test_where_the_diffusion_ends_is_a_choice() -> None:
     assert end == min(nats, key=lambda e: nats[e])
     assert float(best.row_nats.sum()) == nats[end]
     with pytest.raises(ValueError, match="only Gaussian noise can end elsewhere, not Masked"):
-        evaluate.ending(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(VOCAB.size, 16, 1, 2))), 1.0)
+        evaluate.ending(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
     with pytest.raises(ValueError, match="only variance-preserving noise can end elsewhere, not Straight"):
         Straight().ending(1.0)
 
@@ -273,12 +271,12 @@ def test_pieces_that_do_not_belong_together() -> None:
     for wrong, message in (
         ({"codec": None}, "vectors need a codec, Gaussian noise and a head for vectors; got NoneType"),
         ({"head": Subs()}, "got Embedding, Gaussian, Subs"),
-        ({"hint": True}, "need vectors=8, vocab=4"),
+        ({"network": replace(good.network, tied=True)}, "no ids to tie its outputs to"),
         ({"process": Masked(VOCAB)}, "got Embedding, Masked"),
     ):
         with pytest.raises(ValueError, match=message):
             replace(good, **wrong)  # type: ignore[arg-type]
-    network = TransformerConfig(VOCAB.size, 16, 1, 2)
+    network = TransformerConfig(16, 1, 2)
     with pytest.raises(ValueError, match="are for vectors; tokens need a head as Subs"):
         DiffusionLMConfig(Masked(VOCAB), network, PredictX())
     tokens = DiffusionLM(DiffusionLMConfig(Masked(VOCAB), network))

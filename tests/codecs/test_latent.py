@@ -76,10 +76,9 @@ def texts(rows: int, seed: int = 0) -> Tensor:
 
 
 def model(name: str) -> DiffusionLM:
-    config, width = CONFIGS[name], CONFIGS[name].vectors(VOCAB)
-    network = TransformerConfig(width, width=16, layers=1, heads=2, time=8, vectors=width)
+    network = TransformerConfig(width=16, layers=1, heads=2, time=8)
     torch.manual_seed(0)
-    return shaken(DiffusionLM(DiffusionLMConfig(Gaussian(VOCAB), network, PredictX(), codec=config)))
+    return shaken(DiffusionLM(DiffusionLMConfig(Gaussian(VOCAB), network, PredictX(), codec=CONFIGS[name])))
 
 
 # --- all of them ---

@@ -21,7 +21,7 @@ def rms(h: Tensor) -> Tensor:
 def test_queries_read_inputs_and_one_another() -> None:
     """softmax(q·kᵀ/√d)·v with keys and values of [inputs; queries], head by head, then the MLP."""
     torch.manual_seed(0)
-    block = Reading(SIZE.network(8, 5, vectors=8))
+    block = Reading(SIZE.network(5))
     h, inputs = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
     both = torch.cat([rms(inputs), rms(h)], 1)[0]
     q, (k, v) = rms(h)[0] @ block.q.weight.T, (both @ block.kv.weight.T).chunk(2, -1)

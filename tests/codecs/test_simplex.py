@@ -27,8 +27,8 @@ PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
 
 
 def model(block: int = BLOCK) -> DiffusionLM:
-    network = TransformerConfig(1, width=16, layers=2, heads=2, hidden=32, time=8, pattern=BlockCausal(block))
-    made = DiffusionLMConfig.of_vectors(PROCESS, network, PredictTokens(), ByTime(), codec=Simplex())
+    network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8, pattern=BlockCausal(block))
+    made = DiffusionLMConfig(PROCESS, network, PredictTokens(), ByTime(), codec=Simplex())
     return randomise(DiffusionLM(made, WORDS), seed=0).eval()
 
 
@@ -114,7 +114,7 @@ def test_finished_blocks_are_at_level_zero() -> None:
 
 def test_rows_end_at_the_stop_token() -> None:
     net = model()
-    sampler = Blocks(Renoise(3), stop=EOS)
+    sampler = Blocks(Renoise(3), stop=True)
     for cache in (True, False):
         end = last(replace(sampler, cache=cache)(net, PROCESS, net.canvas(new=12, rows=40), rng=ops.rng(0, 40)))
         ids = net.to_tokens(end).z
@@ -134,8 +134,8 @@ class Wrapped(Around):
 def test_a_stop_that_nobody_can_read_is_refused() -> None:
     net = model()
     denoise: Denoiser = Wrapped(net)
-    with pytest.raises(ValueError, match="Wrapped cannot tell which vectors are the stop token"):
-        last(Blocks(Renoise(2), stop=EOS)(denoise, PROCESS, net.canvas(new=6), rng=ops.rng(0, 1)))
+    with pytest.raises(ValueError, match="Wrapped cannot tell which vectors are the end token"):
+        last(Blocks(Renoise(2), stop=True)(denoise, PROCESS, net.canvas(new=6), rng=ops.rng(0, 1)))
 
 
 def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:

@@ -18,7 +18,7 @@ from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Autoencode, Objective
 from redraft.processes import Gaussian
-from redraft.runs import CheckpointError, Optimiser, Run, begin_with, export
+from redraft.runs import CheckpointError, Optimiser, Run, begin_with, export, vary
 from redraft.samplers import Ancestral
 from redraft.text import Words
 from redraft.train import fit
@@ -51,10 +51,10 @@ def run(tmp_path: Path) -> Run:
     """A vocabulary of four words, rows of eight, everything narrow."""
     words, small, file = Words(tuple("abcd")), Size(8, 1, 2), tmp_path / "texts"
     file.write_text("a b c d\n\nb b a\n\nd c a b\n\n" * 4)
-    network = TransformerConfig(1, width=8, layers=1, heads=2, time=8)
+    network = TransformerConfig(width=8, layers=1, heads=2, time=8)
     codec = Contextual(MaskedLM(8, small), 8, small)
     return Run(
-        model=DiffusionLMConfig.of_vectors(Gaussian(words.vocab), network, PredictX(), codec=codec, hint=True),
+        model=DiffusionLMConfig(Gaussian(words.vocab), network, PredictX(), codec=codec, hint=True),
         data=TextFiles((str(file),), valid=(str(file),)),
         tokenizer=words,
         framing=Documents(8, tail=True),
@@ -69,11 +69,11 @@ def run(tmp_path: Path) -> Run:
 def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     with pytest.raises(CheckpointError, match="train it first"):
-        fit(presets.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "early", quiet=True)
-    first = fit(presets.codec_of(run), tmp_path / "codec", quiet=True, tell=told.append)
+        fit(vary.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "early", quiet=True)
+    first = fit(vary.codec_of(run), tmp_path / "codec", quiet=True, tell=told.append)
     rows = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
     assert told[-1] == {"step": 2, "valid_reconstruction": reconstruction(first, rows)}
-    second = fit(presets.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "diffusion", quiet=True)
+    second = fit(vary.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "diffusion", quiet=True)
     before, after = dict(first.named_parameters()), dict(second.named_parameters())
     same = {name for name, p in after.items() if p.equal(before[name])}
     assert {name for name in after if name.startswith("codec.")} <= same
@@ -81,7 +81,7 @@ def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path)
 
 
 def test_a_base_without_a_codec_is_refused(run: Run, tmp_path: Path) -> None:
-    plain, model = presets.mdlm_tiny(), DiffusionLM(presets.diffusion_on(run, "unused").model, run.tokenizer)
+    plain, model = presets.mdlm_tiny(), DiffusionLM(vary.diffusion_on(run, "unused").model, run.tokenizer)
     base = export(tmp_path / "plain", DiffusionLM(plain.model, plain.tokenizer))
     with pytest.raises(CheckpointError, match="cannot be the base of this model: it has no codec; build both alike"):
         begin_with(model, base, model.codec)
@@ -93,9 +93,8 @@ def test_a_training_begins_with_a_survey_and_a_resumed_one_does_not(
     surveys: list[EmbeddingCodec] = []
     survey = EmbeddingCodec.survey
     monkeypatch.setattr(EmbeddingCodec, "survey", lambda self, rows: (surveys.append(self), survey(self, rows)))
-    network = replace(run.model.network, vocab=8, vectors=8)
     codec, still = Embedding(8, kinds=0.5), Optimiser(lr=0.0)
-    model = DiffusionLMConfig.of_vectors(Gaussian(run.tokenizer.vocab), network, PredictX(), codec=codec)
+    model = DiffusionLMConfig(Gaussian(run.tokenizer.vocab), run.model.network, PredictX(), codec=codec)
     run = replace(run, model=model, optimiser=still, samples=0)
     found = fit(run, tmp_path / "run", quiet=True).codec
     assert isinstance(found, EmbeddingCodec)

@@ -11,7 +11,7 @@ from conftest import randomise
 
 from redraft import ops, presets
 from redraft.cli import main
-from redraft.cli.recipes import make_tokenizer, recipe, with_tokenizer
+from redraft.cli.recipes import make_tokenizer, recipe
 from redraft.codecs import Embedding
 from redraft.corpora import STORIES, Content, StoriesData, StoryAttributes, StorySummaries, faithful
 from redraft.data import CsvPairs, DataError, Documents, JsonlPairs, Pair, Pairs, Sourced, Spans, Tally, tokenise
@@ -21,7 +21,7 @@ from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Match, Objective, drop_condition
 from redraft.processes import Gaussian
-from redraft.runs import Run, begin_with, config
+from redraft.runs import Run, begin_with, config, vary
 from redraft.samplers import Ancestral
 from redraft.text import Words, split_words
 from redraft.train import fit
@@ -246,9 +246,8 @@ def test_minimum_risk_does_not_depend_on_the_order() -> None:
 
 
 def small(encoder: bool = False) -> DiffusionLM:
-    reads = TransformerConfig(WORDS.vocab.size, width=16, layers=1, heads=2, tied=True) if encoder else None
-    network = TransformerConfig(1, width=16, layers=2, heads=2, time=8, cross=16 if encoder else None)
-    network = replace(network, vectors=8, vocab=8)
+    reads = TransformerConfig(width=16, layers=1, heads=2) if encoder else None
+    network = TransformerConfig(width=16, layers=2, heads=2, time=8)
     made = DiffusionLMConfig(Gaussian(WORDS.vocab), network, PredictX(), codec=Embedding(8), encoder=reads)
     return randomise(DiffusionLM(made, WORDS), seed=0)
 
@@ -368,23 +367,19 @@ def test_sources_where_there_are_none() -> None:
     run = presets.mdlm_tiny()
     with pytest.raises(ValueError, match="cannot read sources"):
         DiffusionLM(run.model, run.tokenizer).canvas(new=3, source="One")
-    with pytest.raises(ValueError, match=r"cross=None, the encoder gives 128"):
-        replace(run.model, encoder=replace(run.model.network, tied=True))
     genie = presets.genie_tiny().model
     assert genie.encoder is not None
-    with pytest.raises(ValueError, match="tied=True"):
-        replace(genie, encoder=replace(genie.encoder, tied=False))
     with pytest.raises(ValueError, match="time=None"):
         replace(genie, encoder=replace(genie.encoder, time=8))
     with pytest.raises(ValueError, match="Sourced or Spans"):
-        presets.with_encoder(presets.diffuseq_tiny())
+        vary.with_encoder(presets.diffuseq_tiny())
 
 
 # Both learn
 
 
 def short(run: Run, steps: int) -> Run:
-    network = replace(run.model.network, width=32, heads=4, cross=run.model.encoder and 32)
+    network = replace(run.model.network, width=32, heads=4)
     encoder = run.model.encoder and replace(run.model.encoder, width=32, heads=4, layers=1)
     model = replace(run.model, network=network, encoder=encoder)
     few = replace(run, steps=steps, batch=4, eval_every=steps, eval_rows=2, samples=2, log_every=steps // 3)
@@ -455,15 +450,14 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
     assert isinstance(words, Words)
     assert {"name", "[", "pub"} <= set(words.words)
     assert words.vocab.bos is not None
-    run = with_tokenizer(run, words)
+    run = vary.with_tokenizer(run, words)
     assert tokenise(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
     with pytest.raises(ValueError, match="learns to answer sources"):
         recipe("genie_tiny", [str(tmp_path / "trainset.csv")])
 
 
-def test_another_tokenizer_reaches_the_encoder_and_the_stop_sign() -> None:
-    genie = with_tokenizer(presets.genie_tiny(), WORDS)
-    assert genie.model.encoder is not None
-    assert genie.model.encoder.vocab == WORDS.vocab.size
-    ssd = with_tokenizer(presets.ssd_tiny(), WORDS)
-    assert (ssd.sampler.stop, ssd.model.network.vectors) == (EOS, WORDS.vocab.size)
+def test_another_tokenizer_reaches_the_encoder_and_the_codec() -> None:
+    genie = vary.with_tokenizer(presets.genie_tiny(), WORDS)
+    assert genie.model.source_ports.reads == genie.model.ports.writes == WORDS.vocab.size
+    ssd = vary.with_tokenizer(presets.ssd_tiny(), WORDS)
+    assert (ssd.model.ports.reads, ssd.model.ports.vectors) == (WORDS.vocab.size, True)

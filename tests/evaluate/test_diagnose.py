@@ -26,7 +26,7 @@ PROCESS = Gaussian(WORDS.vocab, Preserving(Clamped(CosineSquared(), -8, 8)))
 @pytest.fixture(scope="module")
 def model() -> DiffusionLM:
     """Random vectors far apart, and a denoiser that always says zero."""
-    network = TransformerConfig(D, width=8, layers=1, heads=2, vectors=D)
+    network = TransformerConfig(width=8, layers=1, heads=2)
     torch.manual_seed(0)
     return DiffusionLM(DiffusionLMConfig(PROCESS, network, PredictX(), codec=Embedding(D)), WORDS).eval()
 
@@ -131,7 +131,7 @@ def test_retiming_of_a_line_changes_nothing() -> None:
 
 def test_how_well_an_encoder_guesses() -> None:
     codec = Contextual(MaskedLM(8, Size(8, 1, 2), share=0.5), 8, Size(8, 1, 2))
-    network = TransformerConfig(8, width=8, layers=1, heads=2, vectors=8)
+    network = TransformerConfig(width=8, layers=1, heads=2)
     made = DiffusionLM(DiffusionLMConfig(PROCESS, network, PredictX(), codec=codec), WORDS).eval()
     assert made.codec is not None
     output = made.codec.get_submodule("encoder.network.output")
@@ -143,7 +143,7 @@ def test_how_well_an_encoder_guesses() -> None:
 
 
 def test_models_without_vectors_are_refused(model: DiffusionLM) -> None:
-    network = TransformerConfig(WORDS.vocab.size, width=8, layers=1, heads=2)
+    network = TransformerConfig(width=8, layers=1, heads=2)
     tokens = DiffusionLM(DiffusionLMConfig(Masked(WORDS.vocab), network), WORDS)
     with pytest.raises(ValueError, match="Gaussian noise"):
         diagnose.accuracy(tokens, batches(), [0.5])

@@ -304,7 +304,7 @@ def test_units_are_those_of_the_learnt_text(build: Build) -> None:
 
 
 def test_the_model_comes_back_as_it_was(build: Build) -> None:
-    model = build(network=TransformerConfig(7, width=16, layers=2, heads=2, hidden=32, dropout=0.5))
+    model = build(network=TransformerConfig(width=16, layers=2, heads=2, hidden=32, dropout=0.5))
     model.train()
     model.network.blocks[1].eval()
     first, second = (likelihood(model, [ragged()]).row_nats for _ in range(2))
@@ -449,7 +449,7 @@ MARKED = Characters("ab .", ("bos", "eos", "pad", "mask"))
 @pytest.mark.parametrize("tokenizer", [MARKED, Characters("ab .", ("eos", "mask")), Characters("ab .")])
 def test_our_judge_tells_its_model_s_likelihood(build: Build, tokenizer: Characters) -> None:
     vocab, text = tokenizer.vocab, "ab ba."
-    network = TransformerConfig(vocab.size, width=16, layers=2, heads=2, hidden=32)
+    network = TransformerConfig(width=16, layers=2, heads=2, hidden=32)
     model = build(Causal(vocab.masked), network, process=Masked(vocab), tokenizer=tokenizer)
     row = Documents(20).frame(tokenizer.encode(text), vocab, Tally())
     stream = torch.tensor([[vocab.masked, *row[:-1]]])
@@ -568,7 +568,7 @@ def test_any_source_may_know_its_truth() -> None:
 def test_stories_from_data_to_excess(build: Build) -> None:
     """An untrained model knows nothing: log2 of the number of ids for each token."""
     tokenizer = Bytes()
-    network = TransformerConfig(tokenizer.vocab.size, width=16, layers=1, heads=2, hidden=32)
+    network = TransformerConfig(width=16, layers=1, heads=2, hidden=32)
     model = DiffusionLM(build(network=network, process=Masked(tokenizer.vocab)).config, tokenizer)
     rows = tokenise(StoriesData(), "valid", tokenizer, Documents(600))
     batches = evaluation(rows, 4, batch=3)

@@ -57,7 +57,7 @@ def model_of(
     tokenizer: Tokenizer, process: TokenProcess | None = None, head: Head = Subs(), pattern: Pattern = Full()
 ) -> DiffusionLM:
     process = process or Masked(tokenizer.vocab)
-    network = TransformerConfig(tokenizer.vocab.size, width=16, layers=1, heads=2, hidden=32, pattern=pattern)
+    network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern)
     if isinstance(process, Insertion):
         network = replace(network, time=8, gaps=12)
     torch.manual_seed(0)
@@ -100,9 +100,9 @@ NOISES: list[tuple[TokenProcess, Head, Pattern, Sampler]] = [
     (Interpolating(LETTERS.vocab), Softmax(), Full(), Ancestral(8)),
     (Interpolating(LETTERS.vocab, mixing=Hybrid(0.2)), Subs(carry_over=False), Full(), Ancestral(8)),
     (Markov(LETTERS.vocab), Softmax(), Full(), Ancestral(8)),
-    (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), stop=LETTERS.vocab.eos)),
+    (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), stop=True)),
     (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), cache=False)),
-    (Masked(LETTERS.vocab), Subs(), Causal(LETTERS.vocab.bos or 0), Blocks(Ancestral(1), stop=LETTERS.vocab.eos)),
+    (Masked(LETTERS.vocab), Subs(), Causal(LETTERS.vocab.bos or 0), Blocks(Ancestral(1), stop=True)),
 ]
 
 
@@ -127,8 +127,8 @@ def test_so_do_texts_that_grow(sampler: Sampler) -> None:
 
 
 def test_vectors_read_as_an_end_drop_nothing() -> None:
-    network = TransformerConfig(LETTERS.vocab.size, width=16, layers=1, heads=2, hidden=32, time=8)
-    config = DiffusionLMConfig.of_vectors(Gaussian(LETTERS.vocab), network, PredictX(), codec=Embedding(8))
+    network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, time=8)
+    config = DiffusionLMConfig(Gaussian(LETTERS.vocab), network, PredictX(), codec=Embedding(8))
     model = DiffusionLM(config, LETTERS)
     canvas = model.to_tokens(model.infill("a[[3]]b[[2]]"))
     z = canvas.z.masked_fill(~canvas.fixed, LETTERS.vocab.eos or 0)

@@ -29,7 +29,7 @@ texts = st.text(TEXT8, max_size=12)
 def writer(tiny: TransformerConfig) -> DiffusionLM:
     """A model that reads and writes text8, with all four special tokens."""
     tokenizer = Characters(TEXT8, ("bos", "eos", "pad", "mask"))
-    network = replace(tiny, vocab=tokenizer.vocab.size)
+    network = tiny
     return DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network), tokenizer)
 
 
@@ -118,13 +118,23 @@ def test_text_needs_a_tokenizer(build: Build) -> None:
 # --- the bundle ---
 
 
-def test_a_network_must_have_an_output_for_each_state(tiny: TransformerConfig) -> None:
-    with pytest.raises(ValueError, match="the network has 7 outputs for 9 states"):
-        DiffusionLMConfig(Masked(Vocab(9, mask=8)), tiny)
+def test_a_network_has_an_input_and_an_output_for_each_state(tiny: TransformerConfig) -> None:
+    for least, rows in ((None, 9), (7, 9), (16, 16)):
+        network = DiffusionLM(DiffusionLMConfig(Masked(Vocab(9, mask=8)), replace(tiny, ids=least))).network
+        assert network.output is not None
+        assert len(network.embedding.weight) == len(network.output.weight) == rows
+
+
+def test_a_causal_network_begins_with_the_mask_or_with_an_id_it_has(tiny: TransformerConfig) -> None:
+    process, causal = Masked(Vocab(9, mask=8, bos=2)), replace(tiny, pattern=Causal())
+    assert DiffusionLMConfig(process, causal).ports.start == 8
+    assert DiffusionLMConfig(process, replace(causal, pattern=Causal(2))).ports.start == 2
+    with pytest.raises(ValueError, match="one of its 9 ids; got start=9"):
+        DiffusionLMConfig(process, replace(causal, pattern=Causal(9)))
 
 
 def test_spare_outputs_of_a_network_are_no_states(build: Build, tiny: TransformerConfig) -> None:
-    model = build(Full(), replace(tiny, vocab=16))
+    model = build(Full(), replace(tiny, ids=16))
     x = model(torch.full((1, 3), MASK), torch.ones(1, 1)).x
     assert x.shape == (1, 3, 7)
     assert torch.allclose(x.exp().sum(-1), torch.ones(1, 3))

@@ -21,6 +21,7 @@ from redraft.networks import (
     BlockCausal,
     Causal,
     LayoutError,
+    Ports,
     Sight,
     Transformer,
     TransformerConfig,
@@ -74,9 +75,10 @@ def _no_grad() -> Iterator[None]:
         yield
 
 
-def network(loaded: Loaded) -> Transformer:
+def network(loaded: Loaded, start: int = 0) -> Transformer:
     config, state = loaded
-    made = Transformer(config)
+    assert config.ids is not None
+    made = Transformer(config, Ports(config.ids, config.ids, start=start))
     made.load_state_dict(state)
     return made.eval()
 
@@ -85,7 +87,8 @@ def model(
     loaded: Loaded, mask: int, head: Head, schedule: Schedule = Linear(), level: Level = ByTime(0.0)
 ) -> DiffusionLM:
     config, state = loaded
-    made = DiffusionLM(DiffusionLMConfig(Masked(Vocab(config.vocab, mask=mask), schedule), config, head, level))
+    assert config.ids is not None
+    made = DiffusionLM(DiffusionLMConfig(Masked(Vocab(config.ids, mask=mask), schedule), config, head, level))
     made.network.load_state_dict(state)
     return made.eval()
 
@@ -460,7 +463,7 @@ def test_diffugpt_as_an_autoregressive_network() -> None:
     golden = load("diffugpt")
     config, state = gpt2(golden.weights, golden.config)
     for row, expected in zip(golden["xt"], golden["logits_causal_ratio0"], strict=True):
-        net = network((replace(config, pattern=Causal(start=int(row[0]))), state))
+        net = network((replace(config, pattern=Causal()), state), start=int(row[0]))
         # slot i reads token i − 1 and slot 0 the start token: the token at the end is asked about, not read
         same(logits(net, row.roll(-1)[None]), expected[None])
 

@@ -22,6 +22,7 @@ from redraft.networks import (
     Mask,
     Norm,
     Pattern,
+    Ports,
     Transformer,
     TransformerConfig,
     attend,
@@ -524,7 +525,7 @@ def test_tiles_give_what_a_dense_mask_gives(
 def test_grouped_queries_are_shared_keys_and_values(net: Net, tiny: TransformerConfig) -> None:
     """Two groups for four heads: the same as four groups, of which neighbours are equal."""
     grouped = net(Full(), "grouped queries")
-    full = Transformer(replace(grouped.config, kv_heads=None))
+    full = Transformer(replace(grouped.config, kv_heads=None), grouped.ports)
     weights, d = dict(grouped.state_dict()), grouped.config.head_width
     for name in [n for n in weights if n.endswith("qkv.weight")]:
         q, k, v = weights[name].split([4 * d, 2 * d, 2 * d])
@@ -664,7 +665,7 @@ def test_bfloat16_is_near_float32(bf16: Precision, net: Net, pattern: Pattern) -
 def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
     """Zero output and zero modulation: all tokens equally likely, whatever the time; nothing else is degenerate."""
     torch.manual_seed(0)
-    network, z = Transformer(replace(tiny, time=8)), tokens(2, 4)
+    network, z = Transformer(replace(tiny, time=8), Ports(7, 7)), tokens(2, 4)
     states = network(z, levels(2))
     assert torch.equal(network.logits(states), torch.zeros(2, 4, 7))
     assert torch.equal(states, network(z, levels(2) + 50))
@@ -674,11 +675,10 @@ def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
         assert bool((p == 0).all()) == zero, name
 
 
-@pytest.mark.parametrize("vectors", [None, 5])
-def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, vectors: int | None) -> None:
+@pytest.mark.parametrize("ports", [Ports(7, 7, cross=6), Ports(5, 7, vectors=True, cross=6)], ids=repr)
+def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, ports: Ports) -> None:
     """So that a seed gives the same network for ever; what begins at zero or one takes no draw."""
-    config = replace(tiny, rotary=None, positions=9, time=8, classes=3, cross=6, gaps=4, vectors=vectors)
-    network = Transformer(config)
+    network = Transformer(replace(tiny, rotary=None, positions=9, time=8, classes=3, gaps=4), ports)
     torch.manual_seed(3)
     network.initialise()
     torch.manual_seed(3)

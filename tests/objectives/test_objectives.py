@@ -369,7 +369,7 @@ class Leaky(BlockCausal):
 
 def likelihood(build: Build, tiny: TransformerConfig, pattern: Pattern, seed: int) -> tuple[DiffusionLM, Loss]:
     """A random model of three tokens, and its one-step bound of all 27 sequences of length three."""
-    model = build(pattern, replace(tiny, vocab=4), process=Masked(SMALL), seed=seed)
+    model = build(pattern, tiny, process=Masked(SMALL), seed=seed)
     with torch.no_grad():
         return model, Objective(Bound(steps=1))(model, Batch.of(SEQUENCES), rng=rng(0, 27))
 

@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -22,7 +22,7 @@ from redraft.data import Endless, JsonlPairs, Pairs, Sourced, TextFiles
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode
 from redraft.presets import PRESETS, PUBLISHED, TINY, index
-from redraft.runs import Run, config
+from redraft.runs import Run, config, vary
 from redraft.text import Special, Words
 from redraft.train import fit
 
@@ -63,7 +63,7 @@ def test_every_preset_of_every_room_is_listed_once() -> None:
     rooms = [index.tiny, index.tokens, index.vectors, index.latents, index.own]
     found = [function.__name__ for room in rooms for function in index._presets(room)]
     assert sorted(found) == sorted(PRESETS)
-    assert {"gstar", "codec_of", "with_encoder", "_tiny", "Run"}.isdisjoint(found), "helpers are no presets"
+    assert {"_tiny", "_small", "Run"}.isdisjoint(found), "helpers are no presets"
 
 
 def test_the_small_dit_has_the_published_size() -> None:
@@ -128,15 +128,9 @@ def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
 
 def shrunken(run: Run, folder: Path) -> Run:
     """The same recipe, small enough for a second: one narrow layer, two short rows, a made file, few steps."""
-    narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32}
-    network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)
-    if run.model.codec is None:
-        network = replace(network, vocab=run.model.vocab.size)
-    else:
-        run = replace(run, sampler=few_steps(run.sampler), model=replace(run.model, codec=narrowed(run.model.codec)))
-    encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
-    model = replace(run.model, network=replace(network, cross=network.cross and 16), encoder=encoder)
-    run = replace(run, model=model, base=None, steps=1, batch=2, eval_rows=2, samples=1)
+    run = replace(vary.shrunken(run), base=None, steps=1, batch=2, eval_rows=2, samples=1)
+    if run.model.codec is not None:
+        run = replace(run, sampler=few_steps(run.sampler))
     if isinstance(run.data, Endless):
         return run
     if isinstance(run.framing, Pairs | Sourced):
@@ -147,12 +141,6 @@ def shrunken(run: Run, folder: Path) -> Run:
     data = TextFiles(files, valid=files, split_by="file")
     short: Any = run.framing
     return replace(run, data=data, framing=short if run.model.codec else replace(short, length=32))
-
-
-def narrowed(codec: Any) -> Any:
-    """The same codec with smaller networks."""
-    sizes = {field.name: Size(16, 1, 2) for field in fields(codec) if isinstance(getattr(codec, field.name), Size)}
-    return replace(codec, **sizes)
 
 
 def few_steps(sampler: Any) -> Any:

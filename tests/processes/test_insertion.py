@@ -371,7 +371,7 @@ def test_any_order_of_revealing_writes_the_language(sampler: Sampler) -> None:
 
 
 def config(counts: bool = False, **changes: object) -> DiffusionLMConfig:
-    network = TransformerConfig(8, width=16, layers=2, heads=2, hidden=32, time=8, gaps=12, gap_counts=counts)
+    network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8, gaps=12, gap_counts=counts)
     return DiffusionLMConfig(PROCESS, replace(network, **changes))
 
 
@@ -407,7 +407,7 @@ def test_a_new_network_expects_one_token_in_every_gap() -> None:
 
 
 def test_other_models_say_nothing_of_gaps() -> None:
-    model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(8, width=16, layers=1, heads=2)))
+    model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(width=16, layers=1, heads=2)))
     with pytest.raises(ValueError, match="does not predict gaps"):
         _ = model(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1)).gaps
     with pytest.raises(ValueError, match="has no layer for gaps"):
@@ -466,7 +466,7 @@ class Learnt:
 def test_a_network_learns_lengths_and_words() -> None:
     """The toy language, 200 steps: the bound, integrated exactly, comes near the entropy; `likelihood` estimates it."""
     toy, steps = Sentences.of(), 200
-    network = TransformerConfig(SENTENCE_VOCAB.size, width=32, layers=1, heads=2, time=16, gaps=LONGEST)
+    network = TransformerConfig(width=32, layers=1, heads=2, time=16, gaps=LONGEST)
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
     adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(Recover())

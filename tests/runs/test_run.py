@@ -160,9 +160,8 @@ def test_foreign_classes_need_trust(trained: tuple[Run, Path, DiffusionLM], tmp_
 def test_any_network_setting_survives(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
     """Tied output, biased norms, learned positions, time: every parameter is found again."""
     run, _, _ = trained
-    size = run.model.vocab.size
     network = TransformerConfig(
-        size, width=8, layers=1, heads=2, rotary=None, positions=12, time=8, tied=True, norm="layer", norm_bias=True
+        width=8, layers=1, heads=2, rotary=None, positions=12, time=8, tied=True, norm="layer", norm_bias=True
     )
     run = replace(run, model=replace(run.model, network=network))
     torch.manual_seed(1)

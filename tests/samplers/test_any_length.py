@@ -15,6 +15,7 @@ from redraft.cli import main
 from redraft.data import Documents
 from redraft.model import DiffusionLM
 from redraft.ops import rng
+from redraft.processes import Masked
 from redraft.runs import Run, load
 from redraft.samplers import Ancestral, Blocks, Sampler, last
 from redraft.train import fit
@@ -67,12 +68,14 @@ def test_a_stop_token_ends_long_rows(trained: dict[str, Path], name: str) -> Non
     model, inner = load(trained[name]), SAMPLERS[name]
     free = filled(model, Blocks(inner), LONG)
     stop = int(free[0, 24])
-    stopped = filled(model, Blocks(inner, stop=stop), LONG)
+    ended = replace(model.config.vocab, eos=stop)  # no matter which token it is
+    model.config = replace(model.config, process=Masked(ended))
+    stopped = filled(model, Blocks(inner, stop=True), LONG)
     for with_stop, without in zip(stopped.tolist(), free.tolist(), strict=True):
         end = without.index(stop, 4) if stop in without[4:] else len(without)
         assert with_stop == without[:end] + [stop] * (len(without) - end)
     alone = model.canvas("One spring day,", new=LONG)
-    calls = [write.fill(model, Blocks(inner, stop=s), alone, seed=1).nfe for s in (None, stop)]
+    calls = [write.fill(model, Blocks(inner, stop=stop), alone, seed=1).nfe for stop in (False, True)]
     assert calls[1] < calls[0] / 2
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from redraft.model import DiffusionLM
 from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.ops import Rng, rng
+from redraft.processes import Masked
 from redraft.samplers import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Unmask, last
-from redraft.types import Canvas
+from redraft.types import Canvas, Vocab
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
@@ -157,7 +158,11 @@ def test_masks_of_later_blocks_are_not_called_clean(build: Build, tiny: Transfor
     assert all((level > 0).all() for level in told)
 
 
-# --- stop tokens ---
+# --- end tokens ---
+
+
+def ending_at(token: int) -> Masked:
+    return Masked(Vocab(7, mask=MASK, eos=token))
 
 
 @given(
@@ -169,10 +174,10 @@ def test_masks_of_later_blocks_are_not_called_clean(build: Build, tiny: Transfor
 def test_a_stop_token_changes_nothing_before_it(
     build: Build, seed: int, stop: int, pattern: Pattern, cache: bool
 ) -> None:
-    model = build(pattern)
+    model = build(pattern, process=ending_at(stop))
     blocks = Blocks(Ancestral(2), decode_block=2 if pattern == Full() else None, cache=cache)
     free = write(blocks, model, blank(4, 9), seed)
-    stopped = write(replace(blocks, stop=stop), model, blank(4, 9), seed)
+    stopped = write(replace(blocks, stop=True), model, blank(4, 9), seed)
     for a, b in zip(free.tolist(), stopped.tolist(), strict=True):
         end = a.index(stop) + 1 if stop in a else 9
         assert a[:end] == b[:end]
@@ -185,7 +190,8 @@ def test_a_stopped_batch_costs_nothing_more(build: Build) -> None:
     assert len(calls) == 6 + 5, "each block written, all but the last absorbed"
     stop, calls[:] = int(free[0, 3]), []
     first = free[0].tolist().index(stop)
-    write(Blocks(Ancestral(1), stop=stop), model, blank(1, 12))
+    model.config = replace(model.config, process=ending_at(stop))
+    write(Blocks(Ancestral(1), stop=True), model, blank(1, 12))
     assert len(calls) == 1 + 2 * (first // 2)
 
 
@@ -193,11 +199,11 @@ def test_a_stopped_batch_costs_nothing_more(build: Build) -> None:
 def test_all_after_a_stop_token_is_stop_tokens(build: Build, cache: bool) -> None:
     """In every row, also if it is the last one to stop; given tokens stay."""
     for pattern in (BlockCausal(2), BlockCausal(4)):
-        model = build(pattern)
         given = torch.arange(12).expand(6, -1) == 10
         canvas = replace(blank(6, 12), fixed=given)
         for stop in range(6):
-            z = write(Blocks(Ancestral(2), cache=cache, stop=stop), model, canvas)
+            model = build(pattern, process=ending_at(stop))
+            z = write(Blocks(Ancestral(2), cache=cache, stop=True), model, canvas)
             for row in z.tolist():
                 end = row.index(stop) if stop in row[:10] else 11
                 assert all(row[i] == (0 if i == 10 else stop) for i in range(end, 12)) or end == 11
@@ -205,10 +211,10 @@ def test_all_after_a_stop_token_is_stop_tokens(build: Build, cache: bool) -> Non
 
 
 def test_given_stop_tokens_do_not_stop(build: Build) -> None:
-    model, canvas = build(BlockCausal(2)), blank(20, 8)
+    model, canvas = build(BlockCausal(2), process=ending_at(0)), blank(20, 8)
     canvas = replace(canvas, fixed=torch.arange(8).expand(20, -1) < 2)  # the prompt is 0, 0
     free = write(Blocks(Ancestral(2)), model, canvas)
-    stopped = write(Blocks(Ancestral(2), stop=0), model, canvas)
+    stopped = write(Blocks(Ancestral(2), stop=True), model, canvas)
     unstopped = (free[:, 2:] != 0).all(-1)
     assert 0 < unstopped.sum() < 20
     assert torch.equal(stopped[unstopped], free[unstopped])

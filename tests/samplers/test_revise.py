@@ -22,7 +22,7 @@ from redraft.networks import TransformerConfig
 from redraft.objectives import Mistakes, Objective, Step
 from redraft.ops import Rng, rng
 from redraft.processes import Cap, Interpolating, Loop, Markov, Masked, Rescale, Star, Switch
-from redraft.runs import CheckpointError, Run, begin_with
+from redraft.runs import CheckpointError, Run, begin_with, vary
 from redraft.samplers import Ancestral, Blind, Blocks, Even, Hold, Remasked, Revise, Sampler, grid, last
 from redraft.schedules import Cosine
 from redraft.train import fit
@@ -218,7 +218,7 @@ def test_errors(build: Build) -> None:
 def test_networks_of_blocks_have_no_error_layer(name: str) -> None:
     """It would learn from whole texts and be asked about a block."""
     with pytest.raises(ValueError, match="judges whole texts; it needs a network with full attention"):
-        DiffusionLM(presets.gstar(presets.TINY[name](), base="runs/base").model)
+        DiffusionLM(vary.with_errors(presets.TINY[name](), base="runs/base").model)
 
 
 # --- learning where to aim ---
@@ -294,7 +294,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, Path]:
         base, model=replace(base.model, network=network), steps=30, batch=32, eval_rows=4, samples=0, save_every=30
     )
     fit(base, folder / "base", quiet=True)
-    run = replace(presets.gstar(base, str(folder / "base")), steps=40, save_every=40, log_every=40, eval_every=40)
+    run = replace(vary.with_errors(base, str(folder / "base")), steps=40, save_every=40, log_every=40, eval_every=40)
     fit(run, folder / "gstar", quiet=True)
     return run, folder / "base", folder / "gstar"
 

@@ -74,7 +74,7 @@ def text(name: str) -> str:
     """Two rows of twelve tokens, as digits."""
     sampler, process, pattern = CASES[name]
     head = Subs() if process != HYBRID else Softmax()
-    network = TransformerConfig(VOCAB.size, width=16, layers=2, heads=2, hidden=32, positions=16)
+    network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, positions=16)
     model = DiffusionLM(DiffusionLMConfig(process, replace(network, pattern=pattern), head))
     for number, p in enumerate(model.parameters()):
         p.copy_(rng(number).normal(*p.shape)[0] * (0.1 if p.dim() == 1 else p.shape[1] ** -0.5) + float(p.dim() == 1))

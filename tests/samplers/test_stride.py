@@ -88,8 +88,8 @@ def test_prompts_longer_than_the_window(build: Build) -> None:
 
 
 def test_stop_ends_a_row(build: Build) -> None:
-    model = build()
-    end = last(Strides(Ancestral(3), 4, 2, stop=2)(model, model.process, blank(50, 12), rng=rng(0, 50))).z
+    model = build(process=Masked(Vocab(7, mask=6, eos=2)))
+    end = last(Strides(Ancestral(3), 4, 2, stop=True)(model, model.process, blank(50, 12), rng=rng(0, 50))).z
     for row in end.tolist():
         first = row.index(2) if 2 in row else len(row)
         assert set(row[first:]) <= {2}

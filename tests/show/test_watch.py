@@ -27,7 +27,7 @@ Build = Callable[..., DiffusionLM]
 @pytest.fixture
 def model(build: Build, tiny: object) -> Callable[..., DiffusionLM]:
     def make(tokenizer: Tokenizer = WORDS, **more: object) -> DiffusionLM:
-        network = replace(tiny, vocab=tokenizer.vocab.size)  # type: ignore[type-var]
+        network = tiny
         return build(network=network, process=Masked(tokenizer.vocab), tokenizer=tokenizer, **more)
 
     return make
@@ -102,8 +102,8 @@ def test_a_character_of_several_tokens_is_shown_once(model: Callable[..., Diffus
     [
         (None, Ancestral(7)),
         (None, Unmask(4)),
-        (BlockCausal(3), Blocks(Ancestral(5), stop=WORDS.vocab.eos)),
-        (Causal(WORDS.vocab.masked), Blocks(Ancestral(1), stop=WORDS.vocab.eos)),
+        (BlockCausal(3), Blocks(Ancestral(5), stop=True)),
+        (Causal(WORDS.vocab.masked), Blocks(Ancestral(1), stop=True)),
     ],
     ids=["ancestral", "unmask", "blocks", "causal"],
 )

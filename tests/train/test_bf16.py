@@ -15,7 +15,7 @@ from torch import Tensor
 
 from redraft.cli.usercode import load_module
 from redraft.machine import Precision
-from redraft.networks import Transformer, TransformerConfig
+from redraft.networks import Ports, Transformer, TransformerConfig
 from redraft.train import fit, orthogonal
 
 pytestmark = pytest.mark.usefixtures("bf16")
@@ -37,8 +37,8 @@ def test_every_family_takes_a_step(name: str, tmp_path: Path) -> None:
 def test_gaps_are_near_those_of_float32(bf16: Precision, counts: bool) -> None:
     """The layer for gaps computes in fp32, on states and times that bf16 made."""
     torch.manual_seed(0)
-    config = TransformerConfig(7, width=16, layers=2, heads=2, hidden=32, time=8, gaps=3, gap_counts=counts)
-    network, z, t = Transformer(config), torch.randint(0, 7, (3, 5)), torch.rand(3, 1)
+    config = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8, gaps=3, gap_counts=counts)
+    network, z, t = Transformer(config, Ports(7, 7)), torch.randint(0, 7, (3, 5)), torch.rand(3, 1)
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.1 * torch.randn(p.shape))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.model import DiffusionLM
-from redraft.networks import Errors, Transformer, TransformerConfig, hidden_matrices
+from redraft.networks import Errors, Ports, Transformer, TransformerConfig, hidden_matrices
 from redraft.runs import Optimiser
 from redraft.train import Muon, adjust, optimisers, orthogonal, rate
 
@@ -80,7 +80,7 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(build: Callabl
 def test_hidden_matrices_are_neither_those_that_read_the_time_nor_those_of_the_error_layer(
     tiny: TransformerConfig,
 ) -> None:
-    model = nn.ModuleDict({"network": Transformer(replace(tiny, time=8, cross=6)), "errors": Errors(tiny)})
+    model = nn.ModuleDict({"network": Transformer(replace(tiny, time=8), Ports(7, 7, cross=6)), "errors": Errors(tiny)})
     names = {id(p): n for n, p in model.named_parameters()}
     matrices = ("attention.qkv", "attention.out", "mlp.up", "mlp.down", "cross.q", "cross.kv", "cross.out")
     taken = [names[id(p)] for p in hidden_matrices(model)]

@@ -20,5 +20,4 @@ class Size:
 
     def network(self, positions: int, pattern: Pattern = Full()) -> TransformerConfig:
         """A transformer of this size, for at most `positions` positions."""
-        sizes = {"width": self.width, "layers": self.layers, "heads": self.heads}
-        return TransformerConfig(**sizes, pattern=pattern, rotary=None, positions=positions)
+        return TransformerConfig(self.width, self.layers, self.heads, pattern=pattern, rotary=None, positions=positions)

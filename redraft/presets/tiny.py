@@ -130,8 +130,8 @@ def flex_tiny() -> Run:
     """
     base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
     process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
-    sizes = {"width": 128, "layers": 2, "heads": 8}
-    network = TransformerConfig(**sizes, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH)
+    places = STORY_LENGTH + 1
+    network = TransformerConfig(width=128, layers=2, heads=8, positions=places, time=64, gaps=STORY_LENGTH)
     return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
 
 

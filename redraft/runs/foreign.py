@@ -87,11 +87,9 @@ def read(path: Path) -> Foreign:
     layout, meaning = _FORMATS[kind]
     try:
         network, state = layout(weights, found)
-        model = meaning(flat(found), network, tokenizer)
+        model = _unpadded(meaning(flat(found), network, tokenizer))
     except ValueError as error:  # a LayoutError, or settings that contradict each other
         raise CheckpointError(f"{path} was taken for {kind}, but {error}") from error
-    if network.ids == model.vocab.size:  # not padded
-        model = replace(model, network=replace(network, ids=None))
     if tokenizer is not None and model.vocab.mask is None:
         tokenizer = replace(tokenizer, mask=None)
     return Foreign(model, tokenizer, {f"network.{name}": tensor for name, tensor in state.items()})
@@ -270,6 +268,14 @@ _FORMATS: dict[str, tuple[Layout, Meaning]] = {
     "DiffuGPT": (pretrained.gpt2, _adapted),
     "DiffuLLaMA": (pretrained.llama, _adapted),
 }
+
+
+def _unpadded(model: DiffusionLMConfig) -> DiffusionLMConfig:
+    """Rows for as many ids as there are go without saying; more of them are padding, and fewer an error."""
+    size, rows = model.vocab.size, _rows(model.network)
+    if rows < size:
+        raise LayoutError(f"its weights have rows for {rows} ids, fewer than the {size} of its vocabulary")
+    return model if rows > size else replace(model, network=replace(model.network, ids=None))
 
 
 def _rows(network: TransformerConfig) -> int:

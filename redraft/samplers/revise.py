@@ -52,7 +52,7 @@ class Critic(Protocol):
 
 @dataclass(frozen=True)
 class Learned:
-    """Scores by the error layer of the model itself (`presets.gstar` trains it)."""
+    """Scores by the error layer of the model itself (`vary.with_errors` makes the run that trains it)."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
         if not isinstance(denoise, Critic):

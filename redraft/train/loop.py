@@ -74,8 +74,7 @@ def fit(
         torch.manual_seed(run.seed)
         model = DiffusionLM(run.model, run.tokenizer).to(team.device)
         if run.base is not None:
-            latent = model.codec is not None and model.codec.frozen  # another denoiser may work on the same latents
-            begin_with(model, run.base, model.codec if latent else None)
+            _begin_with(model, run.base)
         with waiting("reading the text", shown=team.first and not quiet):
             train = tokenise(run.data, "train", run.tokenizer, run.framing)
             valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
@@ -107,6 +106,12 @@ def fit(
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
         return assemble(run, newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
+
+
+def _begin_with(model: DiffusionLM, base: str) -> None:
+    """Takes over the weights of a base, only those of a frozen codec: another denoiser may work on the same latents."""
+    latent = model.codec is not None and model.codec.frozen
+    begin_with(model, base, model.codec if latent else None)
 
 
 def _compile(model: DiffusionLM) -> None:

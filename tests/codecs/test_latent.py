@@ -189,7 +189,7 @@ def test_the_chain_rule_sums_to_one() -> None:
 def test_a_decoder_that_forgets_all_reads_the_latents_alone() -> None:
     decoder = shaken(Autoregressive(SMALL, 6, L, VOCAB))
     z, tokens = torch.randn(3, 4, 6), torch.randint(0, 7, (3, L))
-    blank = torch.full_like(tokens, decoder.blank)
+    blank = torch.full_like(tokens, decoder.vocab.start)
     with torch.no_grad():
         nothing = decoder.forgetful(z, tokens, None, 0.0, rng=rng(0, 3))
         everything = decoder.forgetful(z, tokens, None, 1.0, rng=rng(0, 3))

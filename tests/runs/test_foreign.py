@@ -422,7 +422,7 @@ def test_gaps_without_their_settings_are_unexpected(folder: Path, tmp_path: Path
         ("udlm", {"time_conditioning": False}, "only time_conditioning=True can be loaded"),
         ("flexmdm_expectation", {"training": {"only_embed_insert": True}}, "only_embed_insert=True is not supported"),
         ("llada", {"mask_token_id": None}, "the settings lack mask_token_id"),
-        ("gidd", {"vocab_size": 128}, "taken for GIDD, but the network has 40 outputs for 128 states"),
+        ("gidd", {"vocab_size": 128}, "taken for GIDD, but its weights have rows for 40 ids, fewer than the 128"),
     ],
 )
 def test_settings_that_cannot_be_followed_are_named(

@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back.
 
 Every kind keeps two promises. Text never becomes the id of bos, eos, pad or mask: whatever a user types, `encode` gives
-ids of content, or unknown. And `to_json` writes plain data from which `from_json` builds only the kinds of this file.
+ids of content, or unknown. And `to_json` writes plain data from which `tokenizer_from_json` builds only the kinds of this file.
 Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
 """
 
@@ -86,7 +86,7 @@ class Tokenizer(ABC):
         return self.join([piece for piece in pieces if piece])
 
     def to_json(self) -> str:
-        """One JSON object: the kind and its fields; `from_json` reads it back."""
+        """One JSON object: the kind and its fields; `tokenizer_from_json` reads it back."""
         return json.dumps({"kind": type(self).__name__, **asdict(self)})
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
@@ -349,7 +349,7 @@ def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = (
 _KINDS: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Characters, Bytes, Words, Hub)}
 
 
-def from_json(text: str) -> Tokenizer:
+def tokenizer_from_json(text: str) -> Tokenizer:
     """The tokenizer that `to_json` wrote; a kind outside this file is refused, and nothing is executed."""
     try:
         saved: dict[str, Any] = json.loads(text)

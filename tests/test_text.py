@@ -18,7 +18,18 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from redraft.corpora import STORIES
-from redraft.text import HIDDEN, TEXT8, UNKNOWN, Bytes, Characters, Hub, Tokenizer, Words, from_json, train_bpe
+from redraft.text import (
+    HIDDEN,
+    TEXT8,
+    UNKNOWN,
+    Bytes,
+    Characters,
+    Hub,
+    Tokenizer,
+    Words,
+    tokenizer_from_json,
+    train_bpe,
+)
 
 PROSE = [
     "the cat sat on the mat, and the dog sat on the log.",
@@ -330,7 +341,7 @@ def test_too_small_a_size_is_refused() -> None:
 
 
 def test_json_round_trip(anyone: Tokenizer) -> None:
-    again = from_json(anyone.to_json())
+    again = tokenizer_from_json(anyone.to_json())
     assert again == anyone
     assert again.vocab == anyone.vocab
     assert again.encode("the cat") == anyone.encode("the cat")
@@ -371,4 +382,4 @@ def test_copies_keep_the_promise(anyone: Tokenizer, copied: Callable[[Tokenizer]
 )
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a saved tokenizer"):
-        from_json(text)
+        tokenizer_from_json(text)

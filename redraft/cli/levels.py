@@ -72,7 +72,7 @@ class Levels:
         if not self.json:
             note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
         if self.picture is not None:
-            draw(table, self.picture)
+            _draw(table, self.picture)
         fitted = diagnose.retimed(table)
         emit({"schedule": config.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
 
@@ -107,7 +107,7 @@ def _useful(table: Sequence[NoiseLevel]) -> str:
     )
 
 
-def draw(table: Sequence[NoiseLevel], file: Path) -> None:
+def _draw(table: Sequence[NoiseLevel], file: Path) -> None:
     """Accuracy and cross-entropy over the log-SNR."""
     from matplotlib.figure import Figure
 

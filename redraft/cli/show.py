@@ -101,7 +101,7 @@ class Show:
             "step": step,
             "steps": run.steps,
             "parameters": parameters(run.model),
-            "last": metrics.last(records),
+            "last": metrics.newest_values(records),
             "config": config.to_json(run),
         }
         emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
@@ -164,7 +164,7 @@ def _metrics(path: Path) -> Metrics:
     """The log of a run; a checkpoint has that of its run."""
     from redraft.runs import metrics
 
-    return metrics.read(path.parent if path.name.startswith("step-") else path)
+    return metrics.read_metrics(path.parent if path.name.startswith("step-") else path)
 
 
 def _description(record: dict[str, Any], run: Run) -> Iterator[str]:

@@ -186,7 +186,7 @@ class Node(ABC):
         """The first k words of everything this node can say, whatever is remembered; shorter texts are whole."""
 
 
-def walk(node: Node) -> Iterator[Node]:
+def subtree(node: Node) -> Iterator[Node]:
     """A node and all below it, each once."""
     todo, seen = [node], {node}
     while todo:

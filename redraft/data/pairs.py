@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from redraft import ops
-from redraft.data.framings import Documents, Framing, Row, Rows, require_rows
+from redraft.data.framings import Documents, Framing, Row, Rows, require_some_rows
 from redraft.data.sources import (
     Corpus,
     DataError,
@@ -321,7 +321,7 @@ def _finite(
 ) -> Rows:
     tally = Tally()
     rows = [frame(number, item, tally) for number, item in enumerate(read(split, tally))]
-    require_rows(len(rows), split, framing, tally)
+    require_some_rows(len(rows), split, framing, tally)
     return Rows(len(rows), rows.__getitem__, framing, vocab, tally)
 
 

@@ -18,7 +18,7 @@ from redraft.networks.config import TransformerConfig
 from redraft.ops import dropout
 
 
-def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
+def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
     """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
     if std == 0:
         layer.weight.zero_()
@@ -30,7 +30,7 @@ def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
 
 def start_residual(layer: nn.Linear, layers: int) -> None:
     """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
-    start(layer, (layer.in_features * 2 * layers) ** -0.5)
+    start_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
 class Joined(nn.Linear):
@@ -146,7 +146,7 @@ class Attention(nn.Module):
         return q if at is None else at.spread(at.take(q)), k, v
 
     def initialise(self) -> None:
-        start(self.qkv)
+        start_weights(self.qkv)
         start_residual(self.out, self.config.layers)
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
@@ -175,8 +175,8 @@ class CrossAttention(nn.Module):
 
     def initialise(self) -> None:
         self.norm.initialise()
-        start(self.q)
-        start(self.kv)
+        start_weights(self.q)
+        start_weights(self.kv)
         start_residual(self.out, self.config.layers)
 
 
@@ -198,7 +198,7 @@ class MLP(nn.Module):
         return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
 
     def initialise(self) -> None:
-        start(self.up)
+        start_weights(self.up)
         start_residual(self.down, self.layers)
 
 
@@ -237,7 +237,7 @@ class Block(nn.Module):
             if part is not None:
                 part.initialise()
         if self.modulation is not None:
-            start(self.modulation, 0)
+            start_weights(self.modulation, 0)
 
     def matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden states, which Muon may train; not those that read the time."""
@@ -373,9 +373,9 @@ class TimeEmbedding(nn.Module):
     def initialise(self) -> None:
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
-                start(layer)
+                start_weights(layer)
         if self.label is not None:
-            start(self.label)
+            start_weights(self.label)
             self.label.weight[-1].zero_()
 
 
@@ -405,9 +405,9 @@ class GapLayer(nn.Module):
     def initialise(self) -> None:
         self.norm.initialise()
         if self.modulation is not None:
-            start(self.modulation, 0)
+            start_weights(self.modulation, 0)
         if self.hidden is not None:
-            start(self.hidden)
-        start(self.output, 0)
+            start_weights(self.hidden)
+        start_weights(self.output, 0)
         if self.hidden is not None:  # at first, one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
 from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
-from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
+from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start_weights
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -212,16 +212,16 @@ class Transformer(nn.Module):
                 layer.initialise()
         for last in (self.modulation, self.output):
             if last is not None:
-                start(last, 0)
+                start_weights(last, 0)
         if self.gaps is not None:
             self.gaps.initialise()
 
     def _initialise_inputs(self) -> None:
         """Vectors are noisy, so positions count more at first."""
         vectors = self.ports.vectors
-        start(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
+        start_weights(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
         if self.position is not None:
-            start(self.position, 0.5 if vectors else 0.02)
+            start_weights(self.position, 0.5 if vectors else 0.02)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices of all blocks that stand between hidden states."""

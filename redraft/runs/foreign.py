@@ -76,7 +76,7 @@ class Foreign(NamedTuple):
     weights: dict[str, Tensor]  # of the DiffusionLM
 
 
-def read(path: Path) -> Foreign:
+def read_foreign(path: Path) -> Foreign:
     """The model of a directory that another project wrote."""
     found, weights = settings(path), _weights(path)
     tokenizer = Hub.load(path) if (path / "tokenizer.json").is_file() else None

@@ -177,7 +177,7 @@ def load_with_run(
     weights: Mapping[str, Tensor]
     match _kind(path):
         case "foreign":
-            found = foreign.read(path)
+            found = foreign.read_foreign(path)
             return Loaded(assemble(Bundle(found.model, found.tokenizer), found.weights, device, dtype), None, None)
         case "export":
             exported = stored.import_model(path, device, dtype)
@@ -224,7 +224,7 @@ def _read(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """Some files of a checkpoint, or of the newest one of a run."""
-    source = stored.read if kind == "checkpoint" else newest
+    source = stored.read_checkpoint if kind == "checkpoint" else newest
     saved = source(path, device, only=only, dtype=dtype)
     if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
         raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
@@ -259,7 +259,7 @@ def newest(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
-    if (found := stored.newest(path, device, only=only, dtype=dtype)) is None:
+    if (found := stored.read_newest(path, device, only=only, dtype=dtype)) is None:
         raise CheckpointError(f"{path} is not a model: it holds neither step-… directories nor config.json")
     return found
 
@@ -268,7 +268,7 @@ def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: s
     """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
     origin = Bundle(model.config, model.tokenizer) if run is None else run
-    return checkpoint.export(Path(path), weights, config.to_json(origin), None, card)
+    return checkpoint.write_export(Path(path), weights, config.to_json(origin), None, card)
 
 
 def assemble(

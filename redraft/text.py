@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back.
 
 Every kind keeps two promises. Text never becomes the id of bos, eos, pad or mask: whatever a user types, `encode` gives
-ids of content, or unknown. And `to_json` writes plain data from which `tokenizer_from_json` builds only the kinds of this file.
+ids of content, or unknown. And `to_json` writes plain data; `tokenizer_from_json` builds only the kinds of this file.
 Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
 """
 

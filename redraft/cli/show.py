@@ -79,10 +79,10 @@ class Show:
 
     def _model(self, path: Path) -> None:
         """One that no run of ours made."""
-        from redraft.cli.models import opened
+        from redraft.cli.models import open_model
         from redraft.runs import config, parameters
 
-        it = opened(path, self.trust)
+        it = open_model(path, self.trust)
         count, model = parameters(it.model.config), it.model.config
         record = {"path": str(path), "run": it.name, "parameters": count, "config": config.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")

@@ -2,7 +2,6 @@
 
 from redraft.corpora.grammar import (
     Account,
-    Draft,
     Entry,
     Every,
     Follow,
@@ -15,6 +14,7 @@ from redraft.corpora.grammar import (
     Phrase,
     Say,
     Seq,
+    StoryDraft,
     Telling,
     Text,
 )

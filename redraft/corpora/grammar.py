@@ -61,7 +61,7 @@ def _recall(memory: Mapping[str, Entry], topic: Topic) -> Phrase:
 
 
 @dataclass
-class Draft:
+class StoryDraft:
     """A story while it is drawn: a `Telling` that grows in place, since training draws thousands a second."""
 
     draws: Iterator[int]
@@ -170,7 +170,7 @@ class Node(ABC):
         return ()
 
     @abstractmethod
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         """One continuation, drawn by its probability."""
 
     @abstractmethod
@@ -202,7 +202,7 @@ class Text(Node):
 
     words: Phrase
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         draft.words += self.words
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
@@ -227,7 +227,7 @@ class Seq(Node):
     def parts(self) -> tuple[Node, ...]:
         return self.nodes
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         for node in self.nodes:
             node.draw(draft)
 
@@ -276,7 +276,7 @@ class OneOf(Node):
     def parts(self) -> tuple[Node, ...]:
         return tuple(option.node for option in self.options)
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         option = draft.pick(self)
         option.node.draw(draft)
         draft.log_prob += math.log(self.probability(option))
@@ -312,7 +312,7 @@ class Let(Node):
     slot: str
     entry: Entry
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         draft.memory[self.slot] = self.entry
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
@@ -331,7 +331,7 @@ class Say(Node):
 
     topic: Topic
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
@@ -358,7 +358,7 @@ class Given(Node):
     def parts(self) -> tuple[Node, ...]:
         return tuple(self.cases.values())
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:

@@ -12,7 +12,6 @@ from itertools import count
 
 from redraft.corpora.grammar import (
     Account,
-    Draft,
     Every,
     Follow,
     Given,
@@ -22,6 +21,7 @@ from redraft.corpora.grammar import (
     Phrase,
     Phrases,
     Say,
+    StoryDraft,
     Telling,
     Text,
     Topic,
@@ -83,8 +83,8 @@ class Language:
         """Only the text of a story, which takes two thirds of the time."""
         return spell(self._draft(seed, index).words)
 
-    def _draft(self, seed: int, index: int) -> Draft:
-        draft = Draft(_draws(seed, index))
+    def _draft(self, seed: int, index: int) -> StoryDraft:
+        draft = StoryDraft(_draws(seed, index))
         self.tale.draw(draft)
         return draft
 

@@ -26,11 +26,11 @@ from redraft.networks.layers import (
     GapLayer,
     Joined,
     Norm,
+    PassView,
     Source,
     SwiGLU,
     TimeEmbedding,
     TimeOf,
-    View,
 )
 from redraft.networks.pretrained import (
     LayoutError,

@@ -124,7 +124,7 @@ class Attention(nn.Module):
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
-    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
+    def forward(self, h: Tensor, view: PassView, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         c, queries = self.config, view if at is None else view.at(at)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
@@ -216,7 +216,9 @@ class Block(nn.Module):
         self.cross = None if cross is None else CrossAttention(config, cross)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
-    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
+    def forward(
+        self, h: Tensor, view: PassView, past: KeyValue | None, at: Asked | None = None
+    ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
@@ -277,7 +279,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class View:
+class PassView:
     """What a pass knows about its tokens besides their states: where they stand, time, position, and whom they see."""
 
     stand: Stand
@@ -287,12 +289,12 @@ class View:
     mask: Mask  # the same as attention wants it, made once for all layers
     source: Source | None = None
 
-    def at(self, asked: Asked) -> View:
+    def at(self, asked: Asked) -> PassView:
         """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return View(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
+        return PassView(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
 
 
 @dataclass(frozen=True)

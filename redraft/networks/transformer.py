@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
 from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
-from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start_weights
+from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, PassView, modulated, start_weights
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -190,7 +190,7 @@ class Transformer(nn.Module):
         rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
         time = None if self.time is None else self.time(_level(level), context.label)
         mask = None if sight is None else sight.mask(c.head_width)
-        view = View(stand, time, rotary, sight, mask, self._source(context, tokens))
+        view = PassView(stand, time, rotary, sight, mask, self._source(context, tokens))
         kept = []
         for i, block in enumerate(self.blocks):
             args = (h, view, past.layer(i), at if i == c.layers - 1 else None)

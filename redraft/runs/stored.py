@@ -133,7 +133,7 @@ def read_newest(
     only: Collection[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Checkpoint | None:
-    """Read the newest checkpoint in which the files asked for are sound; the arguments are those of `read_checkpoint`."""
+    """Read the newest checkpoint in which the files asked for are sound; arguments as for `read_checkpoint`."""
     found = checkpoints(parent)
     for path in found:
         with _damage_logged():

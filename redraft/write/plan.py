@@ -25,7 +25,7 @@ from redraft.samplers import (
 from redraft.types import Canvas
 from redraft.write.filling import Writing
 from redraft.write.models import Opened
-from redraft.write.record import Cache, Record
+from redraft.write.record import CacheKind, Record
 from redraft.write.settings import ArgumentError, Decoding
 
 MOST_STEPS = (
@@ -114,7 +114,7 @@ class Plan:
         return replace(self, first=prompts * self.decoding.n, earlier=earlier)
 
     @property
-    def cache(self) -> Cache:
+    def cache(self) -> CacheKind:
         """Of keys and values: exact where finished blocks see nothing of later ones."""
         held = any(isinstance(part, Blocks) and part.cache for part in layers(self.sampler))
         return "exact" if held and self.it.model.block is not None else "none"

@@ -80,7 +80,7 @@ def test_laws(law: str) -> None:
 
 def test_samplers_recover_the_mixture() -> None:
     rows = list(check_solvers.moment_laws(PROCESS, MIXTURE))
-    assert len(rows) == 3 * len(check_solvers.SAMPLERS)
+    assert len(rows) == 3 * len(check_solvers._SAMPLERS)
     assert [row.law for row in rows if not row.ok] == []
 
 

@@ -2,6 +2,7 @@
 
 from redraft.corpora.grammar import (
     Account,
+    Alternatives,
     Entry,
     Every,
     Follow,
@@ -9,7 +10,6 @@ from redraft.corpora.grammar import (
     GrammarGuide,
     Let,
     Node,
-    OneOf,
     Option,
     Phrase,
     Say,

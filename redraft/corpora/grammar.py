@@ -69,7 +69,7 @@ class StoryDraft:
     memory: dict[str, Entry] = field(default_factory=dict)
     log_prob: float = 0.0
 
-    def pick(self, choice: OneOf) -> Option:
+    def pick(self, choice: Alternatives) -> Option:
         ceilings = choice.ceilings
         ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
         return choice.options[bisect_right(ceilings, ticket)]
@@ -79,7 +79,7 @@ class GrammarGuide(ABC):
     """Says which options of a choice to try, and which words may come next."""
 
     @abstractmethod
-    def options(self, choice: OneOf) -> Sequence[Option]: ...
+    def options(self, choice: Alternatives) -> Sequence[Option]: ...
 
     @abstractmethod
     def accepts(self, told: Telling, words: Phrase) -> bool: ...
@@ -88,7 +88,7 @@ class GrammarGuide(ABC):
 class Every(GrammarGuide):
     """Follows all derivations."""
 
-    def options(self, choice: OneOf) -> Sequence[Option]:
+    def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
     def accepts(self, told: Telling, words: Phrase) -> bool:
@@ -103,7 +103,7 @@ class Follow(GrammarGuide):
     reach: int = 0
     furthest: list[Telling] = field(default_factory=list)  # those that agreed so far, before their first wrong word
 
-    def options(self, choice: OneOf) -> Sequence[Option]:
+    def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
     def accepts(self, told: Telling, words: Phrase) -> bool:
@@ -261,7 +261,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class OneOf(Node):
+class Alternatives(Node):
     """Says one of several alternatives."""
 
     options: tuple[Option, ...]

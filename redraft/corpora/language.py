@@ -12,12 +12,12 @@ from itertools import count
 
 from redraft.corpora.grammar import (
     Account,
+    Alternatives,
     Every,
     Follow,
     Given,
     Let,
     Node,
-    OneOf,
     Phrase,
     Phrases,
     Say,
@@ -71,7 +71,7 @@ class Language:
                 raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
             if isinstance(node, Given) and (lacking := self._phrases[node.topic] - node.cases.keys()):
                 raise ValueError(f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(spell, lacking))}; add them")
-        if any(isinstance(node, OneOf) for node in subtree(self.summary)):
+        if any(isinstance(node, Alternatives) for node in subtree(self.summary)):
             raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
 
     def story(self, seed: int, index: int) -> Story:
@@ -176,10 +176,10 @@ class Language:
         If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
         remembered and whatever follows. By induction from the first word on, a text then has at most one derivation.
         """
-        choices = [node for node in subtree(self.tale) if isinstance(node, OneOf)]
+        choices = [node for node in subtree(self.tale) if isinstance(node, Alternatives)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
 
-    def _words_to_decide(self, choice: OneOf, limit: int) -> int:
+    def _words_to_decide(self, choice: Alternatives, limit: int) -> int:
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
             if len(clash) < k or k == limit:  # one alternative is the beginning of another, or both go on alike

@@ -2,7 +2,7 @@
 
 from redraft.laws.gaussian import Mixture, MixtureOracle, modes
 from redraft.laws.insertion import (
-    LONGEST,
+    _LONGEST,
     SENTENCE_VOCAB,
     AtOnce,
     SentenceOracle,

@@ -19,7 +19,7 @@ from redraft.networks.errors import Errors
 from redraft.networks.layers import (
     MLP,
     RMS,
-    Asked,
+    AskedPositions,
     Attention,
     Block,
     CrossAttention,

@@ -124,7 +124,9 @@ class Attention(nn.Module):
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
-    def forward(self, h: Tensor, view: PassView, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
+    def forward(
+        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None
+    ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         c, queries = self.config, view if at is None else view.at(at)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
@@ -136,7 +138,7 @@ class Attention(nn.Module):
         mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), (k, v)
 
-    def _projected(self, h: Tensor, at: Asked | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, h: Tensor, at: AskedPositions | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all tokens or of those asked for, and keys and values of all."""
         own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
         if at is not None and isinstance(self.qkv, Joined):
@@ -164,7 +166,7 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
-    def forward(self, h: Tensor, source: Source, at: Asked | None) -> Tensor:
+    def forward(self, h: Tensor, source: Source, at: AskedPositions | None) -> Tensor:
         """(B, L, D), or (N, D) where asked → what was read, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
@@ -217,7 +219,7 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(
-        self, h: Tensor, view: PassView, past: KeyValue | None, at: Asked | None = None
+        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None = None
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
@@ -261,7 +263,7 @@ class TimeOf:
         """(B, 1 or L, features of the layer)"""
         return layer(self.embedded)[self.which]
 
-    def at(self, asked: Asked) -> TimeOf:
+    def at(self, asked: AskedPositions) -> TimeOf:
         return replace(self, which=asked.take(self.which))
 
 
@@ -289,7 +291,7 @@ class PassView:
     mask: Mask  # the same as attention wants it, made once for all layers
     source: Source | None = None
 
-    def at(self, asked: Asked) -> PassView:
+    def at(self, asked: AskedPositions) -> PassView:
         """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
@@ -298,7 +300,7 @@ class PassView:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPositions:
     """The N positions whose states are wanted, row by row.
 
     Token-wise layers compute only these. Attention needs a rectangle, (B, M), as wide as the row with the most
@@ -311,7 +313,7 @@ class Asked:
     shape: tuple[int, int]  # (B, M)
 
     @classmethod
-    def of(cls, place: Tensor, rows: int, length: int) -> Asked:
+    def of(cls, place: Tensor, rows: int, length: int) -> AskedPositions:
         """(N,) places row · length + column, in the order of the rows."""
         row = place // length
         count = row.bincount(minlength=rows)

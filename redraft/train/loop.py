@@ -78,7 +78,7 @@ def fit(
         with waiting("reading the text", shown=team.first and not quiet):
             train = tokenise(run.data, "train", run.tokenizer, run.framing)
             valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
-        saved = stored.newest(out)
+        saved = stored.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute

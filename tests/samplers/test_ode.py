@@ -109,7 +109,7 @@ class Askew(Solver):
 
 
 def test_a_wrong_solver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_solvers, "SAMPLERS", (("wrong", Askew(60, EvenLogSnr()), 0.12),))
+    monkeypatch.setattr(check_solvers, "_SAMPLERS", (("wrong", Askew(60, EvenLogSnr()), 0.12),))
     assert not all(row.ok for row in check_solvers.moment_laws(PROCESS, MIXTURE))
 
 

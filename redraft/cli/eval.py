@@ -93,9 +93,9 @@ class Eval:
     def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
         from redraft.cli.models import WithProgress
-        from redraft.corpora import StoriesData, Task, faithful
-        from redraft.data import evaluation, tokenise
-        from redraft.evaluate import grammatical
+        from redraft.corpora import Task, faithful
+        from redraft.data import KnownSource, evaluation, tokenise
+        from redraft.evaluate import possible
         from redraft.write import fill, to_write
 
         if not self.samples:
@@ -105,8 +105,8 @@ class Eval:
         with Progress(f"writing {self.samples:,} texts") as progress:
             written = fill(it.model, WithProgress(run.sampler, progress), canvas, seed=self.seed)
         of = {"rows": len(written.texts), "sampler": str(run.sampler)}
-        if isinstance(run.data, StoriesData) and not run.framing.asked:
-            yield "grammatical", grammatical(written.texts).share, of
+        if isinstance(run.data, KnownSource) and not run.framing.asked:
+            yield "grammatical", possible(written.texts, run.data), of
         if isinstance(data, Task):
             sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
             found = faithful(data, sources, written.texts)

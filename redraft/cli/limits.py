@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from redraft.write import MOST_SEED
@@ -17,11 +16,6 @@ def require_flag(flag: str, value: float | None, least: float, most: float) -> N
 def require_seed_flag(seed: int) -> None:
     if not 0 <= seed <= MOST_SEED:
         raise ValueError(f"--seed {_short(seed)}: it must be from 0 to 2^63 − 1")
-
-
-def require_finite(flag: str, value: float | None) -> None:
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"{flag} {value}: it must be a finite number")
 
 
 def require_python(file: Path | None) -> None:

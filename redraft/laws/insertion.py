@@ -63,11 +63,6 @@ class Sentences:
     def entropy(self) -> float:
         return float(-(self.p * self.p.log()).sum())
 
-    @property
-    def length_entropy(self) -> float:
-        p = torch.bincount((~self.pad).sum(-1), self.p)
-        return float(-torch.xlogy(p, p).sum())
-
     def numbers(self, canvas: Canvas) -> Tensor:
         """(B,) the numbers of the sentences on a canvas; N for a row that is not a sentence."""
         assert canvas.context.pad is not None

@@ -377,5 +377,5 @@ def test_copies_keep_the_promise(anyone: Tokenizer, copied: Callable[[Tokenizer]
     ids=str,
 )
 def test_other_configs_are_refused(fields: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"redraft|tokenizer|Bytes|Characters|Words|Hub|class"):
+    with pytest.raises(ValueError):
         _ = config.from_json(fields).vocab

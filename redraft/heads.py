@@ -30,7 +30,7 @@ class Head(ABC):
         """
 
     def source(self, position: Tensor) -> Tensor:
-        """The position of the hidden state that predicts this position."""
+        """The position of the hidden state that predicts this position; −1: the one before the first."""
         return position
 
 
@@ -93,9 +93,10 @@ class Score(Head):
 
 @dataclass(frozen=True)
 class Shift(Head):
-    """The state at position i − 1 predicts token i: networks that began as autoregressive ones (Dream, DiffuLLaMA).
+    """The state at position i − 1 predicts token i: autoregressive networks, and those that began as such (Dream).
 
-    Nothing stands before position 0; it predicts itself, as in those models, and should be given (a BOS).
+    Behind a cache the state of its last token predicts the first one. Nothing stands before the first token of a row:
+    it should be given (a BOS). Where attention is not causal it predicts itself, as in those models.
     """
 
     head: Head = Subs()
@@ -108,7 +109,7 @@ class Shift(Head):
         return self.head.estimate(raw, z, t, process)
 
     def source(self, position: Tensor) -> Tensor:
-        return (position - 1).clamp(min=0)
+        return position - 1
 
 
 # --- vectors ---

@@ -178,6 +178,33 @@ class Polynomial(Schedule):
 
 
 @dataclass(frozen=True)
+class Mirrored(Schedule):
+    """α = 1 − β(1 − t) of another schedule β: seen from the other end of time (FlexMDM's "cosine" and "polynomial")."""
+
+    schedule: Schedule
+
+    def keep(self, t: Tensor) -> Tensor:
+        return 1 - self.schedule.keep(1 - t)
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return 1 - self.schedule.inverse(1 - keep)
+
+
+@dataclass(frozen=True)
+class Jumping(Schedule):
+    """Another schedule that is exactly 1 at t = 0 and 0 at t = 1, by jumps (FlexMDM's "geometric")."""
+
+    schedule: Schedule
+
+    def keep(self, t: Tensor) -> Tensor:
+        inner = self.schedule.keep(t)
+        return torch.where(t <= 0, torch.ones_like(inner), torch.where(t >= 1, torch.zeros_like(inner), inner))
+
+    def inverse(self, keep: Tensor) -> Tensor:
+        return self.schedule.inverse(keep.clamp(self.schedule.end, self.schedule.start)).clamp(0, 1)
+
+
+@dataclass(frozen=True)
 class Exponential(Schedule):
     """α = e^{−σ}, σ = σ_min + t (σ_max − σ_min): constant rate ("linear" in MDLM)."""
 

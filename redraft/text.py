@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back.
 
-Every kind keeps a promise: text never becomes the id of bos, eos, pad or mask. Whatever a user types, `encode` gives
-ids of content, or unknown. A tokenizer is a frozen dataclass, saved with its run like any other (`runs.config`).
+Every kind keeps two promises. Text never becomes the id of bos, eos, pad or mask: whatever a user types, `encode` gives
+ids of content, or unknown. And `to_json` writes plain data from which `from_json` builds only the kinds of this file.
 Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
 """
 
@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -50,7 +50,7 @@ _CUSTOMARY = {
     "bos": ("<|bos|>", "<s>", "<bos>", "[BOS]", "[CLS]", "<|begin_of_text|>", "<|startoftext|>"),
     "eos": ("<|eos|>", "</s>", "<eos>", "[EOS]", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
     "pad": ("<|pad|>", "<pad>", "[PAD]"),
-    "mask": ("<|mask|>", "<mask>", "[MASK]", "<|mdm_mask|>"),
+    "mask": ("<|mask|>", "<mask>", "[MASK]", "<|mdm_mask|>", "<|MASK|>", "|<MASK>|", "<M>", "[¨M¨]"),
 }
 
 
@@ -84,6 +84,10 @@ class Tokenizer(ABC):
             if token not in (vocab.bos, vocab.eos, vocab.pad):
                 pieces.append(mask if token == vocab.mask else self.piece(token))
         return self.join([piece for piece in pieces if piece])
+
+    def to_json(self) -> str:
+        """One JSON object: the kind and its fields; `from_json` reads it back."""
+        return json.dumps({"kind": type(self).__name__, **asdict(self)})
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
         """Copies are rebuilt from the fields: a copied backend of `Hub` would no longer treat specials as text."""
@@ -228,6 +232,7 @@ class Hub(Tokenizer):
     eos: str | None = None
     pad: str | None = None
     mask: str | None = "<|mask|>"
+    template: str | None = field(default=None, repr=False)  # of a chat, in Jinja: see redraft.model.chat
 
     @classmethod
     def load(cls, path: str | Path) -> Hub:
@@ -239,12 +244,17 @@ class Hub(Tokenizer):
         path = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
         if not path.is_file():
             raise ValueError(f"there is no tokenizer at {path}; give a tokenizer.json or the folder that holds one")
-        definition = path.read_text("utf-8")
-        return cls(definition, **{**_customary(definition), **_stated(path.with_name("tokenizer_config.json"))})
+        definition, beside = path.read_text("utf-8"), path.with_name("tokenizer_config.json")
+        return cls(definition, **{**_customary(definition), **_stated(beside)}, template=_template(beside))
 
     @property
     def _names(self) -> dict[str, str]:
         return {name: token for name in SPECIALS if (token := getattr(self, name)) is not None}
+
+    @cached_property
+    def _file(self) -> tokenizers.Tokenizer:
+        """The tokenizer as its file says, without what we add."""
+        return _parse(self.definition)
 
     @cached_property
     def _backend(self) -> tokenizers.Tokenizer:
@@ -275,6 +285,34 @@ class Hub(Tokenizer):
         """Ids that no text may become: all special tokens but the unknown one."""
         added = self._backend.get_added_tokens_decoder()
         return frozenset(token for token, entry in added.items() if entry.special) - {self._unknown}
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token of the file, as it is spelt there; None if there is none."""
+        return self._file.token_to_id(token)
+
+    def token_of(self, token: int) -> str | None:
+        """The spelling of an id of the file; None if it has none."""
+        return self._file.id_to_token(token)
+
+    def is_special(self, token: int) -> bool:
+        """Whether an id of the file is an added token, which is special."""
+        entry = self._file.get_added_tokens_decoder().get(token)
+        return entry is not None and entry.special
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """The special tokens of the file, as they are spelt."""
+        return tuple(entry.content for entry in self._file.get_added_tokens_decoder().values() if entry.special)
+
+    def as_file(self, mask: bool = True) -> dict[str, Any]:
+        """The tokenizer.json of it; with the mask that we have added, if the file has none of its own."""
+        found: dict[str, Any] = json.loads(self._backend.to_str() if mask else self.definition)
+        return found
+
+    @property
+    def begins(self) -> bool:
+        """Whether the file puts bos before every text."""
+        return self.bos is not None and self._file.encode("").ids[:1] == [self.id_of(self.bos)]
 
     def encode(self, text: str) -> list[int]:
         text.encode("utf-8")  # the library's own error would not name a lone surrogate
@@ -322,6 +360,17 @@ def _stated(config: Path) -> dict[str, str]:
     return found
 
 
+def _template(config: Path) -> str | None:
+    """The chat template that a `tokenizer_config.json` holds, or a file beside it; of several, the default."""
+    if (alone := config.with_name("chat_template.jinja")).is_file():
+        return alone.read_text("utf-8")
+    found = json.loads(config.read_text("utf-8")).get("chat_template") if config.is_file() else None
+    if isinstance(found, list):
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
 def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Hub:
     """Byte-level BPE of at most `size` ids, specials included; the same texts give the same tokenizer."""
     if size < 256 + len(specials):
@@ -340,3 +389,19 @@ def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = (
     names = {name: f"<|{name}|>" if name in specials else None for name in SPECIALS}
     backend.add_special_tokens([token for token in names.values() if token is not None])
     return Hub(backend.to_str(), **names)
+
+
+_KINDS: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Characters, Bytes, Words, Hub)}
+
+
+def from_json(text: str) -> Tokenizer:
+    """The tokenizer that `to_json` wrote; a kind outside this file is refused, and nothing is executed."""
+    try:
+        saved: dict[str, Any] = json.loads(text)
+        kind = _KINDS[saved.pop("kind")]
+        tokenizer = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()})
+        if not tokenizer.vocab.size:
+            raise ValueError("it has no ids")
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"not a saved tokenizer, which is one of {', '.join(_KINDS)}: {error!r}") from None
+    return tokenizer

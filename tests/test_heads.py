@@ -61,7 +61,7 @@ def test_heads_speak_float32() -> None:
 
 def test_shift_reads_the_state_before() -> None:
     positions = torch.tensor([[0, 1, 3]])
-    assert Shift().source(positions).tolist() == [[0, 0, 2]]  # nothing stands before the first
+    assert Shift().source(positions).tolist() == [[-1, 0, 2]]  # −1: before the first
     assert Subs().source(positions) is positions
 
 

@@ -13,6 +13,7 @@ import sys
 from redraft.cli.arguments import flagged, parse_verb
 from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
+from redraft.cli.exchange import Export, Import
 from redraft.cli.levels import Levels
 from redraft.cli.output import say
 from redraft.cli.prove import Check, Demo
@@ -30,6 +31,8 @@ VERBS = {
     "infill": Infill,
     "levels": Levels,
     "show": Show,
+    "import": Import,
+    "export": Export,
     "check": Check,
     "doctor": Doctor,
 }

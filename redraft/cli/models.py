@@ -8,6 +8,7 @@ from pathlib import Path
 
 from redraft import write
 from redraft.cli import usercode
+from redraft.cli.output import note
 from redraft.cli.progress import Progress
 from redraft.ops import Rng
 from redraft.presets import PRESETS
@@ -18,11 +19,14 @@ from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
 
 
-def open_model(path: Path, trust: Path | None = None) -> Opened:
+def opened(path: Path, trust: Path | None = None) -> Opened:
     """What a directory holds: a run, one of its checkpoints, an exported model."""
     modules = trusted(trust)
     refuse_preset(path)
-    return write.opened(path, modules)
+    it = write.opened(path, modules)
+    for line in it.model.assumed:
+        note(f"{path}: assumed {line}")
+    return it
 
 
 def trusted(file: Path | None) -> tuple[str, ...]:
@@ -40,7 +44,7 @@ def refuse_preset(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class WithProgress:
+class Counted:
     """A sampler whose canvases are counted, so that one can tell how far it is."""
 
     sampler: Sampler

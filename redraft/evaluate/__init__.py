@@ -19,7 +19,6 @@ from redraft.evaluate.texts import (
     distinct,
     grammatical,
     minimum_risk,
-    possible,
     record,
     seen,
     stitched,

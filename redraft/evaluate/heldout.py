@@ -103,7 +103,7 @@ def likelihood(
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
             sample = torch.arange(before, rows) if batch.sample is None else batch.sample
-            batch, keys = batch.to(device), ops.rng(seed, sample.to(device))
+            batch, keys = model.learnable(batch.to(device)), ops.rng(seed, sample.to(device))
             nats = _twice(model, batch, keys, draws, bound).cpu().double()
             said = _decoded(model, batch) if texts is None else texts[before:rows]
             parts.append((nats.mean(0), nats.var(0) / 2, batch.learn.sum(-1).cpu(), *_extent(said)))

@@ -49,11 +49,21 @@ class DiffusionLMConfig:
         cross = None if self.encoder is None else self.encoder.width
         if self.codec is None or not isinstance(self.head, VectorHead):
             size, pattern = self.vocab.size, self.network.pattern
+            if self.continues:
+                return Ports(size - 1, size - 1, cross=cross, start=None)
             start = pattern.start if isinstance(pattern, Causal) else None
             return Ports(size, size, cross=cross, start=self.vocab.start if start is None else start)
         width = self.codec.vectors(self.vocab)
         reads, writes = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
         return Ports(reads, writes, vectors=True, cross=cross)
+
+    @property
+    def continues(self) -> bool:
+        """Whether it is a plain autoregressive model: a row is read as it stands, without a start token.
+
+        The mask only marks what is to be written: it is the last id, and the network has no row for it.
+        """
+        return isinstance(self.head, Shift) and isinstance(self.network.pattern, Causal)
 
     @property
     def source_ports(self) -> Ports:
@@ -81,10 +91,12 @@ class DiffusionLMConfig:
         network, ports = self.network, self.ports
         if not isinstance(self.head, Head) or self.hint:
             raise ValueError(f"{type(self.head).__name__}() and hints are for vectors; tokens need a head as Subs()")
-        if not 0 <= ports.start < ports.reads:
+        if ports.start is not None and not 0 <= ports.start < ports.reads:
             raise ValueError(f"a causal network begins with one of its {ports.reads} ids; got start={ports.start}")
-        if isinstance(self.head, Shift) and not isinstance(network.pattern, Full):
-            raise ValueError(f"the head Shift needs full attention; with {network.pattern} use the inner head")
+        if self.continues and self.vocab.mask != self.vocab.size - 1:
+            raise ValueError(
+                f"a causal network with the head Shift has no row for the mask, the last id; got {self.vocab}"
+            )
         if isinstance(self.process, Insertion) != (network.gaps is not None):
             name = type(self.process).__name__
             raise ValueError(f"gaps={network.gaps} for {name}; insertion, and it alone, needs gaps")

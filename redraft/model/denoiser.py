@@ -13,18 +13,9 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
-from redraft.model.compose import (
-    Composer,
-    UpTo,
-    given_tokens,
-    pieces,
-    require_labels,
-    require_rows,
-    sized_hole,
-    text_places,
-)
+from redraft.model.compose import Composer, UpTo, given_tokens, hole, pieces, require_labels, require_rows, text_places
 from redraft.model.config import DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Errors, Transformer
+from redraft.networks import BlockCausal, Causal, Errors, KeyValues, Transformer
 from redraft.processes import (
     Counted,
     Expected,
@@ -48,6 +39,7 @@ class DiffusionLM(nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
+        self.assumed: tuple[str, ...] = ()  # of a foreign model: what its files left open
         self.network = Transformer(config.network, config.ports)
         self.errors = Errors(config.network) if config.errors else None
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
@@ -78,6 +70,12 @@ class DiffusionLM(nn.Module):
             raise ValueError("with full attention finished tokens see later ones, so no cache is exact")
         read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
         return replace(context, cache=self.network.absorb(read, context), hint=None)
+
+    def learnable(self, batch: Batch) -> Batch:
+        """The batch without what cannot be learnt: nothing predicts the first token of a plain causal model."""
+        if not self.config.continues or not bool(batch.learn[:, 0].any()):
+            return batch
+        return replace(batch, learn=batch.learn.index_fill(1, batch.learn.new_zeros(1, dtype=torch.int64), False))
 
     def encode(self, batch: Batch) -> Encoded:
         """The clean x that gets noised: the tokens, or their vectors."""
@@ -147,7 +145,7 @@ class DiffusionLM(nn.Module):
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         sources = [source] * len(prompts) if isinstance(source, str) else source
-        return self.compose([[p, sized_hole(self.process, new)] for p in prompts], sources)
+        return self.compose([[p, hole(self.process, new)] for p in prompts], sources)
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
         """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
@@ -254,6 +252,11 @@ def evaluating(model: DiffusionLM) -> Iterator[torch.device]:
         yield next(model.parameters()).device
 
 
+def _of_states(raw: Tensor, states: int) -> Tensor:
+    """(N, outputs) → (N, states): some networks have rows that stand for nothing, some have none for the mask."""
+    return F.pad(raw[:, :states], (0, max(0, states - raw.shape[1])), value=-torch.inf)
+
+
 def _level(config: DiffusionLMConfig, t: Tensor) -> Tensor | None:
     """The noise level that the network sees; None if it sees no time."""
     return config.level(t, config.process).float() if config.network.time else None
@@ -302,7 +305,7 @@ class Lazy(Prediction):
         """(N, V) unnormalised fp32 log-weights."""
         config = self._model.config
         raw = self._model.network.logits(self._states(where))
-        raw = raw if raw.shape[-1] == config.vocab.size else raw[:, : config.vocab.size]  # some networks have more
+        raw = raw if raw.shape[-1] == config.vocab.size else _of_states(raw, config.vocab.size)
         weights = config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
         return self._unended(weights, where)
 
@@ -329,7 +332,27 @@ class Lazy(Prediction):
         if not len(z):
             return torch.zeros(0, config.network.width, device=z.device)
         row, column = where.nonzero(as_tuple=True)
-        return self._model.network(z, _level(config, t), context, row * z.shape[1] + config.token_head.source(column))
+        source = config.token_head.source(column)
+        if bool((source < 0).any()):
+            return self._from_before(z, t, context, row, source)
+        return self._model.network(z, _level(config, t), context, row * z.shape[1] + source)
+
+    def _from_before(self, z: Tensor, t: Tensor, context: Context, row: Tensor, source: Tensor) -> Tensor:
+        """(N, D) states at the sources of which some stand before the window: the last one that the cache holds."""
+        config, place = self._model.config, row * z.shape[1] + source.clamp(min=0)
+        cache = context.cache if isinstance(context.cache, KeyValues) else KeyValues()
+        ahead = cache.ahead if cache.exact else None
+        if ahead is None and config.continues:
+            raise ValueError("nothing predicts the first token of a row: give it, by a prompt or a start token")
+        if not cache.exact:
+            raise ValueError("the head Shift needs the state before the window, which no approximate cache holds")
+        if ahead is None:
+            return self._model.network(z, _level(config, t), context, place)
+        states, later = ahead[row, 0], (source >= 0).nonzero().squeeze(-1)
+        if len(later):
+            found = self._model.network(z, _level(config, t), context, place[later])
+            states = states.to(found.dtype).index_copy(0, later, found)
+        return states
 
     @cached_property
     def _everything(self) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,8 @@ class TwoStreams(Pattern):
 class Causal(Pattern):
     """The autoregressive baseline: slot i reads token i − 1 (slot 0 a start token, say the mask) and predicts token i.
 
-    It reads the clean stream in training and the canvas, which is filled from the left, in sampling.
+    It reads the clean stream in training and the canvas, which is filled from the left, in sampling. With the head
+    `Shift` it reads the row as it stands, without a start token (GPT-2, Llama): the state of token i predicts i + 1.
     """
 
     start: int | None = None  # id of the start token; None: that of the vocabulary

@@ -94,4 +94,4 @@ class Ports:
     writes: int | None = None  # numbers at each place; None: the states themselves, as of an encoder
     vectors: bool = False  # it reads vectors, not ids
     cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
-    start: int = 0  # the id that a causal network begins with
+    start: int | None = 0  # the id that a causal network begins with; None: with the first token of the row itself

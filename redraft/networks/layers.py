@@ -18,7 +18,7 @@ from redraft.networks.config import TransformerConfig
 from redraft.ops import dropout
 
 
-def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
+def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
     """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
     if std == 0:
         layer.weight.zero_()
@@ -30,7 +30,7 @@ def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> 
 
 def start_residual(layer: nn.Linear, layers: int) -> None:
     """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
-    start_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
+    start(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
 class Joined(nn.Linear):
@@ -124,9 +124,7 @@ class Attention(nn.Module):
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
-    def forward(
-        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None
-    ) -> tuple[Tensor, KeyValue]:
+    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         c, queries = self.config, view if at is None else view.at(at)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
@@ -138,7 +136,7 @@ class Attention(nn.Module):
         mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), (k, v)
 
-    def _projected(self, h: Tensor, at: AskedPositions | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, h: Tensor, at: Asked | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all tokens or of those asked for, and keys and values of all."""
         own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
         if at is not None and isinstance(self.qkv, Joined):
@@ -148,7 +146,7 @@ class Attention(nn.Module):
         return q if at is None else at.spread(at.take(q)), k, v
 
     def initialise(self) -> None:
-        start_weights(self.qkv)
+        start(self.qkv)
         start_residual(self.out, self.config.layers)
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
@@ -166,7 +164,7 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
-    def forward(self, h: Tensor, source: Source, at: AskedPositions | None) -> Tensor:
+    def forward(self, h: Tensor, source: Source, at: Asked | None) -> Tensor:
         """(B, L, D), or (N, D) where asked → what was read, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
@@ -177,8 +175,8 @@ class CrossAttention(nn.Module):
 
     def initialise(self) -> None:
         self.norm.initialise()
-        start_weights(self.q)
-        start_weights(self.kv)
+        start(self.q)
+        start(self.kv)
         start_residual(self.out, self.config.layers)
 
 
@@ -200,7 +198,7 @@ class MLP(nn.Module):
         return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
 
     def initialise(self) -> None:
-        start_weights(self.up)
+        start(self.up)
         start_residual(self.down, self.layers)
 
 
@@ -218,9 +216,7 @@ class Block(nn.Module):
         self.cross = None if cross is None else CrossAttention(config, cross)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
-    def forward(
-        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None = None
-    ) -> tuple[Tensor, KeyValue]:
+    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
@@ -241,7 +237,7 @@ class Block(nn.Module):
             if part is not None:
                 part.initialise()
         if self.modulation is not None:
-            start_weights(self.modulation, 0)
+            start(self.modulation, 0)
 
     def matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden states, which Muon may train; not those that read the time."""
@@ -263,7 +259,7 @@ class TimeOf:
         """(B, 1 or L, features of the layer)"""
         return layer(self.embedded)[self.which]
 
-    def at(self, asked: AskedPositions) -> TimeOf:
+    def at(self, asked: Asked) -> TimeOf:
         return replace(self, which=asked.take(self.which))
 
 
@@ -281,7 +277,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class PassView:
+class View:
     """What a pass knows about its tokens besides their states: where they stand, time, position, and whom they see."""
 
     stand: Stand
@@ -291,16 +287,16 @@ class PassView:
     mask: Mask  # the same as attention wants it, made once for all layers
     source: Source | None = None
 
-    def at(self, asked: AskedPositions) -> PassView:
+    def at(self, asked: Asked) -> View:
         """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return PassView(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
+        return View(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
 
 
 @dataclass(frozen=True)
-class AskedPositions:
+class Asked:
     """The N positions whose states are wanted, row by row.
 
     Token-wise layers compute only these. Attention needs a rectangle, (B, M), as wide as the row with the most
@@ -313,7 +309,7 @@ class AskedPositions:
     shape: tuple[int, int]  # (B, M)
 
     @classmethod
-    def of(cls, place: Tensor, rows: int, length: int) -> AskedPositions:
+    def of(cls, place: Tensor, rows: int, length: int) -> Asked:
         """(N,) places row · length + column, in the order of the rows."""
         row = place // length
         count = row.bincount(minlength=rows)
@@ -377,9 +373,9 @@ class TimeEmbedding(nn.Module):
     def initialise(self) -> None:
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
-                start_weights(layer)
+                start(layer)
         if self.label is not None:
-            start_weights(self.label)
+            start(self.label)
             self.label.weight[-1].zero_()
 
 
@@ -409,9 +405,9 @@ class GapLayer(nn.Module):
     def initialise(self) -> None:
         self.norm.initialise()
         if self.modulation is not None:
-            start_weights(self.modulation, 0)
+            start(self.modulation, 0)
         if self.hidden is not None:
-            start_weights(self.hidden)
-        start_weights(self.output, 0)
+            start(self.hidden)
+        start(self.output, 0)
         if self.hidden is not None:  # at first, one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

@@ -14,18 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
 from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
-from redraft.networks.layers import (
-    AskedPositions,
-    Block,
-    GapLayer,
-    Norm,
-    PassView,
-    Source,
-    TimeEmbedding,
-    TimeOf,
-    modulated,
-    start_weights,
-)
+from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -73,7 +62,7 @@ class Transformer(nn.Module):
             raise ValueError("this network reads no source; give none, or build the model with an encoder")
         _require_place(tokens, context)
         if isinstance(pattern, Causal):
-            return self._causal(tokens, context, at)
+            return (self._continued if self.ports.start is None else self._causal)(tokens, context, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
         return self._run(tokens, level, context, at)[0]
@@ -99,13 +88,13 @@ class Transformer(nn.Module):
         """
         _require_place(tokens, context)
         past, pad, place = _past(context), context.pad, context.place
-        if isinstance(self.config.pattern, Causal):
+        if isinstance(self.config.pattern, Causal) and self.ports.start is not None:
             tokens, pad, place = _begun(tokens, pad, place, self.ports.start, past)
             past = replace(past, before=1)
         if tokens.shape[1] == 0:
             return past
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
-        h, kept, missing = self._run(tokens, level, replace(context, pad=pad, cache=past, place=place))
+        h, kept, missing = self._run(self._seen(tokens), level, replace(context, pad=pad, cache=past, place=place))
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
         exact = past.exact and not isinstance(self.config.pattern, Full)
         return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, exact)
@@ -139,6 +128,15 @@ class Transformer(nn.Module):
         shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
         return self._run(slots, None, shifted, at)[0]
 
+    def _continued(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
+        """Hidden states of the row as it stands."""
+        stream = tokens if context.clean is None else context.clean
+        return self._run(self._seen(stream), None, context, at)[0]
+
+    def _seen(self, tokens: Tensor) -> Tensor:
+        """The ids of a row as it stands, any for the mask: it has no embedding, and nobody looks back at it."""
+        return tokens.clamp(max=self.embedding.weight.shape[0] - 1) if self.ports.start is None else tokens
+
     def _two_streams(
         self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal, at: Tensor | None
     ) -> Tensor:
@@ -152,7 +150,7 @@ class Transformer(nn.Module):
         columns = torch.arange(2 * L, device=tokens.device)
         sight = Sight.of(pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1))
         both = torch.cat([tokens, context.clean], 1)
-        asked = AskedPositions.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
+        asked = Asked.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
         stand = Stand(B, pos.repeat(2), 2 * L, 0)
         h = self._layers(both, level, stand, sight, context, KeyValues(), asked)[0]
         return h.unflatten(0, (B, L)) if at is None else h
@@ -165,7 +163,7 @@ class Transformer(nn.Module):
         stand = Stand.of(context.place, tokens, past)
         missing = stand.missing(past, context.pad)
         sight = Sight.of(self.config.pattern, stand.place, stand.first or 0, stand.keys, missing)
-        asked = None if at is None else AskedPositions.of(at, *tokens.shape[:2])
+        asked = None if at is None else Asked.of(at, *tokens.shape[:2])
         h, kept = self._layers(tokens, level, stand, sight, context, past, asked)
         return h, kept, missing
 
@@ -177,7 +175,7 @@ class Transformer(nn.Module):
         sight: Sight | None,
         context: Context,
         past: KeyValues,
-        at: AskedPositions | None,
+        at: Asked | None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
         h, time, kept = self._trunk(tokens, level, stand, sight, context, past, at)
@@ -191,7 +189,7 @@ class Transformer(nn.Module):
         sight: Sight | None,
         context: Context,
         past: KeyValues,
-        at: AskedPositions | None,
+        at: Asked | None,
     ) -> tuple[Tensor, TimeOf | None, list[KeyValue]]:
         """All layers but the last norm: the states, their time, and each layer's keys and values."""
         c, h = self.config, self.embedding(tokens)
@@ -201,7 +199,7 @@ class Transformer(nn.Module):
         rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
         time = None if self.time is None else self.time(_level(level), context.label)
         mask = None if sight is None else sight.mask(c.head_width)
-        view = PassView(stand, time, rotary, sight, mask, self._source(context, tokens))
+        view = View(stand, time, rotary, sight, mask, self._source(context, tokens))
         kept = []
         for i, block in enumerate(self.blocks):
             args = (h, view, past.layer(i), at if i == c.layers - 1 else None)
@@ -223,16 +221,16 @@ class Transformer(nn.Module):
                 layer.initialise()
         for last in (self.modulation, self.output):
             if last is not None:
-                start_weights(last, 0)
+                start(last, 0)
         if self.gaps is not None:
             self.gaps.initialise()
 
     def _initialise_inputs(self) -> None:
         """Vectors are noisy, so positions count more at first."""
         vectors = self.ports.vectors
-        start_weights(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
+        start(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
         if self.position is not None:
-            start_weights(self.position, 0.5 if vectors else 0.02)
+            start(self.position, 0.5 if vectors else 0.02)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices of all blocks that stand between hidden states."""

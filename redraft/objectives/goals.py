@@ -44,6 +44,7 @@ class Objective:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
         early, late, last, first, which = rng.split(5)
+        batch = model.learnable(batch)
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)

@@ -3,9 +3,9 @@
 from redraft.runs import vary
 from redraft.runs.checkpoint import Alone, Team, save
 from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json
-from redraft.runs.foreign import Foreign, Ratios, raw_gaps, raw_outputs
+from redraft.runs.foreign import Foreign, Ratios, convert, export_as, raw_gaps, raw_outputs
 from redraft.runs.lock import Busy, only_writer
-from redraft.runs.metrics import newest_values
+from redraft.runs.metrics import last
 from redraft.runs.run import (
     Bundle,
     Loaded,
@@ -13,6 +13,7 @@ from redraft.runs.run import (
     Run,
     assemble,
     begin_with,
+    bundled,
     describe,
     export,
     least_memory,

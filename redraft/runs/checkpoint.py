@@ -117,7 +117,7 @@ def save(
     return target
 
 
-def write_export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: JSON | None, card: str) -> Path:
+def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: JSON | None, card: str) -> Path:
     """Write a new model directory as others expect it: config, weights, tokenizer if any, README; and the manifest."""
     if path.exists():
         raise CheckpointError(f"{path} exists already; choose another path, or remove it first")
@@ -125,6 +125,17 @@ def write_export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokeni
     contents["config.json"] = _text("config", config)
     if tokenizer is not None:
         contents["tokenizer.json"] = _text("tokenizer", tokenizer)
+    with _explained(path):
+        _publish(path, contents, step=None)
+    return path
+
+
+def give(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, JSON], card: str) -> Path:
+    """Write a new directory in another project's format: files of tensors, JSON documents by their stem, README."""
+    if path.exists():
+        raise CheckpointError(f"{path} exists already; choose another path, or remove it first")
+    contents: dict[str, _Content] = {**tensors, "README.md": card}
+    contents |= {f"{stem}.json": _text(stem, document) for stem, document in documents.items()}
     with _explained(path):
         _publish(path, contents, step=None)
     return path
@@ -173,7 +184,7 @@ def _notes(draft: Path, worker: int) -> Path:
 def _write(path: Path, content: _Content) -> dict[str, JSON]:
     """Write and sync one file; its manifest entry is computed from memory, not from the disk."""
     tensors = {} if isinstance(content, str) else _plain(content)
-    data = content.encode() if isinstance(content, str) else serialise(tensors)
+    data = content.encode() if isinstance(content, str) else serialise(tensors, {"format": "pt"})  # others ask for it
     with open(path, "xb") as file:
         file.write(data)
         file.flush()

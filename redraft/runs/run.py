@@ -132,6 +132,7 @@ class Bundle:
 
     model: DiffusionLMConfig
     tokenizer: Tokenizer | None = None
+    assumed: tuple[str, ...] = ()  # what its original files did not say
 
 
 @dataclass(frozen=True)
@@ -149,20 +150,26 @@ def load(
     trust: tuple[str, ...] = (),
     *,
     dtype: torch.dtype | None = None,
+    mask: int | str | None = None,
+    attention: str | None = None,
 ) -> DiffusionLM:
     """The model of a run, of one checkpoint, or of an exported directory, with averaged weights.
 
     Only the config and the weights are read, once, and verified as they are read; the memory needed is about that of
     the weights. Directories of other projects are recognised by their config.json: MDLM, SEDD, UDLM, GIDD, BD3-LM,
-    FlexMDM, LLaDA, Dream, DiffuGPT, DiffuLLaMA.
+    FlexMDM, LLaDA, Dream, DiffuGPT, DiffuLLaMA, A2D, Open-dCoder, SDAR, Fast-dLLM v2, and plain causal GPT-2, Llama,
+    Qwen2 and Qwen3. `model.assumed` says what their files left open.
 
     Args:
-        path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model
+        path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model;
+            "hf:org/name" (or "hf:org/name@revision") is downloaded from the Hugging Face hub
         device: where to put the weights
         trust: names of modules besides our own whose classes the config may name
         dtype: dtype of the weights; None: float32. Call a model with 16-bit weights under torch.autocast
+        mask: the mask token of another project's model, its id or its spelling, where the files do not name it
+        attention: causal, full or block:SIZE, for another project's model whose files do not say it
     """
-    return load_with_run(path, device, trust, dtype=dtype).model
+    return load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
 
 
 def load_with_run(
@@ -171,14 +178,19 @@ def load_with_run(
     trust: tuple[str, ...] = (),
     *,
     dtype: torch.dtype | None = None,
+    mask: int | str | None = None,
+    attention: str | None = None,
 ) -> Loaded:
     """The model as `load` gives it, with the same arguments, and the run and step it came from."""
-    path = Path(path)
+    path, name = foreign.local(path)
     weights: Mapping[str, Tensor]
-    match _kind(path):
+    kind = _kind(path)
+    if kind != "foreign" and (mask is not None or attention is not None):
+        raise CheckpointError(f"mask and attention are for models of other projects; {path} is one of ours")
+    match kind:
         case "foreign":
-            found = foreign.read_foreign(path)
-            return Loaded(assemble(Bundle(found.model, found.tokenizer), found.weights, device, dtype), None, None)
+            found = foreign.read(path, dtype, name=name, mask=mask, attention=attention)
+            return Loaded(assemble(bundled(found), found.weights, device, dtype), None, None)
         case "export":
             exported = stored.import_model(path, device, dtype)
             data, weights, step = exported.config, exported.tensors, None
@@ -189,9 +201,14 @@ def load_with_run(
     return Loaded(assemble(origin, weights, device, dtype), origin if isinstance(origin, Run) else None, step)
 
 
+def bundled(found: foreign.Foreign) -> Bundle:
+    """A foreign model without its weights, as an export of it says it."""
+    return Bundle(found.model, found.tokenizer, found.assumed)
+
+
 def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
     """The run that made a directory (None if no run of ours did) and the step; no weights are read."""
-    path = Path(path)
+    path = foreign.local(path)[0]
     match _kind(path):
         case "foreign":
             return None, None
@@ -224,7 +241,7 @@ def _read(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """Some files of a checkpoint, or of the newest one of a run."""
-    source = stored.read_checkpoint if kind == "checkpoint" else newest
+    source = stored.read if kind == "checkpoint" else newest
     saved = source(path, device, only=only, dtype=dtype)
     if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
         raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
@@ -259,7 +276,7 @@ def newest(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
-    if (found := stored.read_newest(path, device, only=only, dtype=dtype)) is None:
+    if (found := stored.newest(path, device, only=only, dtype=dtype)) is None:
         raise CheckpointError(f"{path} is not a model: it holds neither step-… directories nor config.json")
     return found
 
@@ -267,8 +284,8 @@ def newest(
 def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
     """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
-    origin = Bundle(model.config, model.tokenizer) if run is None else run
-    return checkpoint.write_export(Path(path), weights, config.to_json(origin), None, card)
+    origin = Bundle(model.config, model.tokenizer, model.assumed) if run is None else run
+    return checkpoint.export(Path(path), weights, config.to_json(origin), None, card)
 
 
 def assemble(
@@ -291,6 +308,7 @@ def assemble(
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
     dtypes = {n: dtype if dtype and w.is_floating_point() else w.dtype for n, w in model.state_dict().items()}
     model.load_state_dict(_owned(weights, device, dtypes), assign=True)
+    model.assumed = run.assumed if isinstance(run, Bundle) else ()
     return model.eval()
 
 

@@ -101,7 +101,7 @@ class Target:
         return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
 
 
-def read_checkpoint(
+def read(
     path: Path,
     device: torch.device | str = "cpu",
     *,
@@ -126,18 +126,18 @@ def read_checkpoint(
     return Checkpoint(manifest["step"], _joined(tensors), documents)
 
 
-def read_newest(
+def newest(
     parent: Path,
     device: torch.device | str = "cpu",
     *,
     only: Collection[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Checkpoint | None:
-    """Read the newest checkpoint in which the files asked for are sound; arguments as for `read_checkpoint`."""
+    """Read the newest checkpoint in which the files asked for are sound; the arguments are those of `read`."""
     found = checkpoints(parent)
     for path in found:
         with _damage_logged():
-            return read_checkpoint(path, device, only=only, dtype=dtype)
+            return read(path, device, only=only, dtype=dtype)
     _refuse_damaged(found, parent)
     return None
 
@@ -282,7 +282,7 @@ def _tensors(file: Path, target: Target, entry: Mapping[str, JSON] | None = None
     tensors: dict[str, Tensor] = {}
     with _reading(file), open(file, "rb") as stream:
         _require_size(file, os.fstat(stream.fileno()).st_size, entry)
-        layout, sha256 = _layout(file), hashlib.sha256()
+        layout, sha256 = tensor_layout(file), hashlib.sha256()
         head = stream.read(8)
         header = stream.read(int.from_bytes(head, "little"))
         sha256.update(head + header)
@@ -305,7 +305,7 @@ def _filled(tensor: Tensor, stream: BinaryIO, sha256: _Hash) -> Tensor:
     return tensor
 
 
-def _layout(file: Path) -> dict[str, tuple[torch.dtype, list[int]]]:
+def tensor_layout(file: Path) -> dict[str, tuple[torch.dtype, list[int]]]:
     """Dtype and shape of each tensor, in the order of the file; only its header is read."""
     with _reading(file), safe_open(file, framework="pt") as opened:
         slices = {name: opened.get_slice(name) for name in opened.offset_keys()}
@@ -348,7 +348,7 @@ def _check(file: Path, entry: Mapping[str, JSON]) -> None:
         _require_size(file, os.fstat(stream.fileno()).st_size, entry)
         _require_digest(file, hashlib.file_digest(stream, "sha256").hexdigest(), entry)
     if file.suffix == ".safetensors":
-        _require_layout(file, _layout(file), entry)
+        _require_layout(file, tensor_layout(file), entry)
 
 
 def _require_size(file: Path, size: int, entry: Mapping[str, JSON] | None) -> None:

@@ -175,9 +175,11 @@ def test_a_model_that_sees_sigma_has_an_answer_at_time_one(build: Build, tiny: T
     assert not model(torch.full((1, 3), MASK), torch.ones(1, 1)).x.isnan().any()
 
 
-def test_shift_is_refused_where_windows_would_break_it(tiny: TransformerConfig) -> None:
-    with pytest.raises(ValueError):
-        DiffusionLMConfig(Masked(Vocab(7, mask=6)), replace(tiny, pattern=BlockCausal(2)), Shift())
+def test_a_causal_network_with_shift_needs_no_row_for_the_mask(tiny: TransformerConfig) -> None:
+    config = DiffusionLMConfig(Masked(Vocab(7, mask=6)), replace(tiny, pattern=Causal()), Shift())
+    assert (config.ports.reads, config.ports.start) == (6, None)
+    with pytest.raises(ValueError, match="has no row for the mask, the last id"):
+        DiffusionLMConfig(Masked(Vocab(7, mask=5)), replace(tiny, pattern=Causal()), Shift())
 
 
 # --- lazy predictions ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -123,6 +123,39 @@ def test_flexmdm_infers_its_padding(folder: Path, name: str, expected: str) -> N
     real, gap = place[:16] < length, place <= length  # beyond, the original's queries see nothing at all
     same(raw_outputs(model, given["xt"], given["t"])[real], given["token_logits"][real])
     same(raw_gaps(model, given["xt"], given["t"])[gap], given[expected][gap])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rises"),
+    [
+        ({"type": "linear"}, lambda time: time),
+        ({"type": "sin"}, lambda time: torch.sin(torch.pi / 2 * time)),
+        ({"type": "cosine"}, lambda time: 1 - torch.cos(torch.pi / 2 * time)),
+        ({"type": "polynomial", "exp": 2.5}, lambda time: time**2.5),
+        ({"type": "geometric", "min": 5.0, "max": 0.02}, lambda time: torch.exp(-(5.0 ** (1 - time)) * 0.02**time)),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("told", [True, False])
+def test_schedules_of_flexmdm(
+    folder: Path, schedule: dict[str, object], rises: Callable[[Tensor], Tensor], told: bool, tmp_path: Path
+) -> None:
+    """Its time runs from empty to text; the network is told it, or how much is inserted by then."""
+    settings = settings_of(folder / "flexmdm_expectation")
+    interpolant = {**settings["interpolant"], "insert_schedule": schedule, "unmask_schedule": schedule}  # type: ignore[dict-item]
+    settings |= {"interpolant": interpolant, "training": {"only_embed_insert": told}}
+    model = load(put(tmp_path / "flex", settings, load_file(folder / "flexmdm_expectation" / "model.safetensors")))
+    assert isinstance(model.process, Insertion)
+    time = torch.linspace(0.05, 0.95, 10, dtype=torch.float64)[:, None].requires_grad_()
+    with torch.enable_grad():
+        share = rises(time)
+        rate = torch.autograd.grad(share.sum(), time)[0] / (1 - share)
+    for ours in (model.process.insert_schedule, model.process.unmask_schedule):
+        same(ours.keep(1 - time), share.detach(), atol=1e-12)
+        same(ours.rate(1 - time), rate.detach(), atol=1e-9)
+        same(ours.inverse(share.detach()), 1 - time.detach(), atol=1e-9)
+        assert (ours.start, ours.end) == (1, 0)
+    same(model.config.level(1 - time.detach(), model.process), (share if told else time).detach())
 
 
 def test_gidd_has_no_numbers_for_the_rounded_vocabulary(folder: Path) -> None:
@@ -384,11 +417,10 @@ def test_unknown_formats_are_named(folder: Path, tmp_path: Path) -> None:
         load(put(tmp_path / "ar", {"backbone": "dit", "parameterization": "ar"}, weights))
 
 
-def test_a_plain_autoregressive_model_is_no_diffusion_model(folder: Path, tmp_path: Path) -> None:
+def test_names_of_tensors_tell_diffugpt_from_gpt2(folder: Path, tmp_path: Path) -> None:
     weights = load_file(folder / "diffugpt" / "model.safetensors")
     plain = {key.replace("denoise_model.", "transformer."): tensor for key, tensor in weights.items()}
-    with pytest.raises(CheckpointError, match="no known format"):
-        load(put(tmp_path / "gpt2", settings_of(folder / "diffugpt"), plain))
+    assert load(put(tmp_path / "gpt2", settings_of(folder / "diffugpt"), plain)).config.continues
 
 
 @pytest.mark.parametrize(
@@ -420,7 +452,6 @@ def test_gaps_without_their_settings_are_unexpected(folder: Path, tmp_path: Path
         ("bd3lm", {"noise": {"type": "log"}}, "its noise .* is not one of the schedules"),
         ("sedd", {"graph": {"type": "uniform"}}, "scale_by_sigma=True is not supported"),
         ("udlm", {"time_conditioning": False}, "only time_conditioning=True can be loaded"),
-        ("flexmdm_expectation", {"training": {"only_embed_insert": True}}, "only_embed_insert=True is not supported"),
         ("llada", {"mask_token_id": None}, "the settings lack mask_token_id"),
         ("gidd", {"vocab_size": 128}, "taken for GIDD, but its weights have rows for 40 ids, fewer than the 128"),
     ],
@@ -436,7 +467,7 @@ def test_settings_that_cannot_be_followed_are_named(
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "model.pt", "best.ckpt", "model.pth"])
 def test_pickled_weights_are_refused(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_bytes(b"\x80\x04N.")
-    advice = "only safetensors are read. If you trust them, convert them once: .* weights_only=True"
+    advice = r"only safetensors are read. Convert them once: redraft import .* --out DIR, .*weights_only=True\)"
     for path in (tmp_path, tmp_path / file, put(tmp_path, {"model_type": "mdlm"})):
         with pytest.raises(CheckpointError, match=rf"holds pickled weights \({file}\); {advice}"):
             load(path)

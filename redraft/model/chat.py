@@ -1,0 +1,111 @@
+"""Chat templates: messages → the prompt that a model was trained on.
+
+A template is a program in Jinja that comes with a checkpoint, so it is not trusted. Jinja's sandbox renders it and
+refuses attributes that lead out of it, in a process of its own with little time and memory: a template that loops for
+ever or grows without bounds ends as an error. What the messages say stays text: a special token spelt out in one of
+them is not special.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redraft.text import Hub
+
+_SECONDS, _BYTES, _MOST = 5, 1 << 29, 1 << 20  # of the process; letters of a prompt
+_CHILD = """
+import json, sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+except (ImportError, ValueError, OSError):
+    pass
+from datetime import datetime
+from jinja2.exceptions import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+def refuse(message):
+    raise TemplateError(message)
+
+given = json.load(sys.stdin)
+env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+env.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+env.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.now().strftime(form))
+try:
+    text = env.from_string(given.pop("template")).render(**given)
+    answer = {"text": text} if len(text) <= MOST else {"error": f"it makes a prompt of {len(text):,} letters"}
+except MemoryError:
+    answer = {"error": "it needs too much memory"}
+except Exception as error:
+    answer = {"error": f"{type(error).__name__}: {error}"[:300]}
+json.dump(answer, sys.stdout)
+"""
+_CHILD = _CHILD.replace("SECONDS", str(_SECONDS)).replace("BYTES", str(_BYTES)).replace("MOST", str(_MOST))
+
+
+class ChatError(ValueError):
+    """A chat template that gives no prompt."""
+
+
+def prompt_ids(hub: Hub, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
+    """The ids of a conversation, up to where the model is to answer.
+
+    hub: a tokenizer with a template.
+    messages: each {"role": "user", "content": "…"}; roles are those that the template knows.
+    options: further variables of the template, such as enable_thinking=False.
+    """
+    if hub.template is None:
+        raise ChatError("this tokenizer has no chat template; give a prompt instead of messages")
+    specials, joint = hub.specials, _unused(hub.template, messages)
+    safe = [{key: _apart(text, specials, joint) for key, text in message.items()} for message in messages]
+    names = {f"{name}_token": token for name in ("bos", "eos", "pad") if (token := getattr(hub, name)) is not None}
+    text = rendered(hub.template, {"messages": safe, "add_generation_prompt": True, **names, **options})
+    ids: list[int] = []
+    for part in _split(text, specials):
+        token = hub.id_of(part) if part in specials else None
+        ids += hub.encode(part.replace(joint, "")) if token is None else [token]
+    return ids
+
+
+def rendered(template: str, variables: Mapping[str, Any]) -> str:
+    """What a template makes of some variables, by the sandbox in a process of its own."""
+    given = json.dumps({**variables, "template": template})
+    command = [sys.executable, "-P", "-c", _CHILD]
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=2 * _SECONDS, check=False)
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        answer = {"error": f"it did not end within {2 * _SECONDS} seconds"}
+    except ValueError:  # it was ended by its limits, and said nothing
+        answer = {"error": f"it did not end within {_SECONDS} seconds and {_BYTES >> 20} MB of memory"}
+    if "error" in answer:
+        raise ChatError(f"the chat template of this model cannot be used: {answer['error']}")
+    text: str = answer["text"]
+    return text
+
+
+def _unused(template: str, messages: Sequence[Mapping[str, str]]) -> str:
+    """A letter that stands nowhere in them."""
+    seen = set(template).union(*(text for message in messages for text in message.values()))
+    return next(letter for letter in map(chr, range(0xE000, 0xF8FF)) if letter not in seen)
+
+
+def _apart(text: str, specials: Sequence[str], joint: str) -> str:
+    """The text with a letter inside whatever looks like a special token, so that it is none."""
+    for token in specials:
+        text = text.replace(token, token[:1] + joint + token[1:])
+    return text
+
+
+def _split(text: str, specials: Sequence[str]) -> list[str]:
+    """Special tokens, and the stretches of text between them."""
+    if not specials:
+        return [text]
+    longest = sorted(specials, key=len, reverse=True)
+    return [part for part in re.split(f"({'|'.join(map(re.escape, longest))})", text) if part]

@@ -1,0 +1,78 @@
+"""Weights of other projects where they lie: shapes first, the numbers when they are wanted, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+PIECE = 1 << 20  # numbers read at a time
+
+
+class Stored(Protocol):
+    """A tensor that need not be in memory."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    def pieces(self) -> Iterator[Tensor]:
+        """Its numbers in order, flat, a part at a time."""
+        ...
+
+
+Weights: TypeAlias = Mapping[str, Stored | Tensor]
+Settings: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor in memory, or one that is made when it is wanted."""
+
+    shape: torch.Size
+    make: Callable[[], Tensor]
+
+    def pieces(self) -> Iterator[Tensor]:
+        return iter(self.make().reshape(-1).split(PIECE))
+
+
+@dataclass(frozen=True)
+class InFile:
+    """A tensor in a file, at a place that its header tells."""
+
+    file: Path
+    offset: int
+    dtype: torch.dtype
+    shape: torch.Size
+
+    def pieces(self) -> Iterator[Tensor]:
+        left = self.shape.numel()
+        with open(self.file, "rb") as stream:
+            stream.seek(self.offset)
+            while left:
+                part = torch.empty(min(left, PIECE), dtype=self.dtype)
+                if stream.readinto(part.view(torch.uint8).numpy().data) != part.nbytes:
+                    raise ValueError(f"{self.file} ends too early")
+                yield part
+                left -= len(part)
+
+
+def stored(tensor: Stored | Tensor) -> Stored:
+    """A tensor in memory as one of those that need not be."""
+    return Held(tensor.shape, lambda: tensor) if isinstance(tensor, Tensor) else tensor
+
+
+def fill(out: Tensor, source: Stored) -> None:
+    """Writes all numbers of a stored tensor into a contiguous one of as many, in its dtype."""
+    flat, at = out.view(-1), 0
+    for part in source.pieces():
+        flat[at : at + len(part)] = part
+        at += len(part)
+
+
+def alike(one: Stored, other: Stored) -> bool:
+    """Whether two tensors hold the same numbers."""
+    return one.shape == other.shape and all(map(torch.equal, one.pieces(), other.pieces()))

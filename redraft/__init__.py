@@ -27,11 +27,12 @@ _HOMES = {
     "model": "ByKeep ByLogSnr BySigma ByTime DiffusionLM DiffusionLMConfig Level UpTo",
     "objectives": "Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 Recover "
     "Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
-    "samplers": "Adagrad Ancestral AnyOrder AtPlace Average Blind Blocks Confidence Correct Ddim Descent DpmPP "
-    "DpmPPSde Energy Entropy Euler EulerMaruyama Even EvenLogSnr EvenTime FirstHitting Greedy Grid Guide "
-    "Heun Hold Karras Langevin Learned Margin Move MultiHot OdeEuler PredictorCorrector Projection Ranked "
-    "Remasked Renoise Replaced Revise Sampled Sampler SignSteps Solver Steer Strides Together Unmask "
-    "Until Warp last log_likelihood",
+    "samplers": "Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind Blocks Confidence ConfidenceThreshold "
+    "Correct Ddim Descent DpmPP DpmPPSde Energy Entropy EntropyBound Euler EulerMaruyama Even "
+    "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Heun Hold Karras "
+    "Klass Langevin Learned LeftToRight Margin Move MultiHot OdeEuler Pace Planned PredictorCorrector "
+    "Projection Ranked Remasked Renoise Replaced Revise Revoke Sampled Sampler SignSteps Solver Steer "
+    "Strides TimePace Together Unmask Until Warp last log_likelihood",
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",

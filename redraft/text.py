@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back.
 
-Every kind keeps two promises. Text never becomes the id of bos, eos, pad or mask: whatever a user types, `encode` gives
-ids of content, or unknown. And `to_json` writes plain data from which `from_json` builds only the kinds of this file.
+Every kind keeps a promise: text never becomes the id of bos, eos, pad or mask. Whatever a user types, `encode` gives
+ids of content, or unknown. A tokenizer is a frozen dataclass, saved with its run like any other (`runs.config`).
 Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
 """
 
@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -84,10 +84,6 @@ class Tokenizer(ABC):
             if token not in (vocab.bos, vocab.eos, vocab.pad):
                 pieces.append(mask if token == vocab.mask else self.piece(token))
         return self.join([piece for piece in pieces if piece])
-
-    def to_json(self) -> str:
-        """One JSON object: the kind and its fields; `from_json` reads it back."""
-        return json.dumps({"kind": type(self).__name__, **asdict(self)})
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
         """Copies are rebuilt from the fields: a copied backend of `Hub` would no longer treat specials as text."""
@@ -389,19 +385,3 @@ def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = (
     names = {name: f"<|{name}|>" if name in specials else None for name in SPECIALS}
     backend.add_special_tokens([token for token in names.values() if token is not None])
     return Hub(backend.to_str(), **names)
-
-
-_KINDS: dict[str, type[Tokenizer]] = {kind.__name__: kind for kind in (Characters, Bytes, Words, Hub)}
-
-
-def from_json(text: str) -> Tokenizer:
-    """The tokenizer that `to_json` wrote; a kind outside this file is refused, and nothing is executed."""
-    try:
-        saved: dict[str, Any] = json.loads(text)
-        kind = _KINDS[saved.pop("kind")]
-        tokenizer = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()})
-        if not tokenizer.vocab.size:
-            raise ValueError("it has no ids")
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"not a saved tokenizer, which is one of {', '.join(_KINDS)}: {error!r}") from None
-    return tokenizer

@@ -1,4 +1,4 @@
-"""The house checks itself: where randomness lives, its sizes and doors, public names documented and annotated."""
+"""The house checks itself: where randomness lives, its sizes and doors, public names: one home, documented."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,43 @@ def test_a_way_past_the_door_is_noticed() -> None:
     code = "from redraft.runs import load\nfrom redraft.runs.run import load, _described\nimport redraft.runs.run\n"
     assert past_the_door(code, "cli") == ["redraft.runs.run: load", "redraft.runs.run: "]
     assert past_the_door(code, "runs") == []
+
+
+SHARED = {"laws", "built_in", "main"}  # every kind of law offers the first two (laws/proof), every program a main
+
+
+def homes(files: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Public names that several files define, and these files; `files` are paths and their code."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, code in files:
+        for node in ast.parse(code).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found[node.name].add(path)
+            for target in getattr(node, "targets", [getattr(node, "target", None)]):
+                for name in ast.walk(target) if isinstance(target, ast.Name | ast.Tuple) else ():
+                    if isinstance(name, ast.Name):
+                        found[name.id].add(path)
+    return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1 and name[0] != "_"}
+
+
+def test_a_public_name_has_one_home() -> None:
+    found = homes([(str(f.relative_to(PACKAGE)), f.read_text()) for f in FILES])
+    assert {name: paths for name, paths in found.items() if name not in SHARED} == {}
+
+
+def test_a_second_home_is_noticed() -> None:
+    code = "class Row: ...\nA, B = 1, 2\nX: int = 3\ndef f(): g = 1\n_T = 0\nif A:\n    g = 2\n"
+    assert homes([("a.py", code), ("b.py", code), ("c.py", "g = 1")]) == {
+        name: ["a.py", "b.py"] for name in ("Row", "A", "B", "X", "f")
+    }
+
+
+BANNER = re.compile(r"^ *#.*(-{4,}|={4,}|#{4,})", re.MULTILINE)
+
+
+def test_section_banners_have_one_style() -> None:
+    """`# --- a few words ---`"""
+    assert [str(f.relative_to(PACKAGE)) for f in FILES if BANNER.search(f.read_text())] == []
 
 
 def test_help_needs_no_torch() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from redraft import cli
-from redraft.corpora import STORIES, GrammarGuide, OneOf, Option, Phrase, Telling
+from redraft.corpora import STORIES, Alternatives, GrammarGuide, Option, Phrase, Telling
 from redraft.text import split_words, train_bpe
 
 ROOT = Path(__file__).parents[1]
@@ -199,7 +199,7 @@ class Fits(GrammarGuide):
     def __init__(self, template: list[str | None]) -> None:
         self.template, self.found = template, False
 
-    def options(self, choice: OneOf) -> tuple[Option, ...]:
+    def options(self, choice: Alternatives) -> tuple[Option, ...]:
         return choice.options
 
     def accepts(self, told: Telling, words: Phrase) -> bool:

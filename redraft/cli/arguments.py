@@ -72,7 +72,7 @@ def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
     if name.startswith("-"):
         return _tyro(_any_of(verbs), argv, "redraft", _ABOUT)
     if name not in verbs:
-        raise ValueError(f"there is no command {name!r}; {nearest(name, verbs)}")
+        raise ValueError(f"there is no command {name!r}; {suggestion(name, verbs)}")
     if name == "train" and rest and rest[0] not in _HELP:
         return _parse_train(verbs[name], rest)
     return _tyro(verbs[name], rest, f"redraft {name}")
@@ -126,7 +126,7 @@ def _flag(found: re.Match[str]) -> str:
     return flag if found[2] else f"{flag} "
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """Advice to somebody who gave a name that is none of those known."""
     known = list(known)
     close = get_close_matches(name, known, n=3, cutoff=0.5)

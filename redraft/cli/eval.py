@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_between, require_python, require_seed
+from redraft.cli.limits import require_flag, require_python, require_seed_flag
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.write import optional
@@ -49,18 +49,18 @@ class Eval:
     """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
-        require_between("--rows", self.rows, 1, 1_000_000)
-        require_between("--draws", self.draws, 1, 4096)
-        require_between("--samples", self.samples, 0, 100_000)
-        require_seed(self.seed)
+        require_flag("--rows", self.rows, 1, 1_000_000)
+        require_flag("--draws", self.draws, 1, 4096)
+        require_flag("--samples", self.samples, 0, 100_000)
+        require_seed_flag(self.seed)
         require_python(self.trust)
 
     def __call__(self) -> None:
-        from redraft.cli.models import opened
+        from redraft.cli.models import open_model
         from redraft.cli.recipes import source, training_texts, warn_of_unknown
         from redraft.evaluate import record
 
-        it = opened(self.model, self.trust)
+        it = open_model(self.model, self.trust)
         if it.run is None:
             raise ValueError(f"{self.model} has no run, so its framing is unknown; use redraft.likelihood in Python")
         data = source(self.data, undivided=True) if self.data else it.run.data
@@ -92,10 +92,10 @@ class Eval:
 
     def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
-        from redraft.cli.models import Counted
-        from redraft.corpora import StoriesData, Task, faithful
-        from redraft.data import evaluation, tokenise
-        from redraft.evaluate import grammatical
+        from redraft.cli.models import WithProgress
+        from redraft.corpora import Task, faithful
+        from redraft.data import KnownSource, evaluation, tokenise
+        from redraft.evaluate import possible
         from redraft.write import fill, to_write
 
         if not self.samples:
@@ -103,10 +103,10 @@ class Eval:
         (first,) = evaluation(tokenise(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
         canvas = to_write(it.model, run.framing, self.samples, first)
         with Progress(f"writing {self.samples:,} texts") as progress:
-            written = fill(it.model, Counted(run.sampler, progress), canvas, seed=self.seed)
+            written = fill(it.model, WithProgress(run.sampler, progress), canvas, seed=self.seed)
         of = {"rows": len(written.texts), "sampler": str(run.sampler)}
-        if isinstance(run.data, StoriesData) and not run.framing.asked:
-            yield "grammatical", grammatical(written.texts).share, of
+        if isinstance(run.data, KnownSource) and not run.framing.asked:
+            yield "grammatical", possible(written.texts, run.data), of
         if isinstance(data, Task):
             sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
             found = faithful(data, sources, written.texts)

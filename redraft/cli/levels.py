@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_between, require_python, require_seed
+from redraft.cli.limits import require_flag, require_python, require_seed_flag
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.write import optional
@@ -44,20 +44,20 @@ class Levels:
     """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
-        require_between("--levels", self.levels, 2, 10_000)
-        require_between("--rows", self.rows, 1, 100_000)
-        require_seed(self.seed)
+        require_flag("--levels", self.levels, 2, 10_000)
+        require_flag("--rows", self.rows, 1, 100_000)
+        require_seed_flag(self.seed)
         require_python(self.trust)
         if self.picture is not None:
             _require_picture(self.picture)
 
     def __call__(self) -> None:
-        from redraft.cli.models import opened
+        from redraft.cli.models import open_model
         from redraft.data import evaluation, tokenise
         from redraft.evaluate import diagnose
         from redraft.runs import config
 
-        it = opened(self.model, self.trust)
+        it = open_model(self.model, self.trust)
         if it.run is None or it.model.codec is None:
             raise ValueError(
                 f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"
@@ -72,7 +72,7 @@ class Levels:
         if not self.json:
             note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
         if self.picture is not None:
-            draw(table, self.picture)
+            _draw(table, self.picture)
         fitted = diagnose.retimed(table)
         emit({"schedule": config.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
 
@@ -107,7 +107,7 @@ def _useful(table: Sequence[NoiseLevel]) -> str:
     )
 
 
-def draw(table: Sequence[NoiseLevel], file: Path) -> None:
+def _draw(table: Sequence[NoiseLevel], file: Path) -> None:
     """Accuracy and cross-entropy over the log-SNR."""
     from matplotlib.figure import Figure
 

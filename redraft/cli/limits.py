@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from redraft.write import MOST_SEED
 
 
-def require_between(flag: str, value: float | None, least: float, most: float) -> None:
+def require_flag(flag: str, value: float | None, least: float, most: float) -> None:
     """A number from `least` to `most`, if it is given at all; nan is none."""
     if value is not None and not least <= value <= most:
         raise ValueError(f"{flag} {_short(value)}: it must be from {least:,} to {most:,}")
 
 
-def require_seed(seed: int) -> None:
+def require_seed_flag(seed: int) -> None:
     if not 0 <= seed <= MOST_SEED:
         raise ValueError(f"--seed {_short(seed)}: it must be from 0 to 2^63 − 1")
-
-
-def require_finite(flag: str, value: float | None) -> None:
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"{flag} {value}: it must be a finite number")
 
 
 def require_python(file: Path | None) -> None:

@@ -19,7 +19,7 @@ from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
 
 
-def opened(path: Path, trust: Path | None = None) -> Opened:
+def open_model(path: Path, trust: Path | None = None) -> Opened:
     """What a directory holds: a run, one of its checkpoints, an exported model."""
     modules = trusted(trust)
     refuse_preset(path)
@@ -44,7 +44,7 @@ def refuse_preset(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Counted:
+class WithProgress:
     """A sampler whose canvases are counted, so that one can tell how far it is."""
 
     sampler: Sampler

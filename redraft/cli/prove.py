@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_python, require_seed
+from redraft.cli.limits import require_python, require_seed_flag
 from redraft.cli.output import emit
 from redraft.cli.progress import Progress
 from redraft.write import optional
@@ -75,7 +75,7 @@ class Demo:
     """Print no progress."""
 
     def __post_init__(self) -> None:
-        require_seed(self.seed)
+        require_seed_flag(self.seed)
         if not 0 < self.minutes <= _MONTH:  # nan is neither
             raise ValueError(f"--minutes {self.minutes}: it must be above 0 and at most a month ({_MONTH:,} minutes)")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from redraft.cli.arguments import nearest
+from redraft.cli.arguments import suggestion
 from redraft.cli.output import note
 from redraft.cli.usercode import load_function
 from redraft.corpora import STORIES, StoriesData
@@ -61,7 +61,7 @@ def _function(name: str) -> Callable[..., Any]:
         return PRESETS[name]
     if ":" in name or name.endswith(".py"):
         return load_function(name)
-    advice = f"{nearest(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
+    advice = f"{suggestion(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
     raise ValueError(f"there is no preset {name!r}; {advice}")
 
 

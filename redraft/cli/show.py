@@ -79,10 +79,10 @@ class Show:
 
     def _model(self, path: Path) -> None:
         """One that no run of ours made."""
-        from redraft.cli.models import opened
+        from redraft.cli.models import open_model
         from redraft.runs import config, parameters
 
-        it = opened(path, self.trust)
+        it = open_model(path, self.trust)
         count, model = parameters(it.model.config), it.model.config
         record = {"path": str(path), "run": it.name, "parameters": count, "config": config.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
@@ -101,7 +101,7 @@ class Show:
             "step": step,
             "steps": run.steps,
             "parameters": parameters(run.model),
-            "last": metrics.last(records),
+            "last": metrics.newest_values(records),
             "config": config.to_json(run),
         }
         emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
@@ -164,7 +164,7 @@ def _metrics(path: Path) -> Metrics:
     """The log of a run; a checkpoint has that of its run."""
     from redraft.runs import metrics
 
-    return metrics.read(path.parent if path.name.startswith("step-") else path)
+    return metrics.read_metrics(path.parent if path.name.startswith("step-") else path)
 
 
 def _description(record: dict[str, Any], run: Run) -> Iterator[str]:

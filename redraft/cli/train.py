@@ -88,7 +88,7 @@ class Train:
     def _report(self, run: Run, out: Path) -> None:
         from redraft.runs import metrics, parameters
 
-        found = metrics.last(metrics.read(out))
+        found = metrics.newest_values(metrics.read_metrics(out))
         valid = {name: found[name] for name in _RESULT if name in found}
         result = {"out": str(out), "run": run.digest, "parameters": parameters(run.model), **valid}
         emit(result, self.json, f"{out}: step {run.steps}, {metrics.held_out(valid)}")

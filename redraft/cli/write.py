@@ -97,10 +97,10 @@ class Generate:
 
     def __call__(self) -> None:
         prompts = _prompts(self.prompt) or [""]
-        from redraft.cli.models import opened  # torch is loaded when the words are right
+        from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import generation
 
-        self.showing.write([generation(opened(self.model, self.showing.trust), prompts, self.settings)])
+        self.showing.write([generation(open_model(self.model, self.showing.trust), prompts, self.settings)])
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ class Infill:
             raise ValueError('give a text with holes: redraft infill DIR "She opened the [[6]] and [[3]]."')
         for template in templates:
             require_holes(template)
-        from redraft.cli.models import opened  # torch is loaded when the words are right
+        from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import infilling
 
-        self.showing.write(infilling(opened(self.model, self.showing.trust), templates, self.settings))
+        self.showing.write(infilling(open_model(self.model, self.showing.trust), templates, self.settings))
 
 
 def _prompts(given: str | None) -> list[str]:

@@ -21,7 +21,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        edges, said = compiled(asked)
+        edges, said = _compiled(asked)
     except MemoryError:
         edges, said = array.array("i"), {"error": "large"}
     except Exception as error:
@@ -29,7 +29,7 @@ def main() -> None:
     sys.stdout.buffer.write(json.dumps(said).encode() + b"\n" + edges.tobytes())
 
 
-def compiled(asked: dict) -> tuple[array.array, dict]:
+def _compiled(asked: dict) -> tuple[array.array, dict]:
     """The edges of an automaton whose texts all end with END, its first state and its final ones."""
     from outlines_core import Index, Vocabulary
 

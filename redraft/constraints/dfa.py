@@ -169,7 +169,7 @@ def minimal(a: Dfa) -> Dfa:
     Moore's refinement: states are apart if one is final and the other not, or if some byte leads them apart. Bytes
     that lead everywhere to the same are looked at once.
     """
-    kind, first = distinct(a.table)
+    kind, first = distinct_columns(a.table)
     table, final = _useful(a.table[:, first], a.final)
     group, count = np.unique(final, return_inverse=True)[1], 0
     while group.max() >= count:  # as long as there are more groups than before
@@ -181,7 +181,7 @@ def minimal(a: Dfa) -> Dfa:
     return Dfa(place[np.append(group, -1)[table[kept[order]]]].astype(np.int32)[:, kind], final[kept[order]])
 
 
-def distinct(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def distinct_columns(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(S, N) → (N,) the number of each column among those that differ, and (K,) where each of these stands first."""
     kind = _grouped(table.T)
     first = np.unique(kind, return_index=True)[1]

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from redraft.constraints.dfa import Dfa, TooLarge, distinct, reaching
+from redraft.constraints.dfa import Dfa, TooLarge, distinct_columns, reaching
 from redraft.constraints.spelling import Spelling
 from redraft.types import Vocab
 
@@ -106,14 +106,14 @@ def _grouped(table: Ints, final: NDArray[np.bool_], vocab: Vocab) -> Automaton:
     if vocab.eos is not None:
         table[final, vocab.eos] = ended
         table[ended, fillers] = ended
-    kind, first = distinct(table)
+    kind, first = distinct_columns(table)
     columns = table[:, first]
     useful = np.append(reaching(columns, final), False)
     useful[ended] = vocab.eos is not None
     if not useful[0]:
         raise Unspeakable
     columns = np.where(useful[columns], columns, -1)
-    again, shared = distinct(columns)
+    again, shared = distinct_columns(columns)
     live = (columns[:, shared] >= 0).any(0)
     number = np.where(live, np.cumsum(live) - 1, -1)  # of those that lead anywhere
     class_of, columns = number[again][kind], columns[:, shared[live]]

@@ -2,7 +2,7 @@
 
 from redraft.corpora.grammar import (
     Account,
-    Draft,
+    Alternatives,
     Entry,
     Every,
     Follow,
@@ -10,11 +10,11 @@ from redraft.corpora.grammar import (
     GrammarGuide,
     Let,
     Node,
-    OneOf,
     Option,
     Phrase,
     Say,
     Seq,
+    StoryDraft,
     Telling,
     Text,
 )

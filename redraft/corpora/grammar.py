@@ -61,7 +61,7 @@ def _recall(memory: Mapping[str, Entry], topic: Topic) -> Phrase:
 
 
 @dataclass
-class Draft:
+class StoryDraft:
     """A story while it is drawn: a `Telling` that grows in place, since training draws thousands a second."""
 
     draws: Iterator[int]
@@ -69,7 +69,7 @@ class Draft:
     memory: dict[str, Entry] = field(default_factory=dict)
     log_prob: float = 0.0
 
-    def pick(self, choice: OneOf) -> Option:
+    def pick(self, choice: Alternatives) -> Option:
         ceilings = choice.ceilings
         ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
         return choice.options[bisect_right(ceilings, ticket)]
@@ -79,7 +79,7 @@ class GrammarGuide(ABC):
     """Says which options of a choice to try, and which words may come next."""
 
     @abstractmethod
-    def options(self, choice: OneOf) -> Sequence[Option]: ...
+    def options(self, choice: Alternatives) -> Sequence[Option]: ...
 
     @abstractmethod
     def accepts(self, told: Telling, words: Phrase) -> bool: ...
@@ -88,7 +88,7 @@ class GrammarGuide(ABC):
 class Every(GrammarGuide):
     """Follows all derivations."""
 
-    def options(self, choice: OneOf) -> Sequence[Option]:
+    def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
     def accepts(self, told: Telling, words: Phrase) -> bool:
@@ -103,7 +103,7 @@ class Follow(GrammarGuide):
     reach: int = 0
     furthest: list[Telling] = field(default_factory=list)  # those that agreed so far, before their first wrong word
 
-    def options(self, choice: OneOf) -> Sequence[Option]:
+    def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
     def accepts(self, told: Telling, words: Phrase) -> bool:
@@ -170,7 +170,7 @@ class Node(ABC):
         return ()
 
     @abstractmethod
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         """One continuation, drawn by its probability."""
 
     @abstractmethod
@@ -186,7 +186,7 @@ class Node(ABC):
         """The first k words of everything this node can say, whatever is remembered; shorter texts are whole."""
 
 
-def walk(node: Node) -> Iterator[Node]:
+def subtree(node: Node) -> Iterator[Node]:
     """A node and all below it, each once."""
     todo, seen = [node], {node}
     while todo:
@@ -202,7 +202,7 @@ class Text(Node):
 
     words: Phrase
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         draft.words += self.words
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
@@ -227,7 +227,7 @@ class Seq(Node):
     def parts(self) -> tuple[Node, ...]:
         return self.nodes
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         for node in self.nodes:
             node.draw(draft)
 
@@ -261,7 +261,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class OneOf(Node):
+class Alternatives(Node):
     """Says one of several alternatives."""
 
     options: tuple[Option, ...]
@@ -276,7 +276,7 @@ class OneOf(Node):
     def parts(self) -> tuple[Node, ...]:
         return tuple(option.node for option in self.options)
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         option = draft.pick(self)
         option.node.draw(draft)
         draft.log_prob += math.log(self.probability(option))
@@ -312,7 +312,7 @@ class Let(Node):
     slot: str
     entry: Entry
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         draft.memory[self.slot] = self.entry
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
@@ -331,7 +331,7 @@ class Say(Node):
 
     topic: Topic
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
@@ -358,7 +358,7 @@ class Given(Node):
     def parts(self) -> tuple[Node, ...]:
         return tuple(self.cases.values())
 
-    def draw(self, draft: Draft) -> None:
+    def draw(self, draft: StoryDraft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
     def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:

@@ -12,22 +12,22 @@ from itertools import count
 
 from redraft.corpora.grammar import (
     Account,
-    Draft,
+    Alternatives,
     Every,
     Follow,
     Given,
     Let,
     Node,
-    OneOf,
     Phrase,
     Phrases,
     Say,
+    StoryDraft,
     Telling,
     Text,
     Topic,
     _chars,
     _draws,
-    walk,
+    subtree,
 )
 from redraft.data import SPLITS
 from redraft.text import spell, split_words
@@ -66,12 +66,12 @@ class Language:
     lengths: tuple[int, int]
 
     def __post_init__(self) -> None:
-        for node in (*walk(self.tale), *walk(self.summary)):
+        for node in (*subtree(self.tale), *subtree(self.summary)):
             if isinstance(node, Say | Given) and node.topic not in self._phrases:
                 raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
             if isinstance(node, Given) and (lacking := self._phrases[node.topic] - node.cases.keys()):
                 raise ValueError(f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(spell, lacking))}; add them")
-        if any(isinstance(node, OneOf) for node in walk(self.summary)):
+        if any(isinstance(node, Alternatives) for node in subtree(self.summary)):
             raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
 
     def story(self, seed: int, index: int) -> Story:
@@ -83,8 +83,8 @@ class Language:
         """Only the text of a story, which takes two thirds of the time."""
         return spell(self._draft(seed, index).words)
 
-    def _draft(self, seed: int, index: int) -> Draft:
-        draft = Draft(_draws(seed, index))
+    def _draft(self, seed: int, index: int) -> StoryDraft:
+        draft = StoryDraft(_draws(seed, index))
         self.tale.draw(draft)
         return draft
 
@@ -153,7 +153,7 @@ class Language:
 
     def words(self) -> Phrase:
         """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
-        nodes = [*walk(self.tale), *walk(self.summary)]
+        nodes = [*subtree(self.tale), *subtree(self.summary)]
         texts = (node.words for node in nodes if isinstance(node, Text))
         topics = {node.topic for node in nodes if isinstance(node, Say)}
         phrases = (words for topic in topics for words in self._phrases[topic])
@@ -176,10 +176,10 @@ class Language:
         If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
         remembered and whatever follows. By induction from the first word on, a text then has at most one derivation.
         """
-        choices = [node for node in walk(self.tale) if isinstance(node, OneOf)]
+        choices = [node for node in subtree(self.tale) if isinstance(node, Alternatives)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
 
-    def _words_to_decide(self, choice: OneOf, limit: int) -> int:
+    def _words_to_decide(self, choice: Alternatives, limit: int) -> int:
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
             if len(clash) < k or k == limit:  # one alternative is the beginning of another, or both go on alike
@@ -208,16 +208,16 @@ class Language:
 
     @cached_property
     def _said(self) -> frozenset[Topic]:
-        return frozenset(node.topic for node in walk(self.tale) if isinstance(node, Say))
+        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, Say))
 
     @cached_property
     def _tested(self) -> frozenset[Topic]:
-        return frozenset(node.topic for node in walk(self.tale) if isinstance(node, Given))
+        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, Given))
 
     @cached_property
     def _phrases(self) -> Phrases:
         phrases: dict[Topic, set[Phrase]] = {}
-        for node in walk(self.tale):
+        for node in subtree(self.tale):
             if isinstance(node, Let):
                 for form, words in node.entry.items():
                     phrases.setdefault((node.slot, form), set()).add(words)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from redraft.corpora.grammar import Entry, Given, Let, Node, OneOf, Option, Say, Seq, Text, Topic
+from redraft.corpora.grammar import Alternatives, Entry, Given, Let, Node, Option, Say, Seq, Text, Topic
 from redraft.text import split_words
 
 
@@ -62,7 +62,7 @@ class Rules:
             case Case(topic, templates):
                 return Given(topic, {split_words(word): self._template(t) for word, t in templates.items()})
             case Mapping():
-                return OneOf(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
+                return Alternatives(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
             case _:
                 return _even(self._template(text) for text in rule)
 
@@ -87,8 +87,8 @@ class Rules:
                 return self.node(name)
 
 
-def _even(nodes: Iterable[Node]) -> OneOf:
-    return OneOf(tuple(Option(1, node) for node in nodes))
+def _even(nodes: Iterable[Node]) -> Alternatives:
+    return Alternatives(tuple(Option(1, node) for node in nodes))
 
 
 def entry(**forms: str) -> Entry:

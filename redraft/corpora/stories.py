@@ -9,8 +9,8 @@ number i of seed s is a pure function of (s, i).
     STORIES.log_prob(text)            # nats, exact
     STORIES.entropy()                 # nats per story, exact
 
-A grammar is built from six kinds of node: `Text` says words, `Seq` and `OneOf` combine, `Let` remembers an entry in a
-slot, `Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
+There are six kinds of node: `Text` says words, `Seq` and `Alternatives` combine, `Let` remembers an entry in a slot,
+`Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
 walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
 parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
 fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Language.lookahead`),

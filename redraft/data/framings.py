@@ -134,11 +134,11 @@ def _finite(source: Corpus, split: Split, tokenizer: Tokenizer, framing: Documen
     """All documents of a split, tokenised now and held as one array."""
     tally, vocab = Tally(), tokenizer.vocab
     ids, places = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)
-    require_rows(len(places) - 1, split, framing, tally)
+    require_some_rows(len(places) - 1, split, framing, tally)
     return Rows(len(places) - 1, lambda i: Row(ids[places[i] : places[i + 1]], given), framing, vocab, tally)
 
 
-def require_rows(count: int, split: Split, framing: Framing, tally: Tally) -> None:
+def require_some_rows(count: int, split: Split, framing: Framing, tally: Tally) -> None:
     if not count:
         raise DataError(f"{split} fills no row of {framing.length} tokens; give it more text or shorter rows: {tally}")
 

@@ -16,13 +16,13 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from redraft import ops
-from redraft.data.framings import Documents, Framing, Row, Rows, require_rows
+from redraft.data.framings import Documents, Framing, Row, Rows, require_some_rows
 from redraft.data.sources import (
     Corpus,
     DataError,
     Endless,
+    FileRecord,
     Files,
-    Record,
     Split,
     Tally,
     field_record,
@@ -76,7 +76,7 @@ class JsonlPairs(Files):
     target: str = "target"
     max_line: int = 10_000_000  # bytes
 
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         return (json_record(line, self.target, self.source) for line in json_lines(path, self.max_line))
 
     def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
@@ -100,14 +100,14 @@ class JsonlClasses(Files):
         if isinstance(self.classes, str) or not self.classes or len(set(self.classes)) < len(self.classes):
             raise DataError(f"classes={self.classes!r}; give the names of all classes, each once: ('good', 'bad')")
 
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         lines = json_lines(path, self.max_line)
         return (self._known(json_record(line, self.field, self.label)) for line in lines)
 
     def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
         return _pairs(self, split, tally)
 
-    def _known(self, record: Record) -> Record:
+    def _known(self, record: FileRecord) -> FileRecord:
         if record.problem or record.source in self.classes:
             return record
         known = ", ".join(self.classes)
@@ -125,14 +125,14 @@ class CsvPairs(Files):
     target: str = "ref"
     delimiter: str = ","
 
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         with open(path, encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file, delimiter=self.delimiter)
             try:
                 for row in table:
                     yield field_record(f"{path}:{table.line_num}", row, self.target, self.source)
             except (csv.Error, UnicodeDecodeError) as error:
-                yield Record(f"{path}:{table.line_num + 1}", problem=f"no table in UTF-8: {error}")
+                yield FileRecord(f"{path}:{table.line_num + 1}", problem=f"no table in UTF-8: {error}")
 
     def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
         return _pairs(self, split, tally)
@@ -321,7 +321,7 @@ def _finite(
 ) -> Rows:
     tally = Tally()
     rows = [frame(number, item, tally) for number, item in enumerate(read(split, tally))]
-    require_rows(len(rows), split, framing, tally)
+    require_some_rows(len(rows), split, framing, tally)
     return Rows(len(rows), rows.__getitem__, framing, vocab, tally)
 
 

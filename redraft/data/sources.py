@@ -91,13 +91,13 @@ class Files(ABC):
             raise DataError(f"max_line={getattr(self, 'max_line', 1)}; a line has at least one byte")
 
     @abstractmethod
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         """The records of one file with their places, good or bad."""
 
     def documents(self, split: Split, tally: Tally) -> Iterator[str]:
         return (record.text for record in self.good(split, tally))
 
-    def good(self, split: Split, tally: Tally) -> Iterator[Record]:
+    def good(self, split: Split, tally: Tally) -> Iterator[FileRecord]:
         """The records of one split that can be used."""
         apart = bool(self.valid or self.test)
         paths = {"train": self.paths, "valid": self.valid, "test": self.test}[split] if apart else self.paths
@@ -111,11 +111,11 @@ class Files(ABC):
                 tally.documents += 1
                 yield record
 
-    def _records(self, path: str) -> Iterator[Record]:
+    def _records(self, path: str) -> Iterator[FileRecord]:
         empty = True
         try:
             if self.plain and (problem := _binary(path)):
-                yield Record(path, problem=problem)
+                yield FileRecord(path, problem=problem)
                 return
             for record in self.read(path):
                 empty = False
@@ -123,9 +123,9 @@ class Files(ABC):
         except OSError as error:
             raise DataError(f"{path}: {error.strerror or error}; check the path") from error
         if empty:
-            yield Record(path, problem="the file has no text")
+            yield FileRecord(path, problem="the file has no text")
 
-    def _refuse(self, record: Record, tally: Tally) -> None:
+    def _refuse(self, record: FileRecord, tally: Tally) -> None:
         problem = f"{record.place}: {record.problem}"
         if self.on_bad == "error":
             raise DataError(f"{problem}; mend it, or leave it out with on_bad='skip'")
@@ -136,7 +136,7 @@ _HOLD_OUT = {18: "valid", 19: "test"}
 
 
 @dataclass(frozen=True)
-class Record:
+class FileRecord:
     """One document of a file, or what is wrong with it."""
 
     place: str  # file:line
@@ -191,7 +191,7 @@ def _binary(path: str) -> str | None:
     return "the file is binary, not plain text" if 20 * control > len(head) else None
 
 
-def _lines(path: str, most: int) -> Iterator[Record]:
+def _lines(path: str, most: int) -> Iterator[FileRecord]:
     """The lines of a UTF-8 file without their ends; a line longer than `most` bytes is skipped, never held whole."""
     with open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), 1):
@@ -199,12 +199,12 @@ def _lines(path: str, most: int) -> Iterator[Record]:
             if len(line) > most:
                 while line and not line.endswith(b"\n"):
                     line = file.readline(most)
-                yield Record(place, problem=f"the line is longer than max_line={most} bytes")
+                yield FileRecord(place, problem=f"the line is longer than max_line={most} bytes")
                 continue
             try:
-                yield Record(place, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
+                yield FileRecord(place, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:
-                yield Record(place, problem=f"byte {error.start + 1} of the line is not UTF-8")
+                yield FileRecord(place, problem=f"byte {error.start + 1} of the line is not UTF-8")
 
 
 @dataclass(frozen=True)
@@ -214,14 +214,14 @@ class TextFiles(Files):
     split_by: Literal["blank", "line", "file"] = "blank"
     max_line: int = 10_000_000  # bytes
 
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         """Blank lines separate paragraphs; a bad line makes its whole document bad."""
         together = self.split_by == "file"
         blocks = groupby(_lines(path, self.max_line), lambda line: together or bool(line.problem or line.text.strip()))
         for block in (list(lines) for filled, lines in blocks if filled):
             for group in [[line] for line in block] if self.split_by == "line" else [block]:
                 bad = next((line for line in group if line.problem), None)
-                yield bad or Record(group[0].place, "\n".join(line.text for line in group).strip())
+                yield bad or FileRecord(group[0].place, "\n".join(line.text for line in group).strip())
 
 
 @dataclass(frozen=True)
@@ -231,16 +231,16 @@ class Jsonl(Files):
     field: str = "text"
     max_line: int = 10_000_000  # bytes
 
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         return (json_record(line, self.field) for line in json_lines(path, self.max_line))
 
 
-def json_lines(path: str, most: int) -> Iterator[Record]:
+def json_lines(path: str, most: int) -> Iterator[FileRecord]:
     """The lines of a file that are not blank."""
     return (line for line in _lines(path, most) if line.problem or line.text.strip())
 
 
-def json_record(line: Record, text: str, source: str | None = None) -> Record:
+def json_record(line: FileRecord, text: str, source: str | None = None) -> FileRecord:
     """What a line of JSON holds in the field `text`, and in the field `source` if one is named."""
     if line.problem:
         return line
@@ -251,13 +251,13 @@ def json_record(line: Record, text: str, source: str | None = None) -> Record:
     return field_record(line.place, value if isinstance(value, dict) else {}, text, source)
 
 
-def field_record(place: str, fields: Mapping[str, object], text: str, source: str | None = None) -> Record:
+def field_record(place: str, fields: Mapping[str, object], text: str, source: str | None = None) -> FileRecord:
     """What an object or a line of a table holds in these fields."""
     found = {name: fields.get(name) for name in (text, source) if name is not None}
     for name, value in found.items():
         if not isinstance(value, str):
-            return Record(place, problem=f"not an object with a string in the field {name!r}")
-    return Record(place, str(found[text]), source="" if source is None else str(found[source]))
+            return FileRecord(place, problem=f"not an object with a string in the field {name!r}")
+    return FileRecord(place, str(found[text]), source="" if source is None else str(found[source]))
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class Parquet(Files):
     field: str = "text"
     plain = False
 
-    def read(self, path: str) -> Iterator[Record]:
+    def read(self, path: str) -> Iterator[FileRecord]:
         parquet = _library("pyarrow.parquet", "reading parquet", "redraft[data]")
         number = 0
         with open(path, "rb") as file:
@@ -277,12 +277,14 @@ class Parquet(Files):
                         number += 1
                         yield self._record(f"{path}, row {number}", text)
             except Exception as error:  # pyarrow has many exceptions for a broken file
-                yield Record(f"{path}, row {number + 1}", problem=f"no parquet with a column {self.field!r}: {error}")
+                yield FileRecord(
+                    f"{path}, row {number + 1}", problem=f"no parquet with a column {self.field!r}: {error}"
+                )
 
-    def _record(self, place: str, text: object) -> Record:
+    def _record(self, place: str, text: object) -> FileRecord:
         if isinstance(text, str):
-            return Record(place, text)
-        return Record(place, problem=f"no string in the column {self.field!r}, but {text!r:.40}")
+            return FileRecord(place, text)
+        return FileRecord(place, problem=f"no string in the column {self.field!r}, but {text!r:.40}")
 
 
 @dataclass(frozen=True)

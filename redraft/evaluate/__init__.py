@@ -19,6 +19,7 @@ from redraft.evaluate.texts import (
     distinct,
     grammatical,
     minimum_risk,
+    possible,
     record,
     seen,
     stitched,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from redraft.corpora import STORIES, Language
+from redraft.data import KnownSource
 from redraft.evaluate.heldout import BIT
 from redraft.text import split_words
 
@@ -30,6 +31,11 @@ def grammatical(texts: Sequence[str], corpus: Language = STORIES) -> Grammar:
     longest = max((sentences for sentences, _ in right), default=0)
     by_sentence = (_mean([good >= k for sentences, good in right if sentences >= k]) for k in range(1, longest + 1))
     return Grammar(_mean([log_p in inside for log_p in true]), _mean(inside) / BIT, tuple(by_sentence))
+
+
+def possible(texts: Sequence[str], source: KnownSource) -> float:
+    """The share of texts that a source of known distribution can write."""
+    return _mean([source.log_prob(text) > -math.inf for text in texts])
 
 
 def unigram_entropy(texts: Sequence[str], cut: Cut = split_words) -> tuple[float, float]:

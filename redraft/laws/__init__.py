@@ -2,7 +2,7 @@
 
 from redraft.laws.gaussian import Mixture, MixtureOracle, modes
 from redraft.laws.insertion import (
-    LONGEST,
+    _LONGEST,
     SENTENCE_VOCAB,
     AtOnce,
     SentenceOracle,
@@ -13,5 +13,6 @@ from redraft.laws.insertion import (
 )
 from redraft.laws.law import Law, integral, quadrature
 from redraft.laws.proof import check, check_all, check_built_in, processes_of
+from redraft.laws.schedules import every_schedule
 from redraft.laws.solvers import PROCESS, ModeClassifier, TokenOracle, blank, density, renoised
-from redraft.laws.tokens import VOCAB, Oracle, every_schedule, sampled
+from redraft.laws.tokens import VOCAB, Oracle, sampled

@@ -24,7 +24,7 @@ from redraft.samplers import Ancestral, Entropy, Sampler, Unmask, last
 from redraft.schedules import Polynomial, Schedule
 from redraft.types import Canvas, Context, Known, Noised, Prediction, Vocab
 
-LONGEST = 3
+_LONGEST = 3
 _WORDS = 2
 SENTENCE_VOCAB = Vocab(_WORDS + 2, mask=_WORDS, pad=_WORDS + 1)
 _CLEAN, _MASKED, _MISSING = range(3)
@@ -49,9 +49,9 @@ class Sentences:
     p: Tensor  # (N,) float64
 
     @classmethod
-    def of(cls, seed: int = 0, lengths: range = range(LONGEST + 1)) -> Sentences:
+    def of(cls, seed: int = 0, lengths: range = range(_LONGEST + 1)) -> Sentences:
         every = ((n, words) for n in lengths for words in product(range(_WORDS), repeat=n))
-        rows = [[*words, *[SENTENCE_VOCAB.filler] * (LONGEST - n)] for n, words in every]
+        rows = [[*words, *[SENTENCE_VOCAB.filler] * (_LONGEST - n)] for n, words in every]
         weights = rng(seed).uniform(len(rows))[0] ** 2 + 0.05
         return cls(torch.tensor(rows), weights / weights.sum())
 
@@ -62,11 +62,6 @@ class Sentences:
     @property
     def entropy(self) -> float:
         return float(-(self.p * self.p.log()).sum())
-
-    @property
-    def length_entropy(self) -> float:
-        p = torch.bincount((~self.pad).sum(-1), self.p)
-        return float(-torch.xlogy(p, p).sum())
 
     def numbers(self, canvas: Canvas) -> Tensor:
         """(B,) the numbers of the sentences on a canvas; N for a row that is not a sentence."""
@@ -86,7 +81,7 @@ class Ways:
 
     @classmethod
     def of(cls, toy: Sentences, process: Insertion) -> Ways:
-        states = torch.tensor(list(product((_CLEAN, _MASKED, _MISSING), repeat=LONGEST)))
+        states = torch.tensor(list(product((_CLEAN, _MASKED, _MISSING), repeat=_LONGEST)))
         each = torch.arange(len(toy.p)).repeat_interleave(len(states))
         states = states.repeat(len(toy.p), 1)
         real = ~((states != _CLEAN) & toy.pad[each]).any(-1)  # padding has no states to choose from
@@ -132,10 +127,10 @@ class SentenceOracle:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         z = z if context.pad is None else z.masked_fill(context.pad, SENTENCE_VOCAB.filler)
-        number = (z * SENTENCE_VOCAB.size ** torch.arange(LONGEST - 1, -1, -1)).sum(-1)
+        number = (z * SENTENCE_VOCAB.size ** torch.arange(_LONGEST - 1, -1, -1)).sum(-1)
         moments, which = t.flatten().unique(return_inverse=True)
         # all possible z, in numerical order
-        every = torch.cartesian_prod(*[torch.arange(SENTENCE_VOCAB.size)] * LONGEST)
+        every = torch.cartesian_prod(*[torch.arange(SENTENCE_VOCAB.size)] * _LONGEST)
         tables = zip(*(self._posterior(every, moment) for moment in moments), strict=True)
         return self._said(*(torch.stack(table)[which, number] for table in tables))
 
@@ -147,7 +142,7 @@ class SentenceOracle:
         weight = fits * p * (1 - self.process.insert_schedule.kept(t)) ** gaps.sum(-1)
         weight = weight / weight.sum(-1, keepdim=True)  # (B, M)
         x = torch.einsum("bm,mlv->blv", weight, F.one_hot(tokens, SENTENCE_VOCAB.size).double())
-        return x, torch.einsum("bm,mgn->bgn", weight, F.one_hot(gaps, LONGEST + 1).double())
+        return x, torch.einsum("bm,mgn->bgn", weight, F.one_hot(gaps, _LONGEST + 1).double())
 
     def _said(self, x: Tensor, count: Tensor) -> Known:
         even = (torch.arange(x.shape[-1]) < _WORDS) / _WORDS
@@ -170,8 +165,8 @@ def sentence_integrand(oracle: SentenceOracle, t: Tensor) -> Tensor:
 
 def written_sentences(oracle: SentenceOracle, sampler: Sampler, keys: Rng) -> Tensor:
     """(n,) the numbers of sampled sentences, each from an empty canvas with room for the longest."""
-    blank = torch.full((len(keys.key), LONGEST), SENTENCE_VOCAB.filler)
-    everywhere, gaps = torch.ones_like(blank, dtype=torch.bool), torch.zeros(len(blank), LONGEST + 1, dtype=torch.bool)
+    blank = torch.full((len(keys.key), _LONGEST), SENTENCE_VOCAB.filler)
+    everywhere, gaps = torch.ones_like(blank, dtype=torch.bool), torch.zeros(len(blank), _LONGEST + 1, dtype=torch.bool)
     gaps[:, 0] = True
     canvas = Canvas(blank, ~everywhere, Context(pad=everywhere), open=gaps)
     return oracle.toy.numbers(last(sampler(oracle, oracle.process, canvas, rng=keys)))

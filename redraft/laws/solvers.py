@@ -49,7 +49,7 @@ EVEN = EvenLogSnr()
 # log-SNR as far as the mixture needs it: beyond, equal steps of it would be wasted
 PROCESS = Gaussian(VECTOR_VOCAB, Preserving(Clamped(CosineSquared(), -9.0, 9.0)))
 # name, sampler, how far the variance within modes may be off: few steps of DDIM(1) lose some, Langevin has too much
-SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
+_SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
     ("DDIM", Ddim(60, EVEN), 0.12),
     ("Euler", OdeEuler(50), 0.12),
     ("Heun", Heun(20, EVEN), 0.1),
@@ -104,7 +104,7 @@ def down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> 
 
 def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
     """Each sampler recovers mean and covariance, the weight of each mode, and the variance within modes."""
-    for name, sampler, wide in SAMPLERS:
+    for name, sampler, wide in _SAMPLERS:
         x = sampled_vectors(process, mixture, sampler, rng(7, ROWS), _PLACES).flatten(0, 1)
         mean, covariance = mixture.moments()
         off = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))

@@ -24,7 +24,7 @@ ISA = "ONEDNN_MAX_CPU_ISA"
 BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without tiles
 WORTH = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
 ROUNDS = 6  # the first one builds the kernels
-SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
+TRIAL_SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
 PrecisionName: TypeAlias = Literal["fp32", "bf16"]
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]  # rows, inputs, outputs of a linear layer
 TYPICAL: Shapes = ((256, 384, 1024), (256, 384, 384))
@@ -162,11 +162,11 @@ def _try(shapes: Shapes) -> tuple[Outcome, str]:
     The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """
     work = partial(compare, shapes)
-    found = attempt(work, SECONDS)
+    found = attempt(work, TRIAL_SECONDS)
     if not found.tried or not found.trouble or ISA in os.environ:
         return found, ""
     os.environ[ISA] = BELOW_AMX
-    again = attempt(work, SECONDS)
+    again = attempt(work, TRIAL_SECONDS)
     if again.trouble:
         del os.environ[ISA]
         return found, ""

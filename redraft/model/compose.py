@@ -35,7 +35,7 @@ def grows(process: Process) -> bool:
     return isinstance(process, Insertion)
 
 
-def hole(process: Process, size: int) -> int | UpTo:
+def sized_hole(process: Process, size: int) -> int | UpTo:
     """A hole that the process can fill: of exactly `size` tokens, or of at most `size` if it inserts them."""
     return UpTo(size) if grows(process) else size
 
@@ -79,10 +79,10 @@ class Composer:
         """Rows of pieces, padded to the same length. A prefix is a source that stands before the start token."""
         ids, doors = zip(*map(self._sketch, rows, prefixes or [""] * len(rows)), strict=True)
         z, _ = _padded(ids, _EMPTY, device)
-        pad, hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
-        fixed = ~hole & (z != _ROOM)
-        z = z.masked_fill(pad, self.vocab.filler).masked_fill(hole, self.vocab.mask or 0)
-        inside = hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
+        pad, sized_hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
+        fixed = ~sized_hole & (z != _ROOM)
+        z = z.masked_fill(pad, self.vocab.filler).masked_fill(sized_hole, self.vocab.mask or 0)
+        inside = sized_hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
         shown = grows(self.process) or bool(inside.any())
         canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None, inside=inside if shown else None))
         if not grows(self.process):

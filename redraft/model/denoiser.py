@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
-from redraft.model.compose import Composer, UpTo, given_tokens, hole, pieces, require_labels, require_rows, text_places
+from redraft.model.compose import (
+    Composer,
+    UpTo,
+    given_tokens,
+    pieces,
+    require_labels,
+    require_rows,
+    sized_hole,
+    text_places,
+)
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import BlockCausal, Causal, Errors, KeyValues, Transformer
 from redraft.processes import (
@@ -145,7 +154,7 @@ class DiffusionLM(nn.Module):
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         sources = [source] * len(prompts) if isinstance(source, str) else source
-        return self.compose([[p, hole(self.process, new)] for p in prompts], sources)
+        return self.compose([[p, sized_hole(self.process, new)] for p in prompts], sources)
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
         """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.

@@ -19,18 +19,18 @@ from redraft.networks.errors import Errors
 from redraft.networks.layers import (
     MLP,
     RMS,
-    Asked,
+    AskedPositions,
     Attention,
     Block,
     CrossAttention,
     GapLayer,
     Joined,
     Norm,
+    PassView,
     Source,
     SwiGLU,
     TimeEmbedding,
     TimeOf,
-    View,
 )
 from redraft.networks.layouts import (
     Held,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from redraft.networks.attention import Full, Rotary, Sight
 from redraft.networks.cache import KeyValues, Stand
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layers import Block, Norm, View
+from redraft.networks.layers import Block, Norm, PassView
 
 
 class Errors(nn.Module):
@@ -35,7 +35,7 @@ class Errors(nn.Module):
         c, stand = self.config, Stand.of(None, h, KeyValues())
         rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
         sight = Sight.of(Full(), stand.place, 0, stand.keys, pad)
-        view = View(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        view = PassView(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
         return self.output(self.norm(self.block(h, view, None)[0])).squeeze(-1)
 
     @torch.no_grad()

@@ -18,7 +18,7 @@ from redraft.networks.config import TransformerConfig
 from redraft.ops import dropout
 
 
-def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
+def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
     """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
     if std == 0:
         layer.weight.zero_()
@@ -30,7 +30,7 @@ def start(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
 
 def start_residual(layer: nn.Linear, layers: int) -> None:
     """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
-    start(layer, (layer.in_features * 2 * layers) ** -0.5)
+    start_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
 class Joined(nn.Linear):
@@ -124,7 +124,9 @@ class Attention(nn.Module):
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
-    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None) -> tuple[Tensor, KeyValue]:
+    def forward(
+        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None
+    ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         c, queries = self.config, view if at is None else view.at(at)
         q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
@@ -136,7 +138,7 @@ class Attention(nn.Module):
         mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), (k, v)
 
-    def _projected(self, h: Tensor, at: Asked | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, h: Tensor, at: AskedPositions | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all tokens or of those asked for, and keys and values of all."""
         own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
         if at is not None and isinstance(self.qkv, Joined):
@@ -146,7 +148,7 @@ class Attention(nn.Module):
         return q if at is None else at.spread(at.take(q)), k, v
 
     def initialise(self) -> None:
-        start(self.qkv)
+        start_weights(self.qkv)
         start_residual(self.out, self.config.layers)
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
@@ -164,7 +166,7 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
-    def forward(self, h: Tensor, source: Source, at: Asked | None) -> Tensor:
+    def forward(self, h: Tensor, source: Source, at: AskedPositions | None) -> Tensor:
         """(B, L, D), or (N, D) where asked → what was read, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
@@ -175,8 +177,8 @@ class CrossAttention(nn.Module):
 
     def initialise(self) -> None:
         self.norm.initialise()
-        start(self.q)
-        start(self.kv)
+        start_weights(self.q)
+        start_weights(self.kv)
         start_residual(self.out, self.config.layers)
 
 
@@ -198,7 +200,7 @@ class MLP(nn.Module):
         return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
 
     def initialise(self) -> None:
-        start(self.up)
+        start_weights(self.up)
         start_residual(self.down, self.layers)
 
 
@@ -216,7 +218,9 @@ class Block(nn.Module):
         self.cross = None if cross is None else CrossAttention(config, cross)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
-    def forward(self, h: Tensor, view: View, past: KeyValue | None, at: Asked | None = None) -> tuple[Tensor, KeyValue]:
+    def forward(
+        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None = None
+    ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
@@ -237,7 +241,7 @@ class Block(nn.Module):
             if part is not None:
                 part.initialise()
         if self.modulation is not None:
-            start(self.modulation, 0)
+            start_weights(self.modulation, 0)
 
     def matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden states, which Muon may train; not those that read the time."""
@@ -259,7 +263,7 @@ class TimeOf:
         """(B, 1 or L, features of the layer)"""
         return layer(self.embedded)[self.which]
 
-    def at(self, asked: Asked) -> TimeOf:
+    def at(self, asked: AskedPositions) -> TimeOf:
         return replace(self, which=asked.take(self.which))
 
 
@@ -277,7 +281,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class View:
+class PassView:
     """What a pass knows about its tokens besides their states: where they stand, time, position, and whom they see."""
 
     stand: Stand
@@ -287,16 +291,16 @@ class View:
     mask: Mask  # the same as attention wants it, made once for all layers
     source: Source | None = None
 
-    def at(self, asked: Asked) -> View:
+    def at(self, asked: AskedPositions) -> PassView:
         """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return View(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
+        return PassView(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPositions:
     """The N positions whose states are wanted, row by row.
 
     Token-wise layers compute only these. Attention needs a rectangle, (B, M), as wide as the row with the most
@@ -309,7 +313,7 @@ class Asked:
     shape: tuple[int, int]  # (B, M)
 
     @classmethod
-    def of(cls, place: Tensor, rows: int, length: int) -> Asked:
+    def of(cls, place: Tensor, rows: int, length: int) -> AskedPositions:
         """(N,) places row · length + column, in the order of the rows."""
         row = place // length
         count = row.bincount(minlength=rows)
@@ -373,9 +377,9 @@ class TimeEmbedding(nn.Module):
     def initialise(self) -> None:
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
-                start(layer)
+                start_weights(layer)
         if self.label is not None:
-            start(self.label)
+            start_weights(self.label)
             self.label.weight[-1].zero_()
 
 
@@ -405,9 +409,9 @@ class GapLayer(nn.Module):
     def initialise(self) -> None:
         self.norm.initialise()
         if self.modulation is not None:
-            start(self.modulation, 0)
+            start_weights(self.modulation, 0)
         if self.hidden is not None:
-            start(self.hidden)
-        start(self.output, 0)
+            start_weights(self.hidden)
+        start_weights(self.output, 0)
         if self.hidden is not None:  # at first, one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

@@ -14,7 +14,18 @@ from torch.utils.checkpoint import checkpoint
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
 from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
-from redraft.networks.layers import Asked, Block, GapLayer, Norm, Source, TimeEmbedding, TimeOf, View, modulated, start
+from redraft.networks.layers import (
+    AskedPositions,
+    Block,
+    GapLayer,
+    Norm,
+    PassView,
+    Source,
+    TimeEmbedding,
+    TimeOf,
+    modulated,
+    start_weights,
+)
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -150,7 +161,7 @@ class Transformer(nn.Module):
         columns = torch.arange(2 * L, device=tokens.device)
         sight = Sight.of(pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1))
         both = torch.cat([tokens, context.clean], 1)
-        asked = Asked.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
+        asked = AskedPositions.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
         stand = Stand(B, pos.repeat(2), 2 * L, 0)
         h = self._layers(both, level, stand, sight, context, KeyValues(), asked)[0]
         return h.unflatten(0, (B, L)) if at is None else h
@@ -163,7 +174,7 @@ class Transformer(nn.Module):
         stand = Stand.of(context.place, tokens, past)
         missing = stand.missing(past, context.pad)
         sight = Sight.of(self.config.pattern, stand.place, stand.first or 0, stand.keys, missing)
-        asked = None if at is None else Asked.of(at, *tokens.shape[:2])
+        asked = None if at is None else AskedPositions.of(at, *tokens.shape[:2])
         h, kept = self._layers(tokens, level, stand, sight, context, past, asked)
         return h, kept, missing
 
@@ -175,7 +186,7 @@ class Transformer(nn.Module):
         sight: Sight | None,
         context: Context,
         past: KeyValues,
-        at: Asked | None,
+        at: AskedPositions | None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
         h, time, kept = self._trunk(tokens, level, stand, sight, context, past, at)
@@ -189,7 +200,7 @@ class Transformer(nn.Module):
         sight: Sight | None,
         context: Context,
         past: KeyValues,
-        at: Asked | None,
+        at: AskedPositions | None,
     ) -> tuple[Tensor, TimeOf | None, list[KeyValue]]:
         """All layers but the last norm: the states, their time, and each layer's keys and values."""
         c, h = self.config, self.embedding(tokens)
@@ -199,7 +210,7 @@ class Transformer(nn.Module):
         rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
         time = None if self.time is None else self.time(_level(level), context.label)
         mask = None if sight is None else sight.mask(c.head_width)
-        view = View(stand, time, rotary, sight, mask, self._source(context, tokens))
+        view = PassView(stand, time, rotary, sight, mask, self._source(context, tokens))
         kept = []
         for i, block in enumerate(self.blocks):
             args = (h, view, past.layer(i), at if i == c.layers - 1 else None)
@@ -221,16 +232,16 @@ class Transformer(nn.Module):
                 layer.initialise()
         for last in (self.modulation, self.output):
             if last is not None:
-                start(last, 0)
+                start_weights(last, 0)
         if self.gaps is not None:
             self.gaps.initialise()
 
     def _initialise_inputs(self) -> None:
         """Vectors are noisy, so positions count more at first."""
         vectors = self.ports.vectors
-        start(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
+        start_weights(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
         if self.position is not None:
-            start(self.position, 0.5 if vectors else 0.02)
+            start_weights(self.position, 0.5 if vectors else 0.02)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices of all blocks that stand between hidden states."""

@@ -5,7 +5,7 @@ from redraft.runs.checkpoint import Alone, Team, save
 from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json
 from redraft.runs.foreign import Foreign, Ratios, convert, export_as, raw_gaps, raw_outputs
 from redraft.runs.lock import Busy, only_writer
-from redraft.runs.metrics import last
+from redraft.runs.metrics import newest_values
 from redraft.runs.run import (
     Bundle,
     Loaded,

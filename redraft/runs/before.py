@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from redraft.networks import Causal, TransformerConfig
 
-JSON: TypeAlias = Any
+_JSON: TypeAlias = Any
 Finish: TypeAlias = Callable[[Any], Any]  # what is built of the rest → what the older config meant, or a ValueError
 
 CLASSES = {  # those that changed their room
@@ -28,7 +28,7 @@ ROOMS = {"foreign": "runs", "pairs": "data", "run": "runs"}
 _DERIVED = ("vocab", "vectors", "cross")
 
 
-def upgraded(name: str, data: dict[str, JSON]) -> tuple[dict[str, JSON], Finish]:
+def upgraded(name: str, data: dict[str, _JSON]) -> tuple[dict[str, _JSON], Finish]:
     """The fields of a class of ours as it has them today, and what is still to be done with the value built of them."""
     return _UPGRADES[name](data) if name in _UPGRADES else (data, _as_it_is)
 
@@ -37,11 +37,11 @@ def _as_it_is(made: Any) -> Any:
     return made
 
 
-def _objective(data: dict[str, JSON]) -> tuple[dict[str, JSON], Finish]:
+def _objective(data: dict[str, _JSON]) -> tuple[dict[str, _JSON], Finish]:
     return {("drop_condition" if key == "untold" else key): item for key, item in data.items()}, _as_it_is
 
 
-def _model(data: dict[str, JSON]) -> tuple[dict[str, JSON], Finish]:
+def _model(data: dict[str, _JSON]) -> tuple[dict[str, _JSON], Finish]:
     old = {part: data[part] for part in ("network", "encoder") if _sized(data.get(part))}
     rest = {part: {n: v for n, v in said.items() if n not in _DERIVED} for part, said in old.items()}
     if "encoder" in rest:
@@ -57,11 +57,11 @@ def _model(data: dict[str, JSON]) -> tuple[dict[str, JSON], Finish]:
     return {**data, **rest}, finish
 
 
-def _sized(network: JSON) -> bool:
+def _sized(network: _JSON) -> bool:
     return isinstance(network, dict) and "vocab" in network
 
 
-def _padded(network: TransformerConfig, model: Any, stored: JSON) -> TransformerConfig:
+def _padded(network: TransformerConfig, model: Any, stored: _JSON) -> TransformerConfig:
     """With rows for more ids than there are, if it had them; and without a start token that follows."""
     if network.pattern == Causal(model.vocab.start):
         network = replace(network, pattern=Causal())
@@ -76,7 +76,7 @@ def _follows(model: Any, part: str) -> dict[str, int | None]:
     return {"vocab": vocab, "vectors": ports.reads if ports.vectors else None, "cross": ports.cross}
 
 
-def _require(part: str, stored: dict[str, JSON], follows: dict[str, int | None]) -> None:
+def _require(part: str, stored: dict[str, _JSON], follows: dict[str, int | None]) -> None:
     for name, needed in follows.items():
         if stored[name] != needed:
             raise ValueError(
@@ -85,7 +85,7 @@ def _require(part: str, stored: dict[str, JSON], follows: dict[str, int | None])
             )
 
 
-def _run(data: dict[str, JSON]) -> tuple[dict[str, JSON], Finish]:
+def _run(data: dict[str, _JSON]) -> tuple[dict[str, _JSON], Finish]:
     ends: set[int] = set()
     sampler = _ending(data.get("sampler"), ends)
 
@@ -100,7 +100,7 @@ def _run(data: dict[str, JSON]) -> tuple[dict[str, JSON], Finish]:
     return ({**data, "sampler": sampler} if "sampler" in data else data), finish
 
 
-def _ending(sampler: JSON, ends: set[int]) -> JSON:
+def _ending(sampler: _JSON, ends: set[int]) -> _JSON:
     """A sampler that says whether rows end, not at which token; those it named are collected."""
     if not isinstance(sampler, dict):
         return sampler
@@ -111,11 +111,11 @@ def _ending(sampler: JSON, ends: set[int]) -> JSON:
     return found
 
 
-def _is_one_of(name: JSON, classes: Iterable[str]) -> bool:
+def _is_one_of(name: _JSON, classes: Iterable[str]) -> bool:
     return isinstance(name, str) and name.startswith("redraft.samplers.") and name.rpartition(".")[2] in classes
 
 
-_UPGRADES: dict[str, Callable[[dict[str, JSON]], tuple[dict[str, JSON], Finish]]] = {
+_UPGRADES: dict[str, Callable[[dict[str, _JSON]], tuple[dict[str, _JSON], Finish]]] = {
     "redraft.model.DiffusionLMConfig": _model,
     "redraft.objectives.Objective": _objective,
     "redraft.runs.Run": _run,

@@ -117,7 +117,7 @@ def save(
     return target
 
 
-def export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: JSON | None, card: str) -> Path:
+def write_export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokenizer: JSON | None, card: str) -> Path:
     """Write a new model directory as others expect it: config, weights, tokenizer if any, README; and the manifest."""
     if path.exists():
         raise CheckpointError(f"{path} exists already; choose another path, or remove it first")

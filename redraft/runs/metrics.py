@@ -26,7 +26,7 @@ OLD_NAMES = {  # until 0.1.0
 }
 
 
-def read(out: Path) -> list[dict[str, Any]]:
+def read_metrics(out: Path) -> list[dict[str, Any]]:
     """The whole lines of a run's log, with today's names; a line that is still being written is left out."""
     file = out / METRICS_FILE
     found = [parse(file, number, line) for number, line in enumerate(lines(file), 1)]
@@ -61,7 +61,7 @@ def _fits(item: tuple[str, Any]) -> bool:
     return type(value) in (int, float) if figure else True
 
 
-def last(records: list[dict[str, Any]]) -> dict[str, Any]:
+def newest_values(records: list[dict[str, Any]]) -> dict[str, Any]:
     """The newest value of every quantity, without the texts."""
     return {name: value for record in records for name, value in record.items() if name != "samples"}
 
@@ -85,12 +85,12 @@ def brief(found: Mapping[str, Any]) -> str:
 
 def _above(found: Mapping[str, Any]) -> str:
     if "valid_excess_bits_per_char" in found and "valid_excess_stderr" in found:
-        return f", {excess(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
+        return f", {above_truth(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
     if "entropy_bits_per_char" in found:  # an older run: the entropy of all stories is not the truth of these few
         return "; `redraft eval` measures how far that is above the truth"
     return ""
 
 
-def excess(value: float, stderr: float) -> str:
+def above_truth(value: float, stderr: float) -> str:
     """The distance from the truth, as every command states it."""
     return f"{value:.4f} ± {stderr:.4f} above the truth"

@@ -189,7 +189,7 @@ def load_with_run(
         raise CheckpointError(f"mask and attention are for models of other projects; {path} is one of ours")
     match kind:
         case "foreign":
-            found = foreign.read(path, dtype, name=name, mask=mask, attention=attention)
+            found = foreign.read_foreign(path, dtype, name=name, mask=mask, attention=attention)
             return Loaded(assemble(bundled(found), found.weights, device, dtype), None, None)
         case "export":
             exported = stored.import_model(path, device, dtype)
@@ -241,7 +241,7 @@ def _read(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """Some files of a checkpoint, or of the newest one of a run."""
-    source = stored.read if kind == "checkpoint" else newest
+    source = stored.read_checkpoint if kind == "checkpoint" else newest
     saved = source(path, device, only=only, dtype=dtype)
     if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
         raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
@@ -276,7 +276,7 @@ def newest(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
-    if (found := stored.newest(path, device, only=only, dtype=dtype)) is None:
+    if (found := stored.read_newest(path, device, only=only, dtype=dtype)) is None:
         raise CheckpointError(f"{path} is not a model: it holds neither step-… directories nor config.json")
     return found
 
@@ -285,7 +285,7 @@ def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: s
     """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
     origin = Bundle(model.config, model.tokenizer, model.assumed) if run is None else run
-    return checkpoint.export(Path(path), weights, config.to_json(origin), None, card)
+    return checkpoint.write_export(Path(path), weights, config.to_json(origin), None, card)
 
 
 def assemble(

@@ -101,7 +101,7 @@ class Target:
         return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
 
 
-def read(
+def read_checkpoint(
     path: Path,
     device: torch.device | str = "cpu",
     *,
@@ -126,18 +126,18 @@ def read(
     return Checkpoint(manifest["step"], _joined(tensors), documents)
 
 
-def newest(
+def read_newest(
     parent: Path,
     device: torch.device | str = "cpu",
     *,
     only: Collection[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Checkpoint | None:
-    """Read the newest checkpoint in which the files asked for are sound; the arguments are those of `read`."""
+    """Read the newest checkpoint in which the files asked for are sound; arguments as for `read_checkpoint`."""
     found = checkpoints(parent)
     for path in found:
         with _damage_logged():
-            return read(path, device, only=only, dtype=dtype)
+            return read_checkpoint(path, device, only=only, dtype=dtype)
     _refuse_damaged(found, parent)
     return None
 

@@ -1,12 +1,23 @@
 """Samplers: generators of canvases, from noise to text."""
 
+from redraft.samplers.adaptive import (
+    Adaptive,
+    ConfidenceThreshold,
+    EntropyBound,
+    FrechetProfile,
+    Klass,
+    Revoke,
+)
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Even, Hold, Sampler, Warp, grid, last
-from redraft.samplers.blocks import Blocks, Reader, stopped
+from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
 from redraft.samplers.euler import Euler
 from redraft.samplers.guided import Guided
-from redraft.samplers.picks import AnyOrder, Confidence, Entropy, Margin, Ranked
+from redraft.samplers.named import NAMED
+from redraft.samplers.paces import EvenPace, Pace, TimePace
+from redraft.samplers.picks import AnyOrder, Confidence, Entropy, LeftToRight, Margin, Ranked
+from redraft.samplers.planned import Planned
 from redraft.samplers.replaced import Replaced
 from redraft.samplers.revise import Blind, Critic, Guide, Learned, Remasked, Revise
 from redraft.samplers.solvers.control import Adagrad, AtPlace, Descent, Energy, SignSteps, Steer, Together
@@ -16,5 +27,6 @@ from redraft.samplers.solvers.langevin import EulerMaruyama, Langevin, Predictor
 from redraft.samplers.solvers.moves import Move, PreviousStep, Scales, scales, walk
 from redraft.samplers.solvers.renoise import Average, Greedy, MultiHot, Projection, Renoise, Sampled
 from redraft.samplers.solvers.rules import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, Solver
+from redraft.samplers.stops import Reader, stopped
 from redraft.samplers.strides import Strides
 from redraft.samplers.unmask import Unmask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
+from redraft.samplers.stops import stopped
 from redraft.types import Canvas, Denoiser
 
 
@@ -91,46 +91,6 @@ class Blocks:
             return (pos // size).expand_as(canvas.fixed)
         begin = (~canvas.fixed).int().argmax(-1, keepdim=True)
         return ((pos - begin) // size).clamp(min=0)
-
-
-@runtime_checkable
-class Reader(Protocol):
-    """A denoiser that knows which tokens vectors stand for; `DiffusionLM` is one."""
-
-    def to_tokens(self, canvas: Canvas) -> Canvas:
-        """The canvas in tokens."""
-        ...
-
-    def to_vectors(self, canvas: Canvas) -> Canvas:
-        """The inverse: a canvas of tokens as the denoiser reads it."""
-        ...
-
-
-def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
-    """Finishes rows that have written the end token: everything after it becomes end tokens, and is fixed.
-
-    `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the end token.
-    """
-    if end is None:
-        return canvas
-    if isinstance(written, int):
-        written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
-    tokens = _read(denoise, canvas)
-    ends = (tokens.z == end) & ~canvas.fixed & written
-    after = ends.cumsum(-1) - ends.int() > 0
-    full = replace(tokens, z=torch.full_like(tokens.z, end))
-    z = denoise.to_vectors(full).z if isinstance(denoise, Reader) else full.z
-    done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
-    return replace(done, fixed=canvas.fixed | after)
-
-
-def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
-    """The canvas in tokens."""
-    if isinstance(denoise, Reader):
-        return denoise.to_tokens(canvas)
-    if canvas.z.dim() == 2:
-        return canvas
-    raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the end token; leave out stop")
 
 
 def _given_blocks(canvas: Canvas, size: int) -> int:

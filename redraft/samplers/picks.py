@@ -1,9 +1,10 @@
-"""Picks: which masked positions a step reveals, and as what."""
+"""Picks: which masked positions a step reveals. What it reveals there is drawn by the prediction."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,25 +15,83 @@ from redraft.ops import Rng
 from redraft.processes import Choice
 from redraft.types import Canvas, Drawn, Prediction
 
+Score = Callable[[Drawn], Tensor]  # (N,) of each position; the highest are revealed first
+
+
+def confidence(drawn: Drawn) -> Tensor:
+    """(N,) the probability of the drawn token."""
+    return drawn.log_x.gather(-1, drawn.tokens()[:, None]).squeeze(-1).exp()
+
+
+def require_temperature(temperature: float) -> None:
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature={temperature}; 0 takes the likeliest token, above 0 draws")
+
+
+def even(hidden: Tensor, share: Tensor) -> Tensor:
+    """(B,) how many of the hidden positions a share is, rounded up; 1e-6: a third of 6 is two of them, not three."""
+    return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
+
+
+def rounded(scores: Tensor) -> Tensor:
+    """To multiples of 2⁻¹⁶, so that ties stay ties, whatever the batch; the lowest index then wins."""
+    return (scores * 2**16).round() / 2**16
+
+
+def best(
+    pred: Prediction,
+    hidden: Tensor,
+    score: Score,
+    count: Callable[[Tensor], Tensor],
+    *,
+    temperature: float,
+    rng: Rng,
+) -> Choice:
+    """Per row the positions of the highest scores; `count`, given the scores (B, L), says how many (B,)."""
+    if not hidden.any():
+        return Choice.nothing(hidden)
+    drawn = pred.draw(hidden, rng=rng, temperature=temperature)
+    scores = ops.spread(rounded(score(drawn)), hidden)
+    where = ops.top(scores, hidden, count(scores))
+    return Choice.of(where, drawn, where[hidden])
+
 
 @dataclass(frozen=True)
 class AnyOrder:
-    """A random `share` of the masked positions (rounded up), each token drawn from x̂.
+    """A random `share` of the masked positions (rounded up), each token drawn from x̂^{1/temperature}.
 
     Ancestral sampling reveals in random order too, but a random number of tokens per step. An even number separates
     tokens that depend on each other: with at least as many steps as tokens, one is revealed at a time, which is exact
     for any schedule, while the error of `Ancestral` is of order 1/steps.
     """
 
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         which, what = rng.split(2)
-        where = ops.top(which.uniform(hidden.shape[1]), hidden, _count(hidden, share))
-        return Choice.of(where, pred.draw(where, rng=what)) if where.any() else Choice.nothing(hidden)
+        where = ops.top(which.uniform(hidden.shape[1]), hidden, even(hidden, share))
+        if not where.any():
+            return Choice.nothing(hidden)
+        return Choice.of(where, pred.draw(where, rng=what, temperature=self.temperature))
 
 
-def _count(hidden: Tensor, share: Tensor) -> Tensor:
-    """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
-    return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
+@dataclass(frozen=True)
+class LeftToRight:
+    """The leftmost `share` of the masked positions (rounded up): reading order, several tokens at once."""
+
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        where = hidden & (hidden.cumsum(-1) <= even(hidden, share)[:, None])
+        if not where.any():
+            return Choice.nothing(hidden)
+        return Choice.of(where, pred.draw(where, rng=rng, temperature=self.temperature))
 
 
 @dataclass(frozen=True)
@@ -42,21 +101,16 @@ class Ranked(ABC):
     temperature: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature}; 0 takes the likeliest token, above 0 draws")
+        require_temperature(self.temperature)
 
     @abstractmethod
     def score(self, drawn: Drawn) -> Tensor:
         """(N,) scores; the highest are revealed first."""
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        if not hidden.any():
-            return Choice.nothing(hidden)
-        drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
-        # rounded, so that ties stay ties, whatever the batch; the lowest index then wins
-        scores = ops.spread((self.score(drawn) * 2**16).round(), hidden)
-        where = ops.top(scores, hidden, _count(hidden, share))
-        return Choice.of(where, drawn, where[hidden])
+        count = even(hidden, share)
+        wanted = hidden & (count > 0)[:, None]  # a row that reveals nothing costs nothing
+        return best(pred, wanted, self.score, lambda _: count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -64,7 +118,7 @@ class Confidence(Ranked):
     """Ranks by the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
 
     def score(self, drawn: Drawn) -> Tensor:
-        return drawn.log_x.gather(-1, drawn.tokens()[:, None]).squeeze(-1).exp()
+        return confidence(drawn)
 
 
 @dataclass(frozen=True)

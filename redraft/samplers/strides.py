@@ -11,7 +11,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
-from redraft.samplers.blocks import stopped
+from redraft.samplers.stops import stopped
 from redraft.types import Canvas, Denoiser
 
 

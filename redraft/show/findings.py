@@ -40,7 +40,7 @@ class Trained:
     @classmethod
     def fit(cls, run: Run, out: Path, quiet: bool) -> Trained:
         model = fit(run, out, quiet=quiet)
-        return cls(run, model, tuple(metrics.read(out)))
+        return cls(run, model, tuple(metrics.read_metrics(out)))
 
     def curve(self, key: str) -> tuple[tuple[int, float], ...]:
         """The values of a quantity in the log, by step."""

@@ -26,7 +26,7 @@ def tell_figures(console: Console, found: Findings) -> None:
     for name, scores, exact in (("masked diffusion", found.ours, "at most "), ("left to right", found.baseline, "")):
         console.print(
             f"{name:>18}: {exact}{scores.likelihood.bits_per_char:.4f} bits per character, "
-            f"{metrics.excess(*scores.excess)}; {scores.grammar.share:.0%} of its stories are right",
+            f"{metrics.above_truth(*scores.excess)}; {scores.grammar.share:.0%} of its stories are right",
             highlight=False,
         )
     console.print(f"{'the truth':>18}: {found.truth:.4f} bits per character of the same stories", highlight=False)

@@ -33,7 +33,7 @@ def require_packages(run: Run) -> None:
 
 
 @contextmanager
-def only_writer(out: Path, team: Workers) -> Iterator[None]:
+def hold_lock(out: Path, team: Workers) -> Iterator[None]:
     """The first worker holds the lock of the directory for all of them; if it cannot, none goes on."""
     problem: Exception | None = None
     with ExitStack() as held:

@@ -111,7 +111,7 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def spread(tensor: Tensor, like: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole tensor on the device, and in the shards, of another; every worker keeps its own rows."""
     tensor = tensor.to(like.device)
     if not isinstance(like, DTensor):

@@ -40,7 +40,7 @@ from redraft.runs import (
     stored,
 )
 from redraft.train.bar import waiting
-from redraft.train.begin import claim, only_writer, require_packages, settle
+from redraft.train.begin import claim, hold_lock, require_packages, settle
 from redraft.train.distributed import (
     Workers,
     accumulating,
@@ -67,7 +67,7 @@ def fit(
     """
     out = Path(out)
     require_packages(run)
-    with workers() as team, asked_to_stop() as asked, same_bits(), only_writer(out, team):
+    with workers() as team, asked_to_stop() as asked, same_bits(), hold_lock(out, team):
         require_memory(run, team)
         claim(run, out, team)
         choice = settle(run, out, team, quiet)
@@ -78,7 +78,7 @@ def fit(
         with waiting("reading the text", shown=team.first and not quiet):
             train = tokenise(run.data, "train", run.tokenizer, run.framing)
             valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
-        saved = stored.newest(out)
+        saved = stored.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute
@@ -102,7 +102,7 @@ def fit(
                     log.assessed(assess(run, state, step, valid, team))
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
-                    save(run, state, out, team)
+                    save_state(run, state, out, team)
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
         return assemble(run, newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
@@ -209,7 +209,7 @@ def require_memory(run: Run, team: Workers) -> None:
     )
 
 
-def save(run: Run, state: State, out: Path, team: Workers) -> None:
+def save_state(run: Run, state: State, out: Path, team: Workers) -> None:
     """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
     numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
     documents = {"config": config.to_json(run), "state": numbers}

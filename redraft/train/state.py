@@ -19,7 +19,7 @@ from redraft.runs import (
 )
 from redraft.train.distributed import (
     local,
-    spread,
+    shard_like,
 )
 
 
@@ -56,13 +56,13 @@ class State:
         parameters = dict(self.model.named_parameters())
         numbers = _whole_state(saved, parameters)
         for name, p in parameters.items():
-            p.copy_(spread(saved.tensors["raw"][name], p))
-            self.ema[name].copy_(spread(saved.tensors["model"][name], p))
+            p.copy_(shard_like(saved.tensors["raw"][name], p))
+            self.ema[name].copy_(shard_like(saved.tensors["model"][name], p))
         owner = {id(p): o for o in self.optimisers for g in o.param_groups for p in g["params"]}
         for key, value in saved.tensors["optimiser"].items():
             name, moment = key.rsplit("|", 1)
             p = parameters[name]
-            owner[id(p)].state[p][moment] = spread(value, p) if value.dim() else value.to(p.device)
+            owner[id(p)].state[p][moment] = shard_like(value, p) if value.dim() else value.to(p.device)
         self.step, self.nats, self.tokens = numbers["step"], numbers["nats"], numbers["tokens"]
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from redraft.data import Classified
 from redraft.machine import best_device, free_memory
-from redraft.model import DiffusionLM, UpTo, hole
+from redraft.model import DiffusionLM, UpTo, sized_hole
 from redraft.objectives import Autoencode, Objective
 from redraft.runs import CheckpointError, Run, config, load_with_run
 from redraft.samplers import Ancestral, Blocks, Sampler
@@ -101,7 +101,7 @@ class Opened:
 
     def hole(self, size: int) -> int | UpTo:
         """So many tokens to write; insertion writes at most so many."""
-        return hole(self.model.process, size)
+        return sized_hole(self.model.process, size)
 
     @property
     def bytes_per_token(self) -> int:

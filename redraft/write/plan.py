@@ -10,35 +10,16 @@ from typing import Any, TypeVar
 import torch
 
 from redraft.processes import Masked
-from redraft.samplers import (
-    Ancestral,
-    AnyOrder,
-    Blocks,
-    Confidence,
-    Entropy,
-    FirstHitting,
-    Margin,
-    Sampler,
-    Strides,
-    Unmask,
-)
+from redraft.samplers import NAMED, Blocks, Sampler, Strides, Unmask
 from redraft.types import Canvas
 from redraft.write.filling import Writing
 from redraft.write.models import Opened
-from redraft.write.record import Cache, Record
+from redraft.write.record import CacheKind, Record
 from redraft.write.settings import ArgumentError, Decoding
 
 MOST_STEPS = (
     100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
 )
-SAMPLERS: dict[str, Sampler] = {
-    "ancestral": Ancestral(),
-    "first-hitting": FirstHitting(),
-    "any-order": Unmask(pick=AnyOrder()),
-    "confidence": Unmask(pick=Confidence()),
-    "margin": Unmask(pick=Margin()),
-    "entropy": Unmask(pick=Entropy()),
-}
 
 
 @dataclass(frozen=True)
@@ -114,7 +95,7 @@ class Plan:
         return replace(self, first=prompts * self.decoding.n, earlier=earlier)
 
     @property
-    def cache(self) -> Cache:
+    def cache(self) -> CacheKind:
         """Of keys and values: exact where finished blocks see nothing of later ones."""
         held = any(isinstance(part, Blocks) and part.cache for part in layers(self.sampler))
         return "exact" if held and self.it.model.block is not None else "none"
@@ -133,9 +114,9 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
     More steps than can change anything are not taken, where it is known how many tokens a row has to get.
     """
     kind: Any = decoding.sampler
-    sampler = it.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
+    sampler = it.sampler if kind == "own" else NAMED[kind] if isinstance(kind, str) else kind
     notes: tuple[str, ...] = ()
-    if kind in SAMPLERS and it.model.block is not None:
+    if kind in NAMED and it.model.block is not None:
         sampler = Blocks(sampler, stop=True)
     if decoding.decode_block is not None:
         sampler = in_blocks(it, sampler, decoding.decode_block)
@@ -228,5 +209,5 @@ def _set(value: T, name: str, to: float) -> T:
         if inside in names:
             changed = to if inside == name else _set(getattr(value, inside), name, to)
             return replace(value, **{inside: changed})  # type: ignore[type-var]
-    able = {"steps": "all samplers but first-hitting", "temperature": "the samplers confidence, margin and entropy"}
+    able = {"steps": "all samplers but first-hitting", "temperature": "all samplers but ancestral and first-hitting"}
     raise ArgumentError(name, f"{value} has no {name}; {able[name]} have: sampler=… chooses one")

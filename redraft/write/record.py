@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 from redraft.text import Tokenizer, shares
 
 Stop = Literal["end", "length"]
-Cache = Literal["none", "exact", "approximate"]
+CacheKind = Literal["none", "exact", "approximate"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Record(Sequence[Written]):
     """The sampler, with all its settings."""
     run: str = ""
     """The digest of the run or model."""
-    cache: Cache = "none"
+    cache: CacheKind = "none"
     """exact: a cache of keys and values that changes no text; approximate: a faster one that may; none."""
     notes: tuple[str, ...] = ()
     """What a user should know: settings that were cut down, lengths the model was not trained on."""

@@ -17,7 +17,21 @@ from tyro.conf import arg
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
 HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
-SamplerName = Literal["own", "ancestral", "first-hitting", "any-order", "confidence", "margin", "entropy"]
+SamplerName = Literal[
+    "own",
+    "ancestral",
+    "first-hitting",
+    "any-order",
+    "left-to-right",
+    "confidence",
+    "margin",
+    "entropy",
+    "threshold",
+    "frechet",
+    "entropy-bound",
+    "klass",
+    "revoke",
+]
 
 
 def optional(metavar: str, otherwise: str = "") -> Any:
@@ -42,9 +56,9 @@ class Decoding:
     sampler: SamplerName = "own"
     """How noise becomes text; own: the run's sampler. In Python also a sampler of yours."""
     steps: Annotated[int | None, optional("INT", "the sampler's own")] = None
-    """Sampling steps. Fewer is faster, but the text gets worse."""
+    """Sampling steps, for adaptive samplers (from threshold on) a maximum. Fewer is faster, but the text gets worse."""
     temperature: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
-    """For confidence, margin and entropy: 0 takes the likeliest token, 1 samples from the model."""
+    """For all samplers but ancestral and first-hitting: 0 takes the likeliest token, 1 samples from the model."""
     decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
     """Write left to right, so many tokens at a time (semi-autoregressive); for networks with full attention."""
     seed: int = 0

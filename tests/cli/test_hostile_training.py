@@ -43,7 +43,7 @@ from redraft.runs import (
     save,
 )
 from redraft.runs.lock import LOCK_FILE
-from redraft.runs.stored import read, seal
+from redraft.runs.stored import read_checkpoint, seal
 from redraft.text import Bytes, Tokenizer, train_bpe
 from redraft.train import ProgressBar, waiting
 from redraft.types import Vocab
@@ -285,7 +285,7 @@ def rewrite(run: Path, **contents: dict[str, Any]) -> None:
     """Another checkpoint of the same step, with other documents or tensors and a manifest that fits them."""
     path = latest(run)
     assert path is not None
-    saved = read(path)
+    saved = read_checkpoint(path)
     shutil.rmtree(path)
     tensors = {name: {**named, **contents.get(name, {})} for name, named in saved.tensors.items()}
     documents = {name: contents.get(name, document) for name, document in saved.documents.items()}
@@ -337,7 +337,7 @@ def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.Capt
 def test_weights_that_are_no_numbers(value: float, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = latest(run)
     assert path is not None
-    weights = dict(read(path).tensors["model"])
+    weights = dict(read_checkpoint(path).tensors["model"])
     name = "network.blocks.0.norm1.weight"
     weights[name] = weights[name].clone()
     weights[name][3] = value
@@ -392,7 +392,7 @@ def test_a_manifest_that_leads_out(name: str, run: Path, capsys: pytest.CaptureF
     manifest["files"][name] = {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "tensors": {}}
     (path / "manifest.json").write_text(json.dumps(manifest | {"digest": seal(manifest)}))
     with pytest.raises(CheckpointError, match="cannot be a file of a checkpoint"):
-        read(path)
+        read_checkpoint(path)
     assert "cannot be a file of a checkpoint" in refused(["generate", path], capsys)
 
 
@@ -627,7 +627,7 @@ def test_a_figure_that_is_no_number(run: Path, capsys: pytest.CaptureFixture[str
 def test_samplers_of_absurdly_many_steps(steps: int, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = latest(run)
     assert path is not None
-    document = read(path).documents["config"]
+    document = read_checkpoint(path).documents["config"]
     document["sampler"]["steps"] = steps
     rewrite(run, config=document)
     assert f"steps={steps}; a sampler" in refused(["eval", run], capsys)
@@ -664,7 +664,7 @@ def spoil(part: str, saved: Any) -> dict[str, Any]:
 def test_a_checkpoint_from_which_no_training_goes_on(part: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = latest(run)
     assert path is not None
-    rewrite(run, **spoil(part, read(path)))
+    rewrite(run, **spoil(part, read_checkpoint(path)))
     log = (run / "metrics.jsonl").read_bytes()
     assert "of step 4" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
     assert (run / "metrics.jsonl").read_bytes() == log

@@ -19,7 +19,7 @@ import torch
 
 from redraft import write
 from redraft.cli import arguments, main, output, streams
-from redraft.cli.models import opened
+from redraft.cli.models import open_model
 from redraft.cli.progress import Progress
 from redraft.machine import facts as machine
 from redraft.runs import run
@@ -216,7 +216,7 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
 ) -> None:
     """And come out the same."""
     command = ["generate", runs["mdlm"], "--rows", "5", "--new", "3", "--json"]
-    it, sizes = opened(runs["mdlm"]), []
+    it, sizes = open_model(runs["mdlm"]), []
     need = 3 * it.bytes_per_token
     alone, _ = say(*command)
     whole = filling.Writing.record
@@ -266,7 +266,7 @@ def test_no_more_steps_than_can_change_anything(say: Say, runs: dict[str, Path])
 
 
 def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
-    masked, causal, uniform = (opened(runs[name]) for name in ("mdlm", "ar", "udlm"))
+    masked, causal, uniform = (open_model(runs[name]) for name in ("mdlm", "ar", "udlm"))
 
     def chosen(it: write.Opened, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
         return write.choose_sampler(it, write.Decoding(sampler=name, steps=steps), 7)
@@ -282,7 +282,7 @@ def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
 
 def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) -> None:
     """That is why they may be left out."""
-    it = opened(runs["mdlm"])
+    it = open_model(runs["mdlm"])
     canvas = it.model.canvas(new=5, rows=3)
     some, many = (write.fill(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
     assert some == many

@@ -96,7 +96,7 @@ def test_a_bomb_is_killed() -> None:
 
 
 def test_two_equal_columns_are_one_class() -> None:
-    kind, first = dfa.distinct(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
+    kind, first = dfa.distinct_columns(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
     assert kind[0] == kind[2] != kind[1]
     assert sorted(first.tolist()) == [0, 1, 3]
 

@@ -12,13 +12,13 @@ import pytest
 from redraft.corpora import (
     SMALL,
     STORIES,
+    Alternatives,
     Draw,
     Entry,
     Given,
     Language,
     Let,
     Node,
-    OneOf,
     Rules,
     Say,
     Seq,
@@ -60,7 +60,7 @@ def derivations(node: Node, words: tuple[str, ...], at: int, memory: Mapping[str
             yield at, {**memory, slot: remembered}, 0.0
         case Given((slot, form), cases):
             yield from derivations(cases[memory[slot][form]], words, at, memory)
-        case OneOf(options):
+        case Alternatives(options):
             total = sum(option.weight for option in options)
             for weight, option in options:
                 for end, after, log_prob in derivations(option, words, at, memory):

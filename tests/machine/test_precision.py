@@ -101,7 +101,7 @@ def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, word
 @needs_fork
 def test_a_hang_is_fp32(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(hangs)
-    monkeypatch.setattr(precision, "SECONDS", 0.1)
+    monkeypatch.setattr(precision, "TRIAL_SECONDS", 0.1)
     assert choose() == Precision("fp32", "a bf16 product does not end within 0.1 seconds")
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from redraft.evaluate import likelihood
 from redraft.heads import Shift, Subs
 from redraft.laws import (
-    LONGEST,
+    _LONGEST,
     SENTENCE_VOCAB,
     AtOnce,
     SentenceOracle,
@@ -466,7 +466,7 @@ class Learnt:
 def test_a_network_learns_lengths_and_words() -> None:
     """The toy language, 200 steps: the bound, integrated exactly, comes near the entropy; `likelihood` estimates it."""
     toy, steps = Sentences.of(), 200
-    network = TransformerConfig(width=32, layers=1, heads=2, time=16, gaps=LONGEST)
+    network = TransformerConfig(width=32, layers=1, heads=2, time=16, gaps=_LONGEST)
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
     adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(Recover())

@@ -37,7 +37,7 @@ def contents(step: int, life: int = 0, size: int = 500) -> tuple[dict[str, dict[
 
 def endless(parent: Path, announce: Callable[[int], object]) -> None:
     newest = stored.latest(parent)
-    for step in count(stored.read(newest).step + 1 if newest else 0):
+    for step in count(stored.read_checkpoint(newest).step + 1 if newest else 0):
         checkpoint.save(parent, step, *contents(step, size=200_000))
         announce(step)
 

@@ -35,7 +35,7 @@ def save(parent: Path, step: int, life: int = 0, keep: int = 2) -> Path:
 def assert_right(path: Path | None, step: int, life: int | None = None) -> None:
     """The checkpoint holds exactly what `contents` says of that step and of the life that wrote it."""
     assert path is not None
-    held = stored.read(path)
+    held = stored.read_checkpoint(path)
     state = held.documents["state"]
     tensors, documents = contents(**state)
     assert held.step == state["step"] == step
@@ -79,7 +79,7 @@ def test_round_trip_of_unusual_tensors(tmp_path: Path) -> None:
         "class": torch.tensor(1, dtype=torch.uint8),
     }
     path = checkpoint.save(tmp_path, 3, {"model": tensors, "none": {}}, {})
-    held = stored.read(path, device=torch.device("cpu"))
+    held = stored.read_checkpoint(path, device=torch.device("cpu"))
     assert held.step == 3
     assert held.documents == {}
     assert held.tensors["none"] == {}
@@ -93,7 +93,7 @@ def test_round_trip_of_unusual_tensors(tmp_path: Path) -> None:
 
 def test_documents_come_back_equal(tmp_path: Path) -> None:
     documents = {"a": {"x": [1, 2.5, None, True, "é"], "pi": 0.1 + 0.2}, "b": [], "c.d": "text"}
-    held = stored.read(checkpoint.save(tmp_path, 0, {}, documents))
+    held = stored.read_checkpoint(checkpoint.save(tmp_path, 0, {}, documents))
     assert held.documents == documents
 
 
@@ -265,7 +265,7 @@ def test_kill_during_save(tmp_path: Path, live: Callable[..., int]) -> None:
         if newest is None:
             assert announced == -1
         else:
-            step = stored.read(newest).step
+            step = stored.read_checkpoint(newest).step
             assert announced <= step <= announced + 1
             assert_right(newest, step)
             announced = step  # killed between the name and the word: saved, and never announced
@@ -288,7 +288,7 @@ def test_kill_at_every_file_operation(tmp_path: Path, live: Callable[..., int], 
         announced = live("at", life, step, life, tmp_path)
         newest = stored.latest(tmp_path)
         assert newest is not None
-        held = stored.read(newest)
+        held = stored.read_checkpoint(newest)
         assert held.step in (5, step)
         assert_right(newest, held.step)
         for path in tmp_path.glob("step-*"):  # nothing half-written or half-removed has the name of a checkpoint
@@ -426,7 +426,7 @@ def admit(path: Path, name: str) -> None:
 
 def rewrite(path: Path, **tensors: Tensor) -> None:
     """Other tensors in a valid file, and a manifest that knows all but their shapes."""
-    save_file(stored.read(path).tensors["model"] | tensors, path / "model.safetensors")
+    save_file(stored.read_checkpoint(path).tensors["model"] | tensors, path / "model.safetensors")
     admit(path, "model.safetensors")
 
 
@@ -532,7 +532,7 @@ def test_damage_is_found_and_the_older_one_used(tmp_path: Path, caplog: pytest.L
     with pytest.raises(CheckpointError, match=message):
         stored.verify(new)
     with pytest.raises(CheckpointError):
-        stored.read(new)
+        stored.read_checkpoint(new)
     with caplog.at_level(logging.WARNING):
         assert stored.latest(tmp_path) == old
     assert "step-00000002" in caplog.text
@@ -574,7 +574,7 @@ MODEL = {"w": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2).bfloat16()}
 
 @pytest.mark.parametrize("tokenizer", [None, {"model": {"vocab": {"a": 0}}}])
 def test_export_and_import(tmp_path: Path, tokenizer: dict[str, Any] | None) -> None:
-    path = checkpoint.export(tmp_path / "out" / "model", MODEL, {"class": "x"}, tokenizer, "# A model\n")
+    path = checkpoint.write_export(tmp_path / "out" / "model", MODEL, {"class": "x"}, tokenizer, "# A model\n")
     optional = ["tokenizer.json"] if tokenizer else []
     assert names(path) == ["README.md", "config.json", "manifest.json", "model.safetensors", *optional]
     assert names(path.parent) == ["model"]
@@ -583,18 +583,18 @@ def test_export_and_import(tmp_path: Path, tokenizer: dict[str, Any] | None) -> 
     assert (held.config, held.tokenizer) == ({"class": "x"}, tokenizer)
     assert_same({"": held.tensors}, {"": MODEL})
     with pytest.raises(CheckpointError, match="import_model"):
-        stored.read(path)
+        stored.read_checkpoint(path)
 
 
 def test_export_replaces_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="exists already"):
-        checkpoint.export(tmp_path, MODEL, {}, None, "")
+        checkpoint.write_export(tmp_path, MODEL, {}, None, "")
     assert names(tmp_path) == ["mine.txt"]
 
 
 def test_import_verifies_if_there_is_a_manifest(tmp_path: Path) -> None:
-    path = checkpoint.export(tmp_path / "model", MODEL, {}, None, "card")
+    path = checkpoint.write_export(tmp_path / "model", MODEL, {}, None, "card")
     (path / "tokenizer.json").write_text("{}")  # not listed: not read
     assert stored.import_model(path).tokenizer is None
     flip(path / "model.safetensors", 8 * (path / "model.safetensors").stat().st_size - 1)

@@ -80,7 +80,7 @@ def test_laws(law: str) -> None:
 
 def test_samplers_recover_the_mixture() -> None:
     rows = list(check_solvers.moment_laws(PROCESS, MIXTURE))
-    assert len(rows) == 3 * len(check_solvers.SAMPLERS)
+    assert len(rows) == 3 * len(check_solvers._SAMPLERS)
     assert [row.law for row in rows if not row.ok] == []
 
 
@@ -109,7 +109,7 @@ class Askew(Solver):
 
 
 def test_a_wrong_solver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_solvers, "SAMPLERS", (("wrong", Askew(60, EvenLogSnr()), 0.12),))
+    monkeypatch.setattr(check_solvers, "_SAMPLERS", (("wrong", Askew(60, EvenLogSnr()), 0.12),))
     assert not all(row.ok for row in check_solvers.moment_laws(PROCESS, MIXTURE))
 
 

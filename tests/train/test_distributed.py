@@ -16,7 +16,7 @@ import train_child as child
 from redraft.cli.usercode import load_module
 from redraft.machine import best_device
 from redraft.runs import CheckpointError, checkpoint, load, newest, stored
-from redraft.train import Workers, asked_to_stop, local, same_bits, spread, whole, workers
+from redraft.train import Workers, asked_to_stop, local, same_bits, shard_like, whole, workers
 
 training = load_module(Path(__file__).with_name("test_train.py"))
 DDP: dict[str, Any] = {"steps": 12}
@@ -153,7 +153,7 @@ def test_a_damaged_part_damages_the_whole(tmp_path: Path, part: int) -> None:
     save_together(tmp_path, 2)
     (tmp_path / "step-00000002" / f"model-{part}of2.safetensors").unlink()
     with pytest.raises(CheckpointError, match="is missing"):
-        stored.read(tmp_path / "step-00000002")
+        stored.read_checkpoint(tmp_path / "step-00000002")
     assert newest(tmp_path).step == 1
 
 
@@ -167,7 +167,7 @@ def test_one_worker_is_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (team.any(True), team.any(False), team.agree(5)) == (True, False, 5)
         team.wait()
     tensor = torch.arange(3)
-    assert local(tensor) is whole(tensor) is spread(tensor, tensor) is tensor
+    assert local(tensor) is whole(tensor) is shard_like(tensor, tensor) is tensor
 
 
 def test_kernels_that_add_in_any_order_are_avoided() -> None:

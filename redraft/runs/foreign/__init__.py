@@ -8,7 +8,7 @@ network is told of the time. Read are `config.json`, safetensors (whole or in sh
 from redraft.runs.foreign.dit import Ratios
 from redraft.runs.foreign.exports import OUTWARD, export_as
 from redraft.runs.foreign.files import refuse_pickles, settings
-from redraft.runs.foreign.formats import FORMATS, Foreign, read, recognised, understood
+from redraft.runs.foreign.formats import FORMATS, Foreign, read_foreign, recognised, understood
 from redraft.runs.foreign.hub import local
 from redraft.runs.foreign.original import Original
 from redraft.runs.foreign.raw import raw_gaps, raw_outputs

@@ -103,7 +103,7 @@ class Foreign(NamedTuple):
     format: str = ""
 
 
-def read(
+def read_foreign(
     path: Path,
     dtype: torch.dtype | None = None,
     *,

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from redraft.runs.foreign import files, gguf, hub, pickles
-from redraft.runs.foreign.formats import Foreign, read, understood
+from redraft.runs.foreign.formats import Foreign, read_foreign, understood
 from redraft.runs.foreign.original import Original
 from redraft.runs.stored import CheckpointError
 
@@ -37,7 +37,7 @@ def convert(
     if path.suffix == ".gguf":
         return _of_gguf(path, path.stem, dtype, mask, attention)
     if path.is_dir() and any(path.glob("*.safetensors")):
-        return read(path, dtype, name=name, mask=mask, attention=attention)
+        return read_foreign(path, dtype, name=name, mask=mask, attention=attention)
     home = path if path.is_dir() else path.parent
     if path.is_file() and path.suffix not in files.PICKLED:
         raise CheckpointError(f"{path} is of no known kind; weights are .safetensors, .gguf, .bin, .ckpt, .pt or .pth")

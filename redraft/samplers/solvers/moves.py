@@ -110,11 +110,11 @@ class Move:
         return self.denoise(canvas.z, canvas.time(instant(canvas, t)), canvas.context)
 
 
-Rule = Callable[[Move], Tensor]  # what stands at s
+StepRule = Callable[[Move], Tensor]  # what stands at s
 
 
 def walk(
-    rule: Rule, times: list[float], denoise: Denoiser, path: Path, canvas: Canvas, *, rng: Rng
+    rule: StepRule, times: list[float], denoise: Denoiser, path: Path, canvas: Canvas, *, rng: Rng
 ) -> Iterator[Canvas]:
     """The loop of all solvers, from the first time to the last; each canvas keeps x̂ as the hint of the next step."""
     before: PreviousStep | None = None

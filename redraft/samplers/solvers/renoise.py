@@ -47,7 +47,7 @@ class Sampled:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        require_share(self.top_p)
+        require_top_p(self.top_p)
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         log_p = token_weights(pred)
@@ -63,7 +63,7 @@ class MultiHot:
     top_p: float = 0.9
 
     def __post_init__(self) -> None:
-        require_share(self.top_p)
+        require_top_p(self.top_p)
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         log_p = token_weights(pred)
@@ -86,7 +86,7 @@ def _corners(pred: Prediction, tokens: Tensor) -> Tensor:
     return 2 * F.one_hot(tokens, log_p.shape[-1]).to(log_p.dtype) - 1 if table is None else F.embedding(tokens, table)
 
 
-def require_share(top_p: float) -> None:
+def require_top_p(top_p: float) -> None:
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p}; the nucleus is a share of the probability, above 0 and at most 1")
 

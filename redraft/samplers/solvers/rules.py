@@ -18,7 +18,7 @@ from redraft.ops import Rng
 from redraft.processes import Process, eps_from_x
 from redraft.samplers.base import require_steps, start
 from redraft.samplers.solvers.grids import EvenTime, Grid
-from redraft.samplers.solvers.moves import Move, Rule, extrapolated, gaussian, number, walk
+from redraft.samplers.solvers.moves import Move, StepRule, extrapolated, gaussian, number, walk
 from redraft.types import Canvas, Denoiser
 
 
@@ -39,7 +39,7 @@ class Solver(ABC):
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.run(self.step, denoise, process, canvas, rng=rng)
 
-    def run(self, rule: Rule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+    def run(self, rule: StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         """From noise to x by another rule, at the times of this solver."""
         path = gaussian(process).path
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))

@@ -1,0 +1,42 @@
+"""Picking by a critic: what it finds least likely to be wrong comes first (path planning)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from redraft import ops
+from redraft.ops import Rng
+from redraft.processes import Choice
+from redraft.samplers.picks import even, require_temperature, rounded
+from redraft.samplers.revise import Critic
+from redraft.types import Canvas, Prediction
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
+
+    Every masked position is filled in, and the critic reads the whole text: one call of its own per step. It may be the
+    error layer of the model itself (`presets.gstar`). With `remask`, all tokens that are not given compete for their
+    places at each step, so that one written before may be masked again (Peng et al. 2025, "P2").
+    """
+
+    critic: Critic
+    remask: bool = False
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        if not hidden.any():
+            return Choice.nothing(hidden)
+        drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
+        text = canvas.z.masked_scatter(hidden, drawn.tokens())
+        scores = rounded(-self.critic.error_logits(text, canvas.context))
+        free = ~canvas.fixed if self.remask else hidden
+        kept = ops.top(scores, free, (free & ~hidden).sum(-1) + even(hidden, share))
+        where = hidden & kept
+        return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)

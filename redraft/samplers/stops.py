@@ -1,0 +1,51 @@
+"""When a row is over: an end token, and nothing unwritten before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from redraft.types import Canvas, Denoiser
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A denoiser that knows which tokens vectors stand for; `DiffusionLM` is one."""
+
+    def to_tokens(self, canvas: Canvas) -> Canvas:
+        """The canvas in tokens."""
+        ...
+
+    def to_vectors(self, canvas: Canvas) -> Canvas:
+        """The inverse: a canvas of tokens as the denoiser reads it."""
+        ...
+
+
+def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
+    """Finishes rows that have written the end token: everything after it becomes end tokens, and is fixed.
+
+    `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the end token.
+    """
+    if end is None:
+        return canvas
+    if isinstance(written, int):
+        written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
+    tokens = _read(denoise, canvas)
+    ends = (tokens.z == end) & ~canvas.fixed & written
+    after = ends.cumsum(-1) - ends.int() > 0
+    full = replace(tokens, z=torch.full_like(tokens.z, end))
+    z = denoise.to_vectors(full).z if isinstance(denoise, Reader) else full.z
+    done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
+    return replace(done, fixed=canvas.fixed | after)
+
+
+def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
+    """The canvas in tokens."""
+    if isinstance(denoise, Reader):
+        return denoise.to_tokens(canvas)
+    if canvas.z.dim() == 2:
+        return canvas
+    raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the end token; leave out stop")

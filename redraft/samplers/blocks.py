@@ -12,7 +12,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
-from redraft.samplers.stops import stopped
+from redraft.samplers.stops import require_flag, stopped
 from redraft.types import Canvas, Denoiser
 
 
@@ -35,6 +35,7 @@ class Blocks:
     def __post_init__(self) -> None:
         if self.decode_block is not None and self.decode_block < 1:
             raise ValueError(f"decode_block={self.decode_block}; a block has at least one token")
+        require_flag(self.stop)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if isinstance(process, Insertion):

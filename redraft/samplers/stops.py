@@ -24,6 +24,12 @@ class Reader(Protocol):
         ...
 
 
+def require_flag(stop: bool) -> None:
+    """An error for the id of a token, which `stop` once was."""
+    if not isinstance(stop, bool):
+        raise ValueError(f"stop={stop}; rows end at the end token of the vocabulary: say stop=True")
+
+
 def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
     """Finishes rows that have written the end token: everything after it becomes end tokens, and is fixed.
 

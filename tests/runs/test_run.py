@@ -206,6 +206,16 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
+def test_a_resumed_training_reads_its_checkpoint_once(tmp_path: Path, reads: Counter[str]) -> None:
+    run, out = small(tmp_path, steps=4, save_every=2), tmp_path / "out"
+    fit(run, out, quiet=True)
+    shutil.rmtree(out / "step-00000004")
+    reads.clear()
+    fit(run, out, quiet=True)
+    assert (reads["raw.safetensors"], reads["optimiser.safetensors"], reads["state.json"]) == (1, 1, 1)
+    assert reads["model.safetensors"] == 2  # of step 2, and of step 4, which is given back
+
+
 def test_loading_reads_what_it_needs_once(trained: tuple[Run, Path, DiffusionLM], reads: Counter[str]) -> None:
     needed = {"manifest.json": 1, "config.json": 1, "model.safetensors": 1}
     for path in (trained[1], trained[1] / "step-00000006"):

@@ -29,8 +29,8 @@ def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, 
 
 def compared(times: Sequence[tuple[float, ...]], other: int = 1) -> dict[str, float]:
     """The median ratio of the first job to another one, and both medians in seconds."""
-    ours, theirs = (statistics.median(round[side] for round in times) for side in (0, other))
-    ratio = statistics.median(round[0] / round[other] for round in times)
+    ours, theirs = (statistics.median(lap[side] for lap in times) for side in (0, other))
+    ratio = statistics.median(lap[0] / lap[other] for lap in times)
     return {"ratio": ratio, "ours_seconds": ours, "theirs_seconds": theirs}
 
 

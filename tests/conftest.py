@@ -15,6 +15,7 @@ from hypothesis import settings
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
+from redraft.cli import main
 from redraft.heads import Head, Subs
 from redraft.machine import Precision, PrecisionError, choose
 from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
@@ -150,6 +151,27 @@ def assert_rows_alone(ragged: Callable[[int, int, int], Canvas]) -> Callable[[Sa
             assert single[0].tolist() == together[i, :size].tolist(), f"row {i}"
 
     return compare
+
+
+Say = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs a command within this process, where torch is loaded already: its stdout and stderr."""
+
+    def run_it(*argv: object, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()
+        try:
+            main([str(word) for word in argv])
+            ended: object = 0
+        except SystemExit as end:
+            ended = end.code
+        out, err = capsys.readouterr()
+        assert ended == code, err
+        return out, err
+
+    return run_it
 
 
 WORDS = "the a The weather today is was and sun rain wind snow warm cold dark light morning evening day night we they"

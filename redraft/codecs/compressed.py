@@ -26,7 +26,7 @@ class Compressed(CodecConfig):
     """
 
     encoder: EncoderConfig
-    length: int  # tokens at most
+    length: int  # maximum number of tokens
     count: int = 16  # N
     width: int = 32  # D
     compressor: Size = Size()

@@ -28,7 +28,7 @@ class Contextual(CodecConfig):
     """
 
     encoder: EncoderConfig
-    length: int  # tokens at most
+    length: int  # maximum number of tokens
     decoder: Size = Size()
     noise: float = 0.7
 

@@ -50,7 +50,7 @@ class EncoderConfig(ABC):
 class MaskedLM(EncoderConfig):
     """A small encoder of our own, trained on the corpus at hand by guessing masked tokens (BERT)."""
 
-    length: int  # tokens at most
+    length: int  # maximum number of tokens
     size: Size = Size()
     share: float = 0.2  # of the tokens that are to be guessed
 

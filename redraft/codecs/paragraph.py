@@ -27,7 +27,7 @@ class Paragraph(CodecConfig):
     decoder must reproduce the clean text, so texts that differ a little share their latents. The diffusion works on μ.
     """
 
-    length: int  # tokens at most
+    length: int  # maximum number of tokens
     count: int = 16  # N
     width: int = 32  # D
     embedder: Size = Size()

@@ -46,7 +46,7 @@ class Smooth(CodecConfig):
     """
 
     encoder: EncoderConfig
-    length: int  # tokens at most
+    length: int  # maximum number of tokens
     count: int = 16  # N
     width: int = 64  # D
     compressor: Size = Size()

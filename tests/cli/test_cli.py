@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import Say
 
 from redraft import evaluate, write
 from redraft.cli import VERBS, main
@@ -52,27 +52,6 @@ def shell(*argv: object, text: str | None = None, code: int = 0, cwd: Path | Non
 
 def objects(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
-
-
-Say = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """The same within this process, where torch is loaded already."""
-
-    def run_it(*argv: object, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        try:
-            main([str(word) for word in argv])
-            ended: object = 0
-        except SystemExit as end:
-            ended = end.code
-        out, err = capsys.readouterr()
-        assert ended == code, err
-        return out, err
-
-    return run_it
 
 
 @pytest.fixture(scope="session")

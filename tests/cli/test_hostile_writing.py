@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import Say
 
 from redraft import write
 from redraft.cli import arguments, main, output, streams
@@ -31,23 +32,6 @@ SMALL = [
     *("--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-Say = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    def run_it(*argv: object, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        try:
-            main([str(word) for word in argv])
-            ended: object = 0
-        except SystemExit as end:
-            ended = end.code
-        out, err = capsys.readouterr()
-        assert ended == code, err
-        return out, err
-
-    return run_it
 
 
 @pytest.fixture

@@ -152,9 +152,9 @@ def test_inserted_masks_move_the_rest(seed: int) -> None:
     limit = (~pad).sum(-1) + torch.randint(0, 8, (6,), generator=g).minimum(pad.sum(-1))
     room = pad & (torch.arange(7) < limit[:, None])
     fixed = torch.where(pad, ~room, torch.rand(6, 7, generator=g) < 0.5)
-    open = (torch.rand(6, 8, generator=g) < 0.7) & (torch.arange(8) <= (~pad).sum(-1, keepdim=True))
-    count = torch.randint(0, 4, (6, 8), generator=g) * open
-    after = inserted(Canvas(z, fixed, Context(pad=pad), open=open), count, WORDS)
+    gaps_open = (torch.rand(6, 8, generator=g) < 0.7) & (torch.arange(8) <= (~pad).sum(-1, keepdim=True))
+    count = torch.randint(0, 4, (6, 8), generator=g) * gaps_open
+    after = inserted(Canvas(z, fixed, Context(pad=pad), open=gaps_open), count, WORDS)
     assert after.context.pad is not None and after.open is not None  # noqa: PT018
     for i in range(6):
         left, tokens, doors = int(room[i].sum()), [], []
@@ -162,7 +162,7 @@ def test_inserted_masks_move_the_rest(seed: int) -> None:
             new = min(int(count[i, gap]), left)
             left -= new
             tokens += [(MASK, False)] * new
-            doors += [bool(open[i, gap])] * (new + 1)
+            doors += [bool(gaps_open[i, gap])] * (new + 1)
             if gap < (~pad[i]).sum():
                 tokens.append((int(z[i, gap]), bool(fixed[i, gap])))
         size = len(tokens)

@@ -45,11 +45,11 @@ from redraft.networks.layouts import (
     gpt2,
     llada,
     llama,
-    number,
     qwen2,
     qwen3,
     require,
     setting,
     some,
+    whole_number,
 )
 from redraft.networks.transformer import Deep, Transformer, hidden_matrices

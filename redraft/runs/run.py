@@ -182,7 +182,7 @@ def load_with_run(
     attention: str | None = None,
 ) -> Loaded:
     """The model as `load` gives it, with the same arguments, and the run and step it came from."""
-    path, name = foreign.local(path)
+    path, name = foreign.local_folder(path)
     weights: Mapping[str, Tensor]
     kind = _kind(path)
     if kind != "foreign" and (mask is not None or attention is not None):
@@ -208,7 +208,7 @@ def bundled(found: foreign.Foreign) -> Bundle:
 
 def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
     """The run that made a directory (None if no run of ours did) and the step; no weights are read."""
-    path = foreign.local(path)[0]
+    path = foreign.local_folder(path)[0]
     match _kind(path):
         case "foreign":
             return None, None

@@ -15,7 +15,7 @@ from redraft.ops import Rng
 from redraft.processes import Choice
 from redraft.types import Canvas, Drawn, Prediction
 
-Score = Callable[[Drawn], Tensor]  # (N,) of each position; the highest are revealed first
+PickScore = Callable[[Drawn], Tensor]  # (N,) of each position; the highest are revealed first
 
 
 def confidence(drawn: Drawn) -> Tensor:
@@ -41,7 +41,7 @@ def rounded(scores: Tensor) -> Tensor:
 def best(
     pred: Prediction,
     hidden: Tensor,
-    score: Score,
+    score: PickScore,
     count: Callable[[Tensor], Tensor],
     *,
     temperature: float,

@@ -9,5 +9,5 @@ from redraft.networks.layouts.dit import dit
 from redraft.networks.layouts.gpt2 import gpt2
 from redraft.networks.layouts.llada import llada
 from redraft.networks.layouts.llama import llama, qwen2, qwen3
-from redraft.networks.layouts.tables import Layout, LayoutError, flat, number, require, setting, some
+from redraft.networks.layouts.tables import Layout, LayoutError, flat, require, setting, some, whole_number
 from redraft.networks.layouts.tensors import Held, InFile, Settings, Stored, Weights

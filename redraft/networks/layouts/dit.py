@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redraft.networks.attention import BlockCausal, Full
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layouts.tables import Layout, Table, flat, number, require, size
+from redraft.networks.layouts.tables import Layout, Table, flat, require, size, whole_number
 from redraft.networks.layouts.tensors import Settings, Weights
 
 _TABLE: Table = {
@@ -49,16 +49,16 @@ def _sizes(state: Weights, config: Settings) -> TransformerConfig:
     return TransformerConfig(
         ids=vocab,
         width=width,
-        layers=number(config, "n_blocks", "num_hidden_layers"),
-        heads=number(config, "n_heads", "num_attention_heads"),
-        pattern=BlockCausal(number(config, "block_size")) if config.get("cross_attn") else Full(),
+        layers=whole_number(config, "n_blocks", "num_hidden_layers"),
+        heads=whole_number(config, "n_heads", "num_attention_heads"),
+        pattern=BlockCausal(whole_number(config, "block_size")) if config.get("cross_attn") else Full(),
         norm="layer",
         gated=False,
         mlp_bias=True,
         time=size(state, "sigma_map.mlp.0.weight")[0],
         classes=None if labels is None else labels.shape[0] - 1,
         head_bias=True,
-        gaps=None if interpolant is None else number(interpolant, "max_length"),
+        gaps=None if interpolant is None else whole_number(interpolant, "max_length"),
         gap_counts="len_pred.linear.weight" in state,
     )
 

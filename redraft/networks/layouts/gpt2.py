@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layouts.tables import Layout, Table, number, require, setting, size
+from redraft.networks.layouts.tables import Layout, Table, require, setting, size, whole_number
 from redraft.networks.layouts.tensors import Settings, Weights
 
 _TABLE: Table = {
@@ -26,9 +26,9 @@ def _sizes(state: Weights, config: Settings) -> TransformerConfig:
     require(config, scale_attn_by_inverse_layer_idx=False)
     return TransformerConfig(
         ids=size(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
-        width=number(config, "n_embd"),
-        layers=number(config, "n_layer"),
-        heads=number(config, "n_head"),
+        width=whole_number(config, "n_embd"),
+        layers=whole_number(config, "n_layer"),
+        heads=whole_number(config, "n_head"),
         hidden=config.get("n_inner"),
         norm="layer",
         norm_eps=float(setting(config, "layer_norm_epsilon")),
@@ -38,7 +38,7 @@ def _sizes(state: Weights, config: Settings) -> TransformerConfig:
         out_bias=True,
         mlp_bias=True,
         rotary=None,
-        positions=number(config, "n_positions"),
+        positions=whole_number(config, "n_positions"),
         tied=bool(config.get("tie_word_embeddings", True)),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layouts.tables import Layout, Table, number, require, setting
+from redraft.networks.layouts.tables import Layout, Table, require, setting, whole_number
 from redraft.networks.layouts.tensors import Settings, Weights
 
 _TABLE: Table = {
@@ -23,12 +23,12 @@ def _sizes(state: Weights, config: Settings) -> TransformerConfig:
     require(config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False)
     require(config, include_bias=False, bias_for_layer_norm=False, scale_logits=False, num_experts=0)
     require(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
-    width = number(config, "d_model")
+    width = whole_number(config, "d_model")
     return TransformerConfig(
-        ids=number(config, "embedding_size", "vocab_size"),
+        ids=whole_number(config, "embedding_size", "vocab_size"),
         width=width,
-        layers=number(config, "n_layers"),
-        heads=number(config, "n_heads"),
+        layers=whole_number(config, "n_layers"),
+        heads=whole_number(config, "n_heads"),
         kv_heads=config.get("n_kv_heads"),
         hidden=config.get("mlp_hidden_size") or int(setting(config, "mlp_ratio") * width),
         norm_eps=float(setting(config, "rms_norm_eps")),

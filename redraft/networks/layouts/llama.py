@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from redraft.networks.config import TransformerConfig
-from redraft.networks.layouts.tables import Layout, LayoutError, Table, number, require, setting
+from redraft.networks.layouts.tables import Layout, LayoutError, Table, require, setting, whole_number
 from redraft.networks.layouts.tensors import Settings, Weights
 
 _TABLE: Table = {
@@ -34,13 +34,13 @@ def _sizes(
     _require_known(config)
     biased = bool(config.get("attention_bias"))
     return TransformerConfig(
-        ids=number(config, "vocab_size"),
-        width=number(config, "hidden_size"),
-        layers=number(config, "num_hidden_layers"),
-        heads=number(config, "num_attention_heads"),
+        ids=whole_number(config, "vocab_size"),
+        width=whole_number(config, "hidden_size"),
+        layers=whole_number(config, "num_hidden_layers"),
+        heads=whole_number(config, "num_attention_heads"),
         kv_heads=config.get("num_key_value_heads"),
         head_dim=config.get("head_dim"),
-        hidden=number(config, "intermediate_size"),
+        hidden=whole_number(config, "intermediate_size"),
         norm_eps=float(setting(config, "rms_norm_eps")),
         qkv_bias=biased if qkv_bias is None else qkv_bias,
         out_bias=biased if qkv_bias is None else False,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from redraft.networks.config import Ports, TransformerConfig
-from redraft.networks.layouts.tensors import Settings, Stored, Weights, alike, fill, stored
+from redraft.networks.layouts.tensors import Settings, Stored, Weights, alike, fill_tensor, stored
 from redraft.networks.transformer import Transformer
 
 Table: TypeAlias = Mapping[str, tuple[str, ...]]  # beginnings of names, ours → theirs; * is the number of a layer
@@ -78,10 +78,10 @@ class Layout:
         for name, part in found.items():
             if self.is_transposed(name):
                 turned = torch.empty(part.shape, dtype=dtype)
-                fill(turned, part)
+                fill_tensor(turned, part)
                 out.copy_(turned.T)  # such tensors are not stacked
             else:
-                fill(out[row : row + part.shape[0]], part)
+                fill_tensor(out[row : row + part.shape[0]], part)
                 row += part.shape[0]
         return out
 
@@ -108,12 +108,12 @@ def _parts(
 def sources_of(name: str, table: Table) -> list[str]:
     """Ours → theirs: blocks.3.mlp.up.bias by the entry blocks.*.mlp.up."""
     layer = re.match(r"blocks\.(\d+)\.", name)
-    number = layer[1] if layer else ""
+    whole_number = layer[1] if layer else ""
     name = re.sub(r"^blocks\.\d+\.", "blocks.*.", name)
     entry = next((entry for entry in table if f"{name}.".startswith(f"{entry}.")), None)
     if entry is None:
         raise LayoutError(f"this layout has no {name}")
-    return [(theirs + name.removeprefix(entry)).replace("*", number) for theirs in table[entry]]
+    return [(theirs + name.removeprefix(entry)).replace("*", whole_number) for theirs in table[entry]]
 
 
 def renamed(state: Weights, beginnings: Mapping[str, str]) -> dict[str, Stored]:
@@ -154,7 +154,7 @@ def setting(config: Settings, *names: str) -> Any:
     raise LayoutError(f"the settings lack {' or '.join(names)}; give the config.json that belongs to the weights")
 
 
-def number(config: Settings, *names: str) -> int:
+def whole_number(config: Settings, *names: str) -> int:
     """The same for a setting that must be a whole number."""
     found = setting(config, *names)
     if type(found) is not int:

@@ -65,7 +65,7 @@ def stored(tensor: Stored | Tensor) -> Stored:
     return Held(tensor.shape, lambda: tensor) if isinstance(tensor, Tensor) else tensor
 
 
-def fill(out: Tensor, source: Stored) -> None:
+def fill_tensor(out: Tensor, source: Stored) -> None:
     """Writes all numbers of a stored tensor into a contiguous one of as many, in its dtype."""
     flat, at = out.view(-1), 0
     for part in source.pieces():

@@ -9,7 +9,7 @@ from redraft.runs.foreign.dit import Ratios
 from redraft.runs.foreign.exports import OUTWARD, export_as
 from redraft.runs.foreign.files import refuse_pickles, settings
 from redraft.runs.foreign.formats import FORMATS, Foreign, read_foreign, recognised, understood
-from redraft.runs.foreign.hub import local
+from redraft.runs.foreign.hub import local_folder
 from redraft.runs.foreign.original import Original
 from redraft.runs.foreign.raw import raw_gaps, raw_outputs
 from redraft.runs.foreign.sources import convert

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from redraft.heads import Head, Score, Softmax, Subs
 from redraft.model import ByKeep, BySigma, ByTime, DiffusionLMConfig
-from redraft.networks import LayoutError, Settings, TransformerConfig, flat, number, require, setting
+from redraft.networks import LayoutError, Settings, TransformerConfig, flat, require, setting, whole_number
 from redraft.processes import Hybrid, Insertion, Interpolating, Masked, Process, UniformNoise, log_scores, proper
 from redraft.runs.foreign.original import Meaning, Original, Understood, rows, with_mask, without_mask
 from redraft.schedules import (
@@ -82,7 +82,7 @@ def _udlm(original: Original, network: TransformerConfig) -> Understood:
 
 def _gidd(original: Original, network: TransformerConfig) -> Understood:
     """A visible token may be noise: nothing is carried over."""
-    size = number(original.settings, "vocab_size")
+    size = whole_number(original.settings, "vocab_size")
     known = with_mask(original, size, last=True)
     process = Interpolating(known.vocab, Linear(), Hybrid(float(setting(original.settings, "p_uniform"))))
     return Understood.of(DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)), known)
@@ -93,8 +93,8 @@ def _flexmdm(original: Original, network: TransformerConfig) -> Understood:
     ours, training = original.settings["interpolant"], original.settings.get("training") or {}
     insert, unmask = (_rising(setting(ours, name)) for name in ("insert_schedule", "unmask_schedule"))
     told = ByKeep(insert) if training.get("only_embed_insert") else ByKeep()
-    known = with_mask(original, rows(network), number(ours, "mask_token"))
-    vocab = Vocab(rows(network), mask=known.vocab.mask, pad=number(ours, "pad_token"))
+    known = with_mask(original, rows(network), whole_number(ours, "mask_token"))
+    vocab = Vocab(rows(network), mask=known.vocab.mask, pad=whole_number(ours, "pad_token"))
     vocab = replace(vocab, bos=known.vocab.bos, eos=known.vocab.eos)
     return Understood.of(DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), told), known)
 
@@ -106,7 +106,7 @@ def _bd3lm(original: Original, network: TransformerConfig) -> Understood:
     return Understood.of(DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), UNTOLD), known)
 
 
-MEANINGS: dict[str, Meaning] = {
+DIT: dict[str, Meaning] = {
     "MDLM": _mdlm,
     "SEDD": _sedd,
     "UDLM": _udlm,

@@ -13,8 +13,8 @@ from torch import Tensor
 from redraft.model import DiffusionLMConfig
 from redraft.networks import Layout, LayoutError, Settings, Weights, dit, gpt2, llada, llama, qwen2, qwen3, some
 from redraft.runs.foreign import files
-from redraft.runs.foreign.dit import MEANINGS as DIT
-from redraft.runs.foreign.language import MEANINGS as LANGUAGE
+from redraft.runs.foreign.dit import DIT
+from redraft.runs.foreign.language import LANGUAGE
 from redraft.runs.foreign.original import Meaning, Original, rows
 from redraft.runs.stored import CheckpointError
 from redraft.text import Hub

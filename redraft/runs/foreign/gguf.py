@@ -59,7 +59,7 @@ def smollm2() -> Path:
     return found[0]
 
 
-def opened(file: Path, name: str = "") -> tuple[Original, dict[str, Held]]:
+def open_gguf(file: Path, name: str = "") -> tuple[Original, dict[str, Held]]:
     """Settings, tokenizer and tensors of a GGUF file, as Hugging Face would have stored them."""
     try:
         import gguf

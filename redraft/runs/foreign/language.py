@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from redraft.heads import Shift, Subs
 from redraft.model import DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, LayoutError, Pattern, TransformerConfig, number
+from redraft.networks import BlockCausal, Causal, Full, LayoutError, Pattern, TransformerConfig, whole_number
 from redraft.processes import Masked
 from redraft.runs.foreign.original import Meaning, Original, Understood, continuing, pattern, rows, with_mask
 
@@ -55,7 +55,7 @@ def _filling(
 
 
 def _llada(original: Original, network: TransformerConfig) -> Understood:
-    number(original.settings, "mask_token_id")
+    whole_number(original.settings, "mask_token_id")
     _refuse_other(original, "full")
     return _filling(original, network, Full(), shift=False)
 
@@ -117,7 +117,7 @@ def _refuse_other(original: Original, known: str) -> None:
         raise LayoutError(f"attention={original.attention} was asked for, but it has attention={known}")
 
 
-MEANINGS: dict[str, Meaning] = {
+LANGUAGE: dict[str, Meaning] = {
     "LLaDA": _llada,
     "Dream": _dream,
     "DiffuGPT": _diffugpt,

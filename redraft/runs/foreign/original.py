@@ -28,7 +28,7 @@ class Original:
     attention: str | None = None  # causal, full or block:SIZE; None: to be found
 
 
-class Known(NamedTuple):
+class KnownVocab(NamedTuple):
     """The vocabulary of a checkpoint."""
 
     vocab: Vocab
@@ -44,7 +44,7 @@ class Understood(NamedTuple):
     assumed: tuple[str, ...] = ()  # what its files do not say, a sentence for each
 
     @classmethod
-    def of(cls, model: DiffusionLMConfig, known: Known, *assumed: str) -> Understood:
+    def of(cls, model: DiffusionLMConfig, known: KnownVocab, *assumed: str) -> Understood:
         return cls(model, known.tokenizer, (*known.assumed, *assumed))
 
 
@@ -66,7 +66,7 @@ def rows(network: TransformerConfig) -> int:
     return network.ids
 
 
-def with_mask(original: Original, size: int, stated: object = None, *, last: bool = False) -> Known:
+def with_mask(original: Original, size: int, stated: object = None, *, last: bool = False) -> KnownVocab:
     """The vocabulary of a model that fills masks.
 
     stated: the mask by the settings, if they name it.
@@ -81,13 +81,13 @@ def with_mask(original: Original, size: int, stated: object = None, *, last: boo
     mask = chosen if stated is None else stated
     if mask is not None or named is not None:
         assumed = () if mask is not None else (f"the mask is {hub.mask} of its tokenizer, id {named}",)  # type: ignore[union-attr]
-        return Known(*_agreed(hub, size, named if mask is None else mask, own=chosen is not None), assumed)
+        return KnownVocab(*_agreed(hub, size, named if mask is None else mask, own=chosen is not None), assumed)
     if not last:
         raise LayoutError(
             "neither its config.json nor a tokenizer.json beside it names the mask token; say which it is: mask=ID, "
             "or redraft import … --mask ID"
         )
-    return Known(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
+    return KnownVocab(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
 
 
 def _last(hub: Hub | None, size: int) -> tuple[str, ...]:
@@ -125,19 +125,19 @@ def _agreed(hub: Hub | None, size: int, mask: int | None, *, own: bool = False) 
     return hub.vocab, hub
 
 
-def without_mask(original: Original, size: int) -> Known:
+def without_mask(original: Original, size: int) -> KnownVocab:
     """The vocabulary of a model whose noise knows no mask."""
     _refuse_mask(original, "has no mask token")
     hub = original.tokenizer
-    return Known(*_agreed(None if hub is None else replace(hub, mask=None), size, None))
+    return KnownVocab(*_agreed(None if hub is None else replace(hub, mask=None), size, None))
 
 
-def continuing(original: Original, size: int) -> Known:
+def continuing(original: Original, size: int) -> KnownVocab:
     """The vocabulary of a plain autoregressive model, and one id more: the mask, for what is still to be written."""
     _refuse_mask(original, "predicts the next token and has no mask token")
     hub = original.tokenizer
     if hub is None:
-        return Known(Vocab(size + 1, mask=size), None)
+        return KnownVocab(Vocab(size + 1, mask=size), None)
     new = next(name for name in map("<|mask{}|>".format, ("", *range(99))) if hub.id_of(name) is None)
     hub = replace(hub, mask=new, bos=hub.bos if hub.begins else None)
     vocab = hub.vocab
@@ -146,7 +146,7 @@ def continuing(original: Original, size: int) -> Known:
             f"its tokenizer.json has {vocab.size - 1} ids, where the weights have {size}; put the tokenizer that "
             "belongs to them into the directory"
         )
-    return Known(vocab, hub)
+    return KnownVocab(vocab, hub)
 
 
 def _refuse_mask(original: Original, why: str) -> None:

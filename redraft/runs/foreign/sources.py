@@ -29,9 +29,9 @@ def convert(
     """
     if str(source) == "smollm2" and not Path(source).exists():
         return _of_gguf(gguf.smollm2(), "SmolLM2-135M-Instruct", dtype, mask, attention)
-    path, name = hub.local(source)
+    path, name = hub.local_folder(source)
     if name is not None and not any(path.glob("*.safetensors")):
-        path, name = hub.local(source, ("pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt"))
+        path, name = hub.local_folder(source, ("pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt"))
     if not path.exists():
         raise CheckpointError(f"{source} does not exist; give a directory, a file, hf:org/name or smollm2")
     if path.suffix == ".gguf":
@@ -50,7 +50,7 @@ def convert(
 def _of_gguf(
     file: Path, name: str, dtype: torch.dtype | None, mask: int | str | None, attention: str | None
 ) -> Foreign:
-    original, tensors = gguf.opened(file, name)
+    original, tensors = gguf.open_gguf(file, name)
     found = understood(replace(original, mask=mask, attention=attention), tensors, str(file), dtype)
     left_out = () if original.tokenizer else ("no tokenizer: that of the file is of a kind that is not read",)
     return found._replace(assumed=(*left_out, *found.assumed))

@@ -124,6 +124,24 @@ def test_a_second_home_is_noticed() -> None:
     }
 
 
+def in_tree(page: str) -> dict[str, set[str]]:
+    """The words that the tree of docs/design.md has for each room."""
+    tree = page[page.index("redraft/\n  types.py") : page.index("*One fact, one field.*")]
+    found: dict[str, set[str]] = {}
+    for line in tree.splitlines()[1:]:
+        if begin := re.match(r" +(\w+)/ ", line):
+            room = begin[1]
+        if "/" in line or line.startswith("      "):
+            found.setdefault(room, set()).update(re.findall(r"\w+", line))
+    return found
+
+
+def test_the_tree_of_the_design_names_every_file() -> None:
+    tree = in_tree((PACKAGE.parent / "docs" / "design.md").read_text())
+    missing = [f for f in FILES if f.parent != PACKAGE and f.stem[0] != "_" and f.stem not in tree[f.parent.name]]
+    assert [str(f.relative_to(PACKAGE)) for f in missing] == []
+
+
 BANNER = re.compile(r"^ *#.*(-{4,}|={4,}|#{4,})", re.MULTILINE)
 
 

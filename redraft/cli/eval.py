@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_flag, require_python, require_seed_flag
+from redraft.cli.limits import require_in_range, require_python, require_seed_flag
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.write import optional
@@ -49,9 +49,9 @@ class Eval:
     """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
-        require_flag("--rows", self.rows, 1, 1_000_000)
-        require_flag("--draws", self.draws, 1, 4096)
-        require_flag("--samples", self.samples, 0, 100_000)
+        require_in_range("--rows", self.rows, 1, 1_000_000)
+        require_in_range("--draws", self.draws, 1, 4096)
+        require_in_range("--samples", self.samples, 0, 100_000)
         require_seed_flag(self.seed)
         require_python(self.trust)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_flag, require_python, require_seed_flag
+from redraft.cli.limits import require_in_range, require_python, require_seed_flag
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.write import optional
@@ -44,8 +44,8 @@ class Levels:
     """Your Python file with the classes that the model uses; its code is run."""
 
     def __post_init__(self) -> None:
-        require_flag("--levels", self.levels, 2, 10_000)
-        require_flag("--rows", self.rows, 1, 100_000)
+        require_in_range("--levels", self.levels, 2, 10_000)
+        require_in_range("--rows", self.rows, 1, 100_000)
         require_seed_flag(self.seed)
         require_python(self.trust)
         if self.picture is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from redraft.write import MOST_SEED
 
 
-def require_flag(flag: str, value: float | None, least: float, most: float) -> None:
+def require_in_range(flag: str, value: float | None, least: float, most: float) -> None:
     """A number from `least` to `most`, if it is given at all; nan is none."""
     if value is not None and not least <= value <= most:
         raise ValueError(f"{flag} {_short(value)}: it must be from {least:,} to {most:,}")

@@ -87,7 +87,7 @@ class Program:
         order = order[self.automaton.class_of[order] >= 0]
         return order, np.searchsorted(self.automaton.class_of[order], np.arange(self.automaton.classes))
 
-    # ------------------------------------------------------------ passes
+    # --- passes ---
 
     def backward(self, weights: Floats, span: Bools, goals: Bools, algebra: Algebra) -> tuple[Floats, Floats]:
         """(L + 1, B, S) for each position the total weight of all ways from a state to a goal, and (B,) log-scales.
@@ -150,7 +150,7 @@ class Program:
             state = np.where(inside, targets[rows, kind], state)
         return chosen
 
-    # ------------------------------------------------------------ weights of classes
+    # --- weights of classes ---
 
     def summed(self, log_p: NDArray[np.float32], temperature: float, algebra: Algebra) -> Floats:
         """(n, V) log-weights of tokens → (n, C) those of classes; plain sums are relative to the likeliest token."""

@@ -61,12 +61,12 @@ class _WithAndWithout(Around):
             raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
         return _mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         given, without = _branches(context, self.none)
-        after = self.denoise.absorb(z, without)
+        after = self.denoise.absorb(z, without, t)
         if self.scale == 0:
             return replace(context, cache=after.cache, hint=after.hint)
-        both = self.denoise.absorb(z, given)
+        both = self.denoise.absorb(z, given, t)
         assert both.cache is not None
         assert after.cache is not None
         return replace(both, cache=_Caches(both.cache, after.cache))

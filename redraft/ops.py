@@ -53,6 +53,11 @@ class Rng:
         step = _wrap((n + 1) * _GAMMA) if isinstance(n, int) else (n + 1) * _GAMMA
         return replace(self, key=_hash(self.key * _MIX2 + step))
 
+    def rows(self, index: Tensor) -> Rng:
+        """The same for some rows of the batch."""
+        place = self.place if self.place is None or len(self.place) == 1 else self.place[index]
+        return Rng(self.key[index], place)
+
     def split(self, n: int) -> tuple[Rng, ...]:
         """n independent generators."""
         return tuple(self.fold(-2 - i) for i in range(n))

@@ -316,8 +316,8 @@ class Denoiser(Protocol):
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction: ...
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        """Finished tokens z enter the cache at their places."""
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
+        """Tokens z enter the cache at their places: finished ones, or noisy ones of time t (approximate caches)."""
         ...
 
 
@@ -331,8 +331,8 @@ class Around:
     def block(self) -> int | None:
         return self.denoise.block
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        return self.denoise.absorb(z, context)
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
+        return self.denoise.absorb(z, context, t)
 
 
 class Noised(NamedTuple):

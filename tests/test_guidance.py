@@ -37,7 +37,7 @@ class Labelled:
         mixture = MIXTURE if context.label is None else one(int(context.label[0]))
         return MixtureOracle(mixture, PROCESS.path)(z, t, context)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         self.calls.append(context)
         return replace(context, cache=Length(z.shape[1]), hint=None)
 
@@ -135,7 +135,7 @@ class Tokens:
         p = P if context.label is None else Q
         return Known(p.log().expand(*z.shape, 4), self.normalised)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
 
 

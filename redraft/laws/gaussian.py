@@ -99,7 +99,7 @@ class MixtureOracle:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
         return Mean(self.mixture.posterior_mean(z.double(), *self.path.scales(t[..., None])))
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("the places of a mixture are independent: there is nothing to remember about finished ones")
 
 

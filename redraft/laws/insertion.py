@@ -150,7 +150,7 @@ class SentenceOracle:
         expected = count @ torch.arange(count.shape[-1], dtype=count.dtype)
         return Known(x.log(), missing=Counted(count.log()) if self.counted else Expected(expected))
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("a text that grows everywhere has no finished part to keep")
 
 

@@ -175,7 +175,7 @@ class TokenOracle:
         log_p = self.mixture.log_mode(z.double(), *self.process.path.scales(t[..., None]))
         return Mean(log_p.exp() @ self.mixture.means, log_p)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("tokens are independent here: there is nothing to remember about finished ones")
 
 

@@ -90,6 +90,13 @@ class OracleCache:
         return OracleCache(self.tokens[index])
 
 
+def _said(z: Tensor, context: Context) -> Tensor:
+    """(B, n) the finished tokens before z."""
+    if context.place is not None and len(context.place) > 1:
+        raise ValueError("the oracle reads rows that stand at the same places; give all rows prompts of one length")
+    return context.cache.tokens if isinstance(context.cache, OracleCache) else z[:, :0]
+
+
 @dataclass(frozen=True)
 class Oracle:
     """The best denoiser: x̂[l] = p(x[l] | everything visible but z[l]), by summing over the language.
@@ -104,7 +111,7 @@ class Oracle:
     blur: float = 0.0
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        said = context.cache.tokens if isinstance(context.cache, OracleCache) else z[:, :0]
+        said = _said(z, context)
         seen, lo = torch.cat([said, z], 1), said.shape[1]
         time = torch.cat([torch.zeros_like(said, dtype=torch.float64), t.double().expand_as(z)], 1)
         clean = seen if context.clean is None else context.clean
@@ -112,9 +119,8 @@ class Oracle:
         x = self._posterior(seen[first], clean[first], time[first])
         return Known(x[which][:, lo:].log())
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        said = context.cache.tokens if isinstance(context.cache, OracleCache) else z[:, :0]
-        return replace(context, cache=OracleCache(torch.cat([said, z], 1)))
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
+        return replace(context, cache=OracleCache(torch.cat([_said(z, context), z], 1)))
 
     def _posterior(self, seen: Tensor, clean: Tensor, time: Tensor) -> Tensor:
         """(B, n) → (B, n, V). likelihood[b, l, i] = q_t(seen[b, l] | word l of sequence i)."""

@@ -74,11 +74,15 @@ class DiffusionLM(nn.Module):
         require_times(z, t)
         return Lazy(self, z, t, context)
 
-    def absorb(self, z: Tensor, context: Context = Context()) -> Context:
-        if self.block is None:
-            raise ValueError("with full attention finished tokens see later ones, so no cache is exact")
+    def absorb(self, z: Tensor, context: Context = Context(), t: Tensor | None = None) -> Context:
+        if self.block is None and (t is None or self.codec is not None):
+            raise ValueError(
+                "with full attention finished tokens see later ones, so no cache is exact; models of tokens have "
+                "approximate ones: Blocks(…, cache=Dual())"
+            )
         read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
-        return replace(context, cache=self.network.absorb(read, context), hint=None)
+        level = None if t is None else _level(self.config, t)
+        return replace(context, cache=self.network.absorb(read, context, level), hint=None)
 
     def learnable(self, batch: Batch) -> Batch:
         """The batch without what cannot be learnt: nothing predicts the first token of a plain causal model."""

@@ -13,7 +13,7 @@ from redraft.networks.attention import (
     attend,
     tiled,
 )
-from redraft.networks.cache import KeyValue, KeyValues, Stand
+from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.errors import Errors
 from redraft.networks.layers import (

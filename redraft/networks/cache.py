@@ -11,6 +11,26 @@ KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)
 
 
 @dataclass(frozen=True)
+class HeldStates:
+    """The states of whole rows. As long as nothing has changed they hold, and no network needs to be called."""
+
+    tokens: Tensor  # (B, K)
+    level: Tensor | None  # (B, 1) or (B, K); None: the network does not see it
+    states: Tensor  # (B, K, D)
+
+    def again(self, tokens: Tensor, level: Tensor | None, place: Tensor) -> Tensor | None:
+        """(B, L, D) the states at these places, if tokens and levels there are the same; else None."""
+        at = place.clamp(max=self.tokens.shape[1] - 1).expand(len(tokens), -1)
+        same = (self.tokens.gather(1, at) == tokens) | (place >= self.tokens.shape[1])
+        if self.level is not None and level is not None:
+            same = same & (self.level.expand_as(self.tokens).gather(1, at) == level)
+        return self.states.take_along_dim(at[..., None], 1) if bool(same.all()) else None
+
+    def rows(self, index: Tensor) -> HeldStates:
+        return HeldStates(self.tokens[index], None if self.level is None else self.level[index], self.states[index])
+
+
+@dataclass(frozen=True)
 class KeyValues:
     """Keys and values of tokens that were read before, for each layer, by place: column j belongs to place j.
 
@@ -24,6 +44,7 @@ class KeyValues:
     ahead: Tensor | None = None  # (B, 1, D) the state of the last token of each row, which may predict the next one
     before: int = 0  # columns before place 0: the start token of a causal network
     exact: bool = True
+    said: HeldStates | None = None  # what the network says where nothing has changed since; None: not kept
 
     @property
     def columns(self) -> int:
@@ -47,7 +68,8 @@ class KeyValues:
         """The same for some rows of the batch."""
         missing, ahead = (None if a is None else a[index] for a in (self.missing, self.ahead))
         layers = tuple((k[index], v[index]) for k, v in self.layers)
-        return KeyValues(layers, missing, ahead, self.before, self.exact)
+        said = None if self.said is None else self.said.rows(index)
+        return KeyValues(layers, missing, ahead, self.before, self.exact, said)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
-from redraft.networks.cache import KeyValue, KeyValues, Stand
+from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.layers import (
     AskedPositions,
@@ -76,6 +76,11 @@ class Transformer(nn.Module):
             return (self._continued if self.ports.start is None else self._causal)(tokens, context, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
+        said = _past(context).said
+        if said is not None and context.place is not None:
+            h = said.again(tokens, level, context.place)
+            if h is not None:
+                return h if at is None else h.flatten(0, 1)[at]
         return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
@@ -95,6 +100,7 @@ class Transformer(nn.Module):
     def absorb(self, tokens: Tensor, context: Context = Context(), level: Tensor | None = None) -> KeyValues:
         """Tokens enter the cache at their places, and the state of the last one, which may predict the next.
 
+        Under full attention that is an approximation: what is read later is not seen by the tokens in the cache.
         level: the noise level, for tokens that are not finished; None: they are clean.
         """
         _require_place(tokens, context)
@@ -107,8 +113,11 @@ class Transformer(nn.Module):
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
         h, kept, missing = self._run(self._seen(tokens), level, replace(context, pad=pad, cache=past, place=place))
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
-        exact = past.exact and not isinstance(self.config.pattern, Full)
-        return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, exact)
+        if not isinstance(self.config.pattern, Full):
+            return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact)
+        whole = context.place is None and tokens.dim() == 2
+        said = HeldStates(tokens, None if self.time is None else level, h) if whole else None
+        return KeyValues(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""

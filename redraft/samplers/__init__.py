@@ -30,3 +30,4 @@ from redraft.samplers.solvers.rules import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler
 from redraft.samplers.stops import Reader, stopped
 from redraft.samplers.strides import Strides
 from redraft.samplers.unmask import Unmask
+from redraft.samplers.windows import Approximate, Dual, Prefix, Stale, Window

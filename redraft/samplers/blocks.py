@@ -13,7 +13,8 @@ from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
 from redraft.samplers.stops import require_flag, stopped
-from redraft.types import Canvas, Denoiser
+from redraft.samplers.windows import Approximate, Stale, Window
+from redraft.types import Canvas, Context, Denoiser
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,16 @@ class Blocks:
 
     For block-causal and causal networks the blocks are those of the network, and finished ones are read from a cache
     of keys and values, which is exact: they never change and never see later tokens. `Blocks(Ancestral(1))` is plain
-    autoregressive sampling. For full attention `decode_block` says how many tokens at a time, counted from the first
-    token to be written in each row; the whole canvas is read at every step (semi-autoregressive decoding of LLaDA).
+    autoregressive sampling. Each row begins with the first block that is not given, whatever the others.
+    For full attention `decode_block` says how many tokens at a time, counted from the first token to be written in each
+    row. The whole canvas is then read at every step (semi-autoregressive decoding of LLaDA), or with `cache=Dual()` or
+    `Prefix()` a window of it, beside an approximate cache of the rest (Fast-dLLM).
     With `stop`, a row ends at its first end token: the rest of it is filled with end tokens and costs nothing.
     """
 
     sampler: Sampler = Ancestral()
     decode_block: int | None = None
-    cache: bool = True
+    cache: bool | Approximate = True  # True: exact, where the attention allows one; False: none
     stop: bool = False
 
     def __post_init__(self) -> None:
@@ -37,36 +40,70 @@ class Blocks:
             raise ValueError(f"decode_block={self.decode_block}; a block has at least one token")
         require_flag(self.stop)
 
+    def exact(self, denoise: Denoiser) -> bool | None:
+        """Whether the cache that this denoiser is read with is exact; None: there is no cache."""
+        if isinstance(self.cache, Approximate):
+            return False
+        return True if self.cache and denoise.block is not None else None
+
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if isinstance(process, Insertion):
             raise ValueError("insertion shifts later tokens right, so it has no blocks; use Ancestral or Unmask")
+        size = self._size(denoise)
         canvas = process.prior(canvas, rng=rng)
         yield canvas
-        block_of = self._block_of(denoise, canvas)
-        if denoise.block is not None and self.cache:
-            yield from self._cached(denoise, process, canvas, denoise.block, rng)
+        if isinstance(self.cache, Approximate):
+            yield from self._windows(denoise, process, canvas, size, self.cache, rng)
+        elif denoise.block is not None and self.cache:
+            yield from self._cached(denoise, process, canvas, size, rng)
         else:
-            yield from self._whole(denoise, process, canvas, block_of, rng)
+            yield from self._whole(denoise, process, canvas, _block_of(denoise, canvas, size), rng)
 
     def _cached(self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, rng: Rng) -> Iterator[Canvas]:
-        length, begin = canvas.z.shape[1], _given_blocks(canvas, size)
-        given = canvas.window(0, begin, canvas.context)
-        context = denoise.absorb(given.z, given.context)
-        for lo in range(begin, length, size):
-            hi = min(lo + size, length)
-            window = canvas.window(lo, hi, context)
-            for inner in self.sampler(denoise, process, window, rng=rng.fold(lo // size).at(window.place)):
-                canvas = canvas.paste(inner, lo)
+        """With an exact cache of finished blocks; each row is at a block of its own."""
+        number = _given_blocks(canvas, size)  # (B,) the block that each row is at
+        row = _unfinished(canvas, number * size).nonzero().squeeze(-1)
+        context = _absorbed(denoise, canvas, row, number[row] * size)
+        while len(row):
+            window = Window.of(row, number[row] * size, size, canvas.z.shape[1])
+            part = window.cut(window.whole(canvas), context)
+            for inner in self.sampler(denoise, process, part, rng=rng.rows(row).fold(number[row]).at(part.place)):
+                canvas = window.paste(canvas, inner)
                 yield canvas
-            canvas = stopped(canvas, self._end(process), hi, denoise)
+            number = number + 1
+            canvas = stopped(canvas, self._end(process), ~_from(canvas, number * size), denoise)
             yield canvas
-            if bool(canvas.fixed[:, hi:].all()):
-                return
-            context = denoise.absorb(canvas.z[:, lo:hi], window.context)
+            left = _unfinished(canvas, number * size)[row]
+            if not bool(left.all()):
+                index = left.nonzero().squeeze(-1)
+                row, window, context = row[index], window.rows(index), context.rows(index)
+            if len(row):
+                done = window.cut(window.whole(canvas), context)
+                context = denoise.absorb(done.z, done.context)
+
+    def _windows(
+        self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, cache: Approximate, rng: Rng
+    ) -> Iterator[Canvas]:
+        """Full attention with an approximate cache; rows with nothing to write in a block are left out of it."""
+        block_of, begin = _block_of(denoise, canvas, size), _begin(canvas)
+        for i in range(int(block_of.max()) + 1):
+            active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
+            row = (~active.fixed).any(-1).nonzero().squeeze(-1)
+            if not len(row):
+                continue
+            window = cache.window(row, begin[row] + i * size, size, canvas.z.shape[1])
+            whole = window.whole(active)
+            part, reader = window.cut(whole, whole.context), Stale(denoise, whole, window, cache.refresh)
+            for inner in self.sampler(reader, process, part, rng=rng.rows(row).fold(i).at(part.place)):
+                canvas = window.paste(canvas, inner)
+                yield canvas
+            canvas = stopped(canvas, self._end(process), block_of <= i, denoise)
+            yield canvas
 
     def _whole(
         self, denoise: Denoiser, process: Process, canvas: Canvas, block_of: Tensor, rng: Rng
     ) -> Iterator[Canvas]:
+        """Without a cache: the whole canvas is read at every step."""
         for i in range(int(block_of.max()) + 1):
             active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
             if bool(active.fixed.all()):
@@ -80,22 +117,56 @@ class Blocks:
     def _end(self, process: Process) -> int | None:
         return process.vocab.eos if self.stop else None
 
-    def _block_of(self, denoise: Denoiser, canvas: Canvas) -> Tensor:
-        """(B, L) the number of the block that each position is written in."""
-        pos = torch.arange(canvas.z.shape[1], device=canvas.z.device)
+    def _size(self, denoise: Denoiser) -> int:
+        """How many tokens a block has."""
         size = denoise.block if self.decode_block is None else self.decode_block
         if size is None:
             raise ValueError("a network with full attention has no blocks of its own; use Blocks(…, decode_block=32)")
         if denoise.block not in (None, size):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
-        if denoise.block is not None:
-            return (pos // size).expand_as(canvas.fixed)
-        begin = (~canvas.fixed).int().argmax(-1, keepdim=True)
-        return ((pos - begin) // size).clamp(min=0)
+        if denoise.block is not None and isinstance(self.cache, Approximate):
+            name = type(self.cache).__name__
+            raise ValueError(f"a network that writes in blocks has an exact cache: use cache=True instead of {name}()")
+        return size
 
 
-def _given_blocks(canvas: Canvas, size: int) -> int:
-    """How many columns, in whole blocks from the left, are given in every row."""
-    given = canvas.fixed.all(0)
-    columns = len(given) if bool(given.all()) else int((~given).int().argmax())
-    return columns // size * size
+def _block_of(denoise: Denoiser, canvas: Canvas, size: int) -> Tensor:
+    """(B, L) the number of the block that each position is written in."""
+    pos = torch.arange(canvas.z.shape[1], device=canvas.z.device)
+    if denoise.block is not None:
+        return (pos // size).expand_as(canvas.fixed)
+    return ((pos - _begin(canvas)[:, None]) // size).clamp(min=0)
+
+
+def _begin(canvas: Canvas) -> Tensor:
+    """(B,) the first column to be written."""
+    return (~canvas.fixed).int().argmax(-1)
+
+
+def _given_blocks(canvas: Canvas, size: int) -> Tensor:
+    """(B,) how many whole blocks are given from the left."""
+    return torch.where(canvas.fixed.all(-1), canvas.z.shape[1], _begin(canvas)) // size
+
+
+def _unfinished(canvas: Canvas, first: Tensor) -> Tensor:
+    """(B,) bool: whether there is something to write from column `first` (B,) on."""
+    return (~canvas.fixed & _from(canvas, first)).any(-1)
+
+
+def _from(canvas: Canvas, first: Tensor) -> Tensor:
+    """(B, L) bool: columns from `first` (B,) on."""
+    return torch.arange(canvas.z.shape[1], device=first.device) >= first[:, None]
+
+
+def _absorbed(denoise: Denoiser, canvas: Canvas, row: Tensor, end: Tensor) -> Context:
+    """What the network remembers of the columns before `end` (R,) of these rows."""
+    if not len(row):
+        return canvas.context
+    given = Window(row, torch.arange(int(end.max()), device=end.device)[None], 0)
+    part = given.whole(canvas)
+    part = given.cut(part, part.context)
+    if int(end.min()) < part.z.shape[1]:
+        later = given.column >= end[:, None]
+        pad = later if part.context.pad is None else part.context.pad | later
+        part = replace(part, context=replace(part.context, pad=pad))
+    return denoise.absorb(part.z, part.context)

@@ -289,7 +289,7 @@ class _Even:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Known:
         return Known(torch.tensor([0.25, 0.25, 0.25, 0.25, 0]).log().expand(*z.shape, V))
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 

@@ -114,7 +114,7 @@ class Oracle:
         p = torch.stack([first, second], 1)
         return Known(torch.cat([p, torch.zeros_like(p[..., :1])], -1).log().log_softmax(-1))
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
 
 

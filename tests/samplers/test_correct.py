@@ -41,7 +41,7 @@ class Twins:
         p = self.sure * likeliest + (1 - self.sure) / 4 * (torch.arange(5) < 4)
         return _Counted(p.log(), rows=self.rows)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise AssertionError
 
 

@@ -66,7 +66,7 @@ class Choir:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return Alike(EVEN.expand(*z.shape, 4), z=torch.full_like(z, 3) if self.deaf else z)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 

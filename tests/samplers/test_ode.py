@@ -159,7 +159,7 @@ class Watched:
         self.said.append(pred.x.to(z.dtype))
         return Mean(pred.x.float())
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
 
 

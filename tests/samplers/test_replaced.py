@@ -28,7 +28,7 @@ class Seen:
         self.shown.append((z, t))
         return self.oracle(z, t, context)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 

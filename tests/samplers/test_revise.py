@@ -66,7 +66,7 @@ class Fake:
         even = torch.tensor([1.0] * MASK + [0.0]).log().log_softmax(-1)
         return Known(even.expand(*z.shape, -1))
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
     def error_logits(self, x: Tensor, context: Context) -> Tensor:

@@ -118,7 +118,7 @@ class Constant:
         self.heard.append(t)
         return Known(self.log_p)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
 
 

@@ -1,0 +1,214 @@
+"""Windows and caches: each cache keeps its word, exact or approximate; rows leave the batch when they are done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+from redraft.guidance import ClassifierFree
+from redraft.heads import Subs
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig, llada
+from redraft.ops import Rng, rng
+from redraft.processes import Masked
+from redraft.samplers import (
+    Ancestral,
+    Approximate,
+    Blocks,
+    Confidence,
+    Dual,
+    FirstHitting,
+    Guided,
+    Prefix,
+    Sampler,
+    Unmask,
+    last,
+)
+from redraft.types import Canvas, Context, Vocab
+
+Build = Callable[..., DiffusionLM]
+Ragged = Callable[[int, int, int], Canvas]
+Promises = Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]
+RowsAlone = Callable[[Sampler, DiffusionLM], None]
+GOLDEN = Path(__file__).parent.parent / "golden"
+MASK = 6
+INNER = [Ancestral(3), FirstHitting(), Unmask(2), Unmask(3, Confidence(1.0))]
+CACHES = [Prefix(), Dual(), Prefix(2), Dual(2)]
+every_cache = pytest.mark.parametrize("cache", CACHES, ids=repr)
+
+
+@pytest.fixture(scope="module")
+def placed(build: Build, tiny: TransformerConfig) -> Build:
+    """With learned positions no two masks look the same; with rotary ones all masks of an empty row do."""
+    return lambda pattern, **more: build(pattern, replace(tiny, rotary=None, positions=16, **more))
+
+
+def prompts(*sizes: int, length: int) -> Canvas:
+    """Rows with prompts of these lengths."""
+    z = torch.randint(0, MASK, (len(sizes), length), generator=torch.Generator().manual_seed(1))
+    return Canvas(z, torch.arange(length) < torch.tensor(sizes)[:, None])
+
+
+def write(sampler: Sampler, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
+    return last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
+
+
+def shapes(model: DiffusionLM) -> list[tuple[int, int]]:
+    """Filled with the (rows, columns) of each pass of the network."""
+    found: list[tuple[int, int]] = []
+    model.network.blocks[0].register_forward_pre_hook(lambda _, args: found.append(tuple(args[0].shape[:2])))
+    return found
+
+
+# --- approximate caches ---
+
+
+@pytest.mark.parametrize("cache", [Prefix(1), Dual(1)], ids=repr)
+@pytest.mark.parametrize("inner", INNER, ids=repr)
+@pytest.mark.parametrize("time", [None, 8])
+def test_a_cache_refreshed_at_every_step_is_exact(
+    placed: Build, ragged: Ragged, cache: Approximate, inner: Sampler, time: int | None
+) -> None:
+    model, canvas = placed(Full(), time=time), ragged(12, 11, 3)
+    for size in (1, 3, 11):
+        plain = write(Blocks(inner, decode_block=size), model, canvas)
+        assert torch.equal(write(Blocks(inner, decode_block=size, cache=cache), model, canvas), plain)
+
+
+def test_a_cache_that_is_not_refreshed_is_approximate(placed: Build) -> None:
+    """The word says no more than that: some texts differ, and those written in a single step do not."""
+    model, canvas = placed(Full()), prompts(*[3] * 40, length=15)
+    plain = write(Blocks(Unmask(6), decode_block=6), model, canvas)
+    one_step = write(Blocks(Unmask(1), decode_block=6), model, canvas)
+    for cache in (Prefix(), Dual()):
+        assert not torch.equal(write(Blocks(Unmask(6), decode_block=6, cache=cache), model, canvas), plain)
+        assert torch.equal(write(Blocks(Unmask(1), decode_block=6, cache=cache), model, canvas), one_step)
+
+
+@given(seed=st.integers(0, 10**6), inner=st.sampled_from(INNER), cache=st.sampled_from(CACHES), size=st.integers(1, 9))
+def test_promises(
+    build: Build, ragged: Ragged, assert_promises: Promises, seed: int, inner: Sampler, cache: Approximate, size: int
+) -> None:
+    assert_promises(Blocks(inner, decode_block=size, cache=cache), build(), ragged(4, 8, seed), rng(seed, 4))
+
+
+@every_cache
+def test_a_row_is_written_as_if_alone(placed: Build, assert_rows_alone: RowsAlone, cache: Approximate) -> None:
+    """Though rows of a batch begin their blocks at different places."""
+    assert_rows_alone(Blocks(Unmask(2), decode_block=3, cache=cache), placed(Full()))
+
+
+def test_only_the_window_is_read(placed: Build) -> None:
+    """A block begins with one pass over the whole row, whose states serve the first step; then only the window."""
+    canvas = prompts(2, 2, length=10)
+    for cache, columns in ((Dual(), 4), (Prefix(), 8), (Dual(2), 4)):
+        model = placed(Full())
+        passes = shapes(model)
+        write(Blocks(Unmask(4), decode_block=4, cache=cache), model, canvas)
+        first, second = ([10, columns, columns, columns], [10, 4, 4, 4])
+        if cache.refresh:
+            first[2] = second[2] = 10
+        assert passes == [(2, n) for n in first + second]
+
+
+def test_rows_without_anything_to_write_cost_nothing(placed: Build) -> None:
+    canvas, model = prompts(10, 2, 6, length=10), placed(Full())
+    passes = shapes(model)
+    write(Blocks(Unmask(4), decode_block=4, cache=Dual()), model, canvas)
+    assert passes == [(2, 10)] + [(2, 4)] * 3 + [(1, 10)] + [(1, 4)] * 3
+    assert write(Blocks(Unmask(4), decode_block=4, cache=Dual()), model, prompts(10, length=10)).shape == (1, 10)
+    assert len(passes) == 8
+
+
+def test_guidance_goes_around_the_blocks(build: Build, tiny: TransformerConfig) -> None:
+    """Each branch then has a cache of its own."""
+    model = build(Full(), replace(tiny, time=8, classes=2))
+    canvas = prompts(2, 4, 3, length=9)
+    canvas = replace(canvas, context=Context(label=torch.tensor([0, 1, 1])))
+    plain, cached = (Blocks(Unmask(3), decode_block=3, cache=cache) for cache in (False, Dual(1)))
+    free = ClassifierFree(2.0)
+    assert torch.equal(write(Guided(plain, free), model, canvas), write(Guided(cached, free), model, canvas))
+    with pytest.raises(ValueError, match=r"use Guided\(Blocks\(…\), …\)"):
+        write(replace(cached, sampler=Guided(Unmask(3), free)), model, canvas)
+
+
+def test_the_word_of_a_cache(build: Build) -> None:
+    full, blocks = build(), build(BlockCausal(3))
+    assert Blocks(decode_block=4, cache=Dual()).exact(full) is False
+    assert (Blocks(decode_block=4).exact(full), Blocks(cache=False).exact(blocks)) == (None, None)
+    assert Blocks().exact(blocks) is True
+
+
+def test_what_does_not_fit_is_refused(build: Build) -> None:
+    with pytest.raises(ValueError, match=r"refresh=0; the whole canvas is read again every 1, 2, … steps"):
+        Dual(0)
+    with pytest.raises(ValueError, match=r"has an exact cache: use cache=True instead of Dual\(\)"):
+        write(Blocks(cache=Dual()), build(BlockCausal(3)), prompts(0, length=6))
+    inner = Blocks(Ancestral(1), decode_block=1, cache=Dual())
+    with pytest.raises(ValueError, match="no Blocks inside of Blocks"):
+        write(Blocks(inner, decode_block=3, cache=Dual()), build(), prompts(0, length=6))
+
+
+# --- Fast-dLLM ---
+
+
+def llada_model() -> tuple[DiffusionLM, dict[str, Tensor], dict[str, float]]:
+    path = GOLDEN / "llada"
+    expected = json.loads((path / "expected.json").read_text())
+    config, state = llada(load_file(path / "model.safetensors"), json.loads((path / "config.json").read_text()))
+    process = Masked(Vocab(config.vocab, mask=expected["mask_token_id"]))
+    model = DiffusionLM(DiffusionLMConfig(process, config, Subs(zero_mask=False)))
+    model.network.load_state_dict(state)
+    return model.eval(), load_file(path / "io.safetensors"), expected["scalars"]
+
+
+@pytest.mark.parametrize("cache", [False, Prefix(), Dual()], ids=["nocache", "prefix", "dual"])
+def test_one_token_a_step_as_fast_dllm(cache: bool | Approximate) -> None:
+    """Block by block, the surest token at each step: tokens and network calls of the original."""
+    model, golden, scalars = llada_model()
+    name = f"fastdllm_{type(cache).__name__.lower() if cache else 'nocache'}_threshold_none"
+    prompt = golden["prompt"]
+    z = torch.cat([prompt, torch.zeros(1, 16, dtype=torch.int64)], 1)
+    canvas, passes = Canvas(z, torch.arange(22)[None] < 6), shapes(model)
+    assert write(Blocks(Unmask(8), decode_block=8, cache=cache), model, canvas).tolist() == golden[name].tolist()
+    assert len(passes) == scalars[f"{name}_nfe_early_stop"]
+
+
+# --- exact caches ---
+
+
+@pytest.mark.parametrize("pattern", [BlockCausal(2), BlockCausal(3), Causal(MASK)], ids=repr)
+@pytest.mark.parametrize("inner", [Ancestral(2), Unmask(2)], ids=repr)
+def test_prompts_of_different_lengths_are_written_side_by_side(placed: Build, pattern: Pattern, inner: Sampler) -> None:
+    """Every row is at a block of its own: the texts are those without a cache, in fewer passes."""
+    canvas, model = prompts(0, 7, 3, 12, 6, length=12), placed(pattern)
+    plain = write(Blocks(inner, cache=False), model, canvas)
+    passes = shapes(model)
+    assert torch.equal(write(Blocks(inner), model, canvas), plain)
+    assert max(rows for rows, _ in passes) == 4, "the row that is given is never read"
+    together = len(passes)
+    passes.clear()
+    write(Blocks(inner), model, canvas.rows(torch.tensor([0])))
+    if inner == Unmask(2):
+        assert together == len(passes) + isinstance(pattern, BlockCausal), "one pass for the prompts, no other"
+
+
+def test_rows_that_have_stopped_leave_the_batch(placed: Build) -> None:
+    model, canvas = placed(BlockCausal(2)), prompts(*[2] * 20, length=12)
+    passes, stop = shapes(model), 3
+    z = write(Blocks(Unmask(2, Confidence(1.0)), stop=stop), model, canvas)
+    ends = torch.where((z[:, 2:] == stop).any(1), (z[:, 2:] == stop).int().argmax(1), 9)
+    assert ends.unique().numel() > 3, "rows end at different places"
+    absorbed = [n for n, columns in passes[1:]]
+    assert absorbed[-1] == int((ends >= 8).sum())
+    alone = [write(Blocks(Unmask(2, Confidence(1.0)), stop=stop), model, canvas.rows(torch.tensor([0])))]
+    assert alone[0].tolist() == z[:1].tolist()

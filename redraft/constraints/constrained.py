@@ -52,8 +52,8 @@ class _Obedient(Around):
         pred = self.denoise(z, t, replace(context, marks=None))
         return Conditioned(pred, z, evidence, context.marks)
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
-        return replace(self.denoise.absorb(z, replace(context, marks=None)), marks=context.marks)
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
+        return replace(self.denoise.absorb(z, replace(context, marks=None), t), marks=context.marks)
 
 
 class Conditioned(Prediction):

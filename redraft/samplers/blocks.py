@@ -62,6 +62,8 @@ class Blocks:
     def _cached(self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, rng: Rng) -> Iterator[Canvas]:
         """With an exact cache of finished blocks; each row is at a block of its own."""
         number = _given_blocks(canvas, size)  # (B,) the block that each row is at
+        if canvas.context.marks is not None:  # rules are cut to windows that all rows have in common
+            number = number.amin().expand_as(number)
         row = _unfinished(canvas, number * size).nonzero().squeeze(-1)
         context = _absorbed(denoise, canvas, row, number[row] * size)
         while len(row):
@@ -88,15 +90,13 @@ class Blocks:
         block_of, begin = _block_of(denoise, canvas, size), _begin(canvas)
         for i in range(int(block_of.max()) + 1):
             active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
-            row = (~active.fixed).any(-1).nonzero().squeeze(-1)
-            if not len(row):
-                continue
-            window = cache.window(row, begin[row] + i * size, size, canvas.z.shape[1])
-            whole = window.whole(active)
-            part, reader = window.cut(whole, whole.context), Stale(denoise, whole, window, cache.refresh)
-            for inner in self.sampler(reader, process, part, rng=rng.rows(row).fold(i).at(part.place)):
-                canvas = window.paste(canvas, inner)
-                yield canvas
+            for row in _alike((~active.fixed).any(-1).nonzero().squeeze(-1), begin, active):
+                window = cache.window(row, begin[row] + i * size, size, canvas.z.shape[1])
+                whole = window.whole(active)
+                part, reader = window.cut(whole, whole.context), Stale(denoise, whole, window, cache.refresh)
+                for inner in self.sampler(reader, process, part, rng=rng.rows(row).fold(i).at(part.place)):
+                    canvas = window.paste(canvas, inner)
+                    yield canvas
             canvas = stopped(canvas, self._end(process), block_of <= i, denoise)
             yield canvas
 
@@ -141,6 +141,13 @@ def _block_of(denoise: Denoiser, canvas: Canvas, size: int) -> Tensor:
 def _begin(canvas: Canvas) -> Tensor:
     """(B,) the first column to be written."""
     return (~canvas.fixed).int().argmax(-1)
+
+
+def _alike(row: Tensor, begin: Tensor, canvas: Canvas) -> list[Tensor]:
+    """Rows (R,) that are written together: all, but rules are cut to windows that all rows have in common."""
+    if canvas.context.marks is None:
+        return [row] if len(row) else []
+    return [row[begin[row] == first] for first in begin[row].unique()]
 
 
 def _given_blocks(canvas: Canvas, size: int) -> Tensor:

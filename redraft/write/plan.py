@@ -96,9 +96,9 @@ class Plan:
 
     @property
     def cache(self) -> CacheKind:
-        """Of keys and values: exact where finished blocks see nothing of later ones."""
-        held = any(isinstance(part, Blocks) and part.cache for part in layers(self.sampler))
-        return "exact" if held and self.it.model.block is not None else "none"
+        """Of keys and values, as the sampler declares it."""
+        words = {part.exact(self.it.model) for part in layers(self.sampler) if isinstance(part, Blocks)}
+        return "approximate" if False in words else "exact" if True in words else "none"
 
 
 def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:

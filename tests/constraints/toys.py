@@ -27,7 +27,7 @@ class Said:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return Known(self.log_p.expand(len(z), *self.log_p.shape))
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 

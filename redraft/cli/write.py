@@ -6,9 +6,9 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
@@ -21,6 +21,9 @@ from redraft.write import Generation, Infilling, optional, require_holes
 
 if TYPE_CHECKING:
     from redraft.write import Plan, Record, Writing
+
+
+S = TypeVar("S", Generation, Infilling)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class Generate:
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import generation
 
-        self.showing.write([generation(open_model(self.model, self.showing.trust), prompts, self.settings)])
+        settings = _with_schema(self.settings)
+        self.showing.write([generation(open_model(self.model, self.showing.trust), prompts, settings)])
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,21 @@ class Infill:
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import infilling
 
-        self.showing.write(infilling(open_model(self.model, self.showing.trust), templates, self.settings))
+        settings = _with_schema(self.settings)
+        self.showing.write(infilling(open_model(self.model, self.showing.trust), templates, settings))
+
+
+def _with_schema(settings: S) -> S:
+    """A schema that is no JSON object is the name of a file that holds one."""
+    if settings.schema is None or settings.schema.lstrip().startswith("{"):
+        return settings
+    try:
+        return replace(settings, schema=Path(settings.schema).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(
+            f"--schema {settings.schema:.60}: neither a JSON object nor a file that can be read ({said})"
+        ) from None
 
 
 def _prompts(given: str | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Constrained:
     Put it outside all other guidance: what is mixed later would not obey.
     """
 
-    process: Process
+    process: Process = field(repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.process, TokenProcess):

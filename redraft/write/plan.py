@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 import torch
 
+from redraft.constraints import Constrained, Rule
 from redraft.processes import Masked
-from redraft.samplers import NAMED, Blocks, Sampler, Strides, Unmask
+from redraft.samplers import NAMED, AnyOrder, Blocks, Guided, LeftToRight, Sampler, Strides, Unmask
 from redraft.types import Canvas
 from redraft.write.filling import Writing
 from redraft.write.models import Opened
-from redraft.write.record import CacheKind, Record
+from redraft.write.record import CacheKind, Exactness, Record
+from redraft.write.ruled import obedient
 from redraft.write.settings import ArgumentError, Decoding
 
 MOST_STEPS = (
@@ -80,7 +82,13 @@ class Plan:
         found = writing.record()
         written = tuple(replace(each, prompt=self.prompt(each.row)) for each in found)
         return replace(
-            found, written=written, run=self.it.name, sampler=str(self.sampler), cache=self.cache, notes=self.notes
+            found,
+            written=written,
+            run=self.it.name,
+            sampler=str(self.sampler),
+            cache=self.cache,
+            notes=self.notes,
+            exactness=self.exactness,
         )
 
     def record(self) -> Record:
@@ -100,12 +108,34 @@ class Plan:
         words = {part.exact(self.it.model) for part in layers(self.sampler) if isinstance(part, Blocks)}
         return "approximate" if False in words else "exact" if True in words else "none"
 
+    @property
+    def exactness(self) -> Exactness:
+        """In which sense texts obey their rule; a pick that looks at what it drew, or a temperature, changes the law."""
+        if self.decoding.rule() is None:
+            return "free"
+        picks = [part.pick for part in layers(self.sampler) if isinstance(part, Unmask)]
+        blind = all(isinstance(pick, AnyOrder | LeftToRight) and pick.temperature == 1 for pick in picks)
+        return "steps" if blind else "matches"
+
 
 def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:
     """How an order will be carried out; refuses what is too long, before anything is built."""
     sampler, notes = choose_sampler(it, decoding, order.hidden)
     batch = batch_size(it, sampler, order.length, order.room)
+    if (rule := decoding.rule()) is not None:  # before other guidance: it is the outermost on the denoiser
+        order, sampler = obeying(it, order, rule), Guided(sampler, Constrained(it.model.process))
     return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
+
+
+def obeying(it: Opened, order: Order, rule: Rule) -> Order:
+    """The order under a rule; each prompt that contradicts it is refused now, before the network is asked."""
+
+    def compose(some: Sequence[str]) -> Canvas:
+        return obedient(order.compose(some), rule, it.tokenizer, order.size)
+
+    for prompt in dict.fromkeys(order.prompts):
+        compose([prompt])
+    return replace(order, compose=compose)
 
 
 def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) -> tuple[Sampler, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from redraft.text import Tokenizer, shares
 
 Stop = Literal["end", "length"]
 CacheKind = Literal["none", "exact", "approximate"]
+Exactness = Literal["free", "matches", "steps"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ class Record(Sequence[Written]):
     """exact: a cache of keys and values that changes no text; approximate: a faster one that may; none."""
     notes: tuple[str, ...] = ()
     """What a user should know: settings that were cut down, lengths the model was not trained on."""
+    exactness: Exactness = "free"
+    """free: no rule; matches: every text obeys the rule; steps: and each step draws exactly from the network's
+    prediction, position by position, given the rule (not from the model's p(text | rule))."""
 
     @overload
     def __getitem__(self, index: int) -> Written: ...
@@ -101,6 +105,7 @@ class Record(Sequence[Written]):
     def to_json(self) -> list[dict[str, Any]]:
         """One object per text, each with what the call cost."""
         cost = {"seed": self.seed, "run": self.run, "nfe": self.nfe, "sampler": self.sampler, "cache": self.cache}
+        cost |= {"exactness": self.exactness}
         cost |= {"seconds": self.seconds, "new_tokens": self.new_tokens, "tokens_per_second": self.tokens_per_second}
         return [each.to_json() | cost for each in self.written]
 
@@ -113,7 +118,7 @@ class Record(Sequence[Written]):
         written = tuple(each for part in parts for each in part.written)
         calls, seconds = sum(part.nfe * len(part) for part in parts), sum(part.seconds for part in parts)
         tokens = sum(part.new_tokens for part in parts)
-        same = (first.seed, first.sampler, first.run, first.cache, first.notes)
+        same = (first.seed, first.sampler, first.run, first.cache, first.notes, first.exactness)
         return cls(written, calls / max(1, len(written)), seconds, tokens, *same)
 
 

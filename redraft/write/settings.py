@@ -14,6 +14,9 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tyro.conf import arg
 
+from redraft.write.ruled import ArgumentError as ArgumentError
+from redraft.write.ruled import Ruled
+
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
 HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
@@ -39,16 +42,8 @@ def optional(metavar: str, otherwise: str = "") -> Any:
     return arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})" if otherwise else "")
 
 
-class ArgumentError(ValueError):
-    """A wrong argument: its name, so that a server can say which one, and one line that says what to do."""
-
-    def __init__(self, argument: str, reason: str) -> None:
-        super().__init__(reason)
-        self.argument = argument
-
-
 @dataclass(frozen=True)
-class Decoding:
+class Decoding(Ruled):
     """How to write; all verbs that write share it."""
 
     n: Annotated[int, arg(name="rows", aliases=("--n",))] = 1
@@ -65,6 +60,7 @@ class Decoding:
     """The same seed gives the same text."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_types(self)
         require_between("n", self.n, 1, MOST_ROWS)
         require_between("temperature", self.temperature, 0, 1_000_000)
@@ -124,6 +120,8 @@ def require_types(value: Any) -> None:
     """That every field of a dataclass is of its type: Python and JSON let anything through."""
     for name, hint in get_type_hints(type(value)).items():
         given, kinds = getattr(value, name), tuple(k for k in (get_args(hint) or (hint,)) if k in _WORDS)
+        if isinstance(given, tuple):  # of words, which were looked at before
+            continue
         if given is None or not kinds or (isinstance(given, kinds) and not isinstance(given, bool)):
             continue
         if not (float in kinds and isinstance(given, int) and not isinstance(given, bool)):

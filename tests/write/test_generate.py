@@ -25,9 +25,7 @@ WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos"
 def model_of(pattern: Pattern = Full(), process: TokenProcess | None = None, tokenizer: Any = WORDS) -> DiffusionLM:
     process = process or Masked(tokenizer.vocab)
     more: dict[str, Any] = {"time": 8, "gaps": 12} if isinstance(process, Insertion) else {}
-    network = TransformerConfig(
-        tokenizer.vocab.size, width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0, **more
-    )
+    network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0, **more)
     head = redraft.Softmax() if isinstance(process, Interpolating) else redraft.Subs()
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(process, network, head), tokenizer)

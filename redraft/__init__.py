@@ -30,7 +30,7 @@ _HOMES = {
     "samplers": "Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind Blocks Confidence ConfidenceThreshold "
     "Correct Ddim Descent DpmPP DpmPPSde Energy Entropy EntropyBound Euler EulerMaruyama Even "
     "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Heun Hold Karras "
-    "Klass Langevin Learned LeftToRight Margin Move MultiHot OdeEuler Pace Planned PredictorCorrector "
+    "Klass Langevin Learned LeftToRight Margin Move MultiHot OdeEuler Pace Particles Planned PredictorCorrector "
     "Projection Ranked Remasked Renoise Replaced Revise Revoke Sampled Sampler SignSteps Solver Steer "
     "Strides TimePace Together Unmask Until Warp last log_likelihood",
     "runs": "Optimiser Run export export_as load",

@@ -93,6 +93,16 @@ class Conditioned(Prediction):
         z = self._z if z is None else z
         return self._asked(torch.ones_like(z, dtype=torch.bool), z).log_match()
 
+    def rows(self, index: Tensor) -> Conditioned:
+        """The same for some rows, each any number of times, without asking again; `log_match` has asked everything."""
+        if self._heard is None:
+            raise ValueError("nothing was asked yet: call log_match() first")
+        (needed, said), z = self._heard, self._z
+        number = torch.full(z.shape, -1, device=z.device).masked_scatter(needed, torch.arange(len(said)))
+        picked = Conditioned(self._inner, z[index], self._evidence[index], self._marks.rows(index))
+        picked._heard = needed[index], said[number[index][needed[index]]]
+        return picked
+
     def _asked(self, where: Tensor, z: Tensor | None = None) -> Asked:
         settled = self._evidence == torch.inf
         z, settled = (self._z, settled) if z is None else (z, settled | (z != self._z))

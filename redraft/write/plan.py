@@ -11,7 +11,7 @@ import torch
 
 from redraft.constraints import Constrained, Rule
 from redraft.processes import Masked
-from redraft.samplers import NAMED, AnyOrder, Blocks, Guided, LeftToRight, Sampler, Strides, Unmask
+from redraft.samplers import NAMED, AnyOrder, Blocks, Guided, LeftToRight, Particles, Sampler, Strides, Unmask
 from redraft.types import Canvas
 from redraft.write.filling import Writing
 from redraft.write.models import Opened
@@ -110,9 +110,11 @@ class Plan:
 
     @property
     def exactness(self) -> Exactness:
-        """In which sense texts obey their rule; a pick that looks at what it drew, or a temperature, changes the law."""
+        """In which sense texts obey; a pick that looks at what it drew, or another temperature, changes the law."""
         if self.decoding.rule() is None:
             return "free"
+        if any(isinstance(part, Particles) for part in layers(self.sampler)):
+            return "model"
         picks = [part.pick for part in layers(self.sampler) if isinstance(part, Unmask)]
         blind = all(isinstance(pick, AnyOrder | LeftToRight) and pick.temperature == 1 for pick in picks)
         return "steps" if blind else "matches"

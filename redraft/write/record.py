@@ -11,7 +11,7 @@ from redraft.text import Tokenizer, shares
 
 Stop = Literal["end", "length"]
 CacheKind = Literal["none", "exact", "approximate"]
-Exactness = Literal["free", "matches", "steps"]
+Exactness = Literal["free", "matches", "steps", "model"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Record(Sequence[Written]):
     """What a user should know: settings that were cut down, lengths the model was not trained on."""
     exactness: Exactness = "free"
     """free: no rule; matches: every text obeys the rule; steps: and each step draws exactly from the network's
-    prediction, position by position, given the rule (not from the model's p(text | rule))."""
+    prediction, position by position, given the rule; model: from the model's p(text | rule), by particles."""
 
     @overload
     def __getitem__(self, index: int) -> Written: ...

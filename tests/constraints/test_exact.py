@@ -33,7 +33,7 @@ from redraft.constraints import Conditioned
 from redraft.constraints import asked as asked_module
 from redraft.text import Characters
 from redraft.types import Known
-from tests.constraints.toys import LETTERS, VOCAB, Said, blank, law, matching, said, text_of
+from tests.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, matching, said, text_of
 
 PATTERNS = ("a+b?|b(ab)*", "(ab?)*", "[ab]{2,3}", ".*aba.*", "a{0,4}|b{4}")
 
@@ -67,18 +67,6 @@ def test_marginals_and_the_normaliser_are_exact(pattern: str, given: dict[int, i
         math.exp(sum(float(log_p[i, token]) for i, token in enumerate(ids) if i not in given)) for ids in joint
     )
     assert float(pred.log_match()) == pytest.approx(math.log(chance), abs=1e-5)
-
-
-def chi_square(found: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> float:
-    """How many standard deviations Pearson's statistic lies above its mean; impossible rows are an error."""
-    assert set(found) <= set(expected)
-    n = sum(found.values())
-    pooled = {ids: p for ids, p in expected.items() if n * p >= 5}
-    rest = n - sum(found[ids] for ids in pooled), n * (1 - sum(pooled.values()))
-    terms = [(found[ids] - n * p) ** 2 / (n * p) for ids, p in pooled.items()]
-    terms += [(rest[0] - rest[1]) ** 2 / rest[1]] if rest[1] >= 5 else []
-    degrees = len(terms) - 1
-    return (sum(terms) - degrees) / math.sqrt(2 * max(degrees, 1))
 
 
 def rows(z: Tensor) -> Counter[tuple[int, ...]]:

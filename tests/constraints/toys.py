@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -73,3 +75,15 @@ def law(log_p: Tensor, pattern: str, given: dict[int, int] | None = None) -> dic
     }
     total = torch.tensor(list(weights.values()), dtype=torch.float64).logsumexp(0).exp().item()
     return {ids: float(torch.tensor(w, dtype=torch.float64).exp()) / total for ids, w in weights.items()}
+
+
+def chi_square(found: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> float:
+    """How many standard deviations Pearson's statistic lies above its mean; impossible rows are an error."""
+    assert set(found) <= set(expected)
+    n = sum(found.values())
+    pooled = {ids: p for ids, p in expected.items() if n * p >= 5}
+    rest = n - sum(found[ids] for ids in pooled), n * (1 - sum(pooled.values()))
+    terms = [(found[ids] - n * p) ** 2 / (n * p) for ids, p in pooled.items()]
+    terms += [(rest[0] - rest[1]) ** 2 / rest[1]] if rest[1] >= 5 else []
+    degrees = len(terms) - 1
+    return (sum(terms) - degrees) / math.sqrt(2 * max(degrees, 1))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redraft.write import Plan, Record, Writing
 
 
-S = TypeVar("S", Generation, Infilling)
+_Settings = TypeVar("_Settings", Generation, Infilling)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Infill:
         self.showing.write(infilling(open_model(self.model, self.showing.trust), templates, settings))
 
 
-def _with_schema(settings: S) -> S:
+def _with_schema(settings: _Settings) -> _Settings:
     """A schema that is no JSON object is the name of a file that holds one."""
     if settings.schema is None or settings.schema.lstrip().startswith("{"):
         return settings

@@ -46,7 +46,17 @@ from redraft import (
 )
 from redraft.networks import BlockCausal, Causal, Full, Pattern
 from redraft.processes import TokenProcess
-from redraft.samplers import Blind, Guided
+from redraft.samplers import (
+    Blind,
+    ConfidenceThreshold,
+    EntropyBound,
+    FrechetProfile,
+    Guided,
+    Klass,
+    LeftToRight,
+    Particles,
+    Revoke,
+)
 from redraft.text import Bytes, Tokenizer, Words, train_bpe
 
 BYTES = Bytes()
@@ -175,8 +185,15 @@ MASKED = Masked(WORDS.vocab)
     ("process", "sampler"),
     [
         *((MASKED, Unmask(3, pick)) for pick in (AnyOrder(), Confidence(), Confidence(0.7), Margin(), Entropy(1.0))),
+        *(
+            (MASKED, Unmask(10, pick))
+            for pick in (ConfidenceThreshold(0.3), FrechetProfile(), EntropyBound(2.0), Klass(0.3, 1.0))
+        ),
+        *((MASKED, Unmask(10, pick)) for pick in (Revoke(0.2, 0.6), LeftToRight(1.0))),
+        (MASKED, Unmask(10, stop=True)),
+        (MASKED, Particles(4, 3)),
         (MASKED, FirstHitting()),
-        (MASKED, Blocks(Unmask(2), decode_block=4, stop=WORDS.vocab.eos)),
+        (MASKED, Blocks(Unmask(2), decode_block=4, stop=True)),
         (MASKED, Revise(6, guide=Blind())),
         (Remask(MASKED, Cap(0.3)), Ancestral(8)),
         (Interpolating(WORDS.vocab), Ancestral(8)),
@@ -194,7 +211,7 @@ def test_every_sampler_obeys(process: TokenProcess, sampler: Sampler) -> None:
 @pytest.mark.parametrize("pattern", [BlockCausal(4), Causal(start=WORDS.vocab.size - 1)])
 def test_blocks_with_a_cache_obey(pattern: Pattern) -> None:
     model = model_of(WORDS, pattern=pattern)
-    sampler = Blocks(Unmask(2, Confidence(1.0)), stop=WORDS.vocab.eos)
+    sampler = Blocks(Unmask(2, Confidence(1.0)), stop=True)
     cached = written(model, RULE, rows=8, new=10, sampler=sampler)
     assert all(FULL.fullmatch(text) for text in cached)
     assert len(set(cached)) > 1

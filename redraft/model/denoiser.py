@@ -151,10 +151,11 @@ class DiffusionLM(nn.Module):
     ) -> Canvas:
         """A canvas with a prompt in each row, followed by tokens to write.
 
-        prompt: the text each row starts with: one for `rows` rows, or a list with one per row.
-        new: number of tokens to write after the prompt; for insertion models the maximum.
-        rows: how many rows share a single prompt; ignored for a list of prompts.
-        source: the text to answer, for models trained on pairs: one for all rows, or a list with one per row.
+        Args:
+            prompt: the text each row starts with: one for `rows` rows, or a list with one per row
+            new: number of tokens to write after the prompt; for insertion models the maximum
+            rows: how many rows share a single prompt; ignored for a list of prompts
+            source: the text to answer, for models trained on pairs: one for all rows, or a list with one per row
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         sources = [source] * len(prompts) if isinstance(source, str) else source
@@ -163,10 +164,11 @@ class DiffusionLM(nn.Module):
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
         """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
 
-        template: text with holes [[n]] of n tokens: one for `rows` rows, or a list with one per row.
-            Insertion models also fill holes of any length: "She opened the [[*]] and left."
-        rows: how many rows share a single template; ignored for a list of templates.
-        room: maximum number of tokens in each [[*]].
+        Args:
+            template: text with holes [[n]] of n tokens: one for `rows` rows, or a list with one per row.
+                Insertion models also fill holes of any length: "She opened the [[*]] and left."
+            rows: how many rows share a single template; ignored for a list of templates
+            room: maximum number of tokens in each [[*]]
         """
         templates = [template] * rows if isinstance(template, str) else list(template)
         return self.compose([pieces(t, room) for t in templates])
@@ -174,9 +176,10 @@ class DiffusionLM(nn.Module):
     def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
         """A canvas from rows of given texts and holes; shorter rows are padded.
 
-        rows: each a list of texts (str), holes of exactly n tokens (int) and holes of any length (UpTo).
-        sources: the text each row answers; the encoder reads it, and without an encoder it is placed at the
-            beginning of the row, before the start token.
+        Args:
+            rows: each a list of texts (str), holes of exactly n tokens (int) and holes of any length (UpTo)
+            sources: the text each row answers; the encoder reads it, and without an encoder it is placed at the
+                beginning of the row, before the start token
         """
         require_rows(rows, sources)
         composer, device = self._composer, self.network.embedding.weight.device

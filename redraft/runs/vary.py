@@ -40,7 +40,7 @@ def with_codec(run: Run, **settings: Any) -> Run:
     return with_model(run, codec=replace(codec, **settings))
 
 
-# Text
+# --- text ---
 
 
 def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
@@ -76,8 +76,8 @@ def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | Endless, framing: F
 def with_data(run: Run, data: Corpus | Endless) -> Run:
     """The same run on other text: a document of an endless corpus to a row, any other corpus packed into rows.
 
-    Packed rows begin in the middle of a text, where places alone tell little: rotary positions tell distances too. On
-    0.9 MB of English `mdlm_tiny` then learns in half as many steps.
+    Packed rows start in the middle of a text, where positions in the row say little; rotary positions also encode
+    distances. On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
     """
     if isinstance(data, Endless):
         return replace(run, data=data, framing=Documents(run.framing.length, tail=True))
@@ -92,7 +92,7 @@ def whole_rows(run: Run) -> Run:
     return replace(run, framing=replace(run.framing, joint=True), sampler=Replaced(run.sampler))
 
 
-# Conditions
+# --- conditions ---
 
 
 def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run:
@@ -125,7 +125,7 @@ def with_classes(run: Run, data: StoryClasses | JsonlClasses) -> Run:
     return with_network(run, classes=len(data.classes))
 
 
-# Noise
+# --- noise ---
 
 
 def with_noise(run: Run, process: Process, objective: Objective) -> Run:
@@ -162,16 +162,16 @@ def with_schedule(run: Run, schedule: Schedule) -> Run:
     """The same Gaussian noise at other levels."""
     process = run.model.process
     if not isinstance(process, Gaussian):
-        raise ValueError(f"{type(process).__name__} is no Gaussian noise; give it another process instead")
+        raise ValueError(f"{type(process).__name__} is not Gaussian noise; give it another process instead")
     return with_model(run, process=replace(process, path=Preserving(schedule)))
 
 
 def with_head(run: Run, head: Head | VectorHead, loss: Term) -> Run:
-    """The same run with a network that says something else of x, and the loss for it."""
+    """The same run with another head, and the loss for it."""
     return replace(with_model(run, head=head), objective=Objective(loss))
 
 
-# Stages
+# --- stages ---
 
 
 def with_errors(run: Run, base: str) -> Run:
@@ -199,7 +199,7 @@ def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
     return replace(run, base=base, objective=Objective(loss))
 
 
-# Sizes and watching
+# --- sizes and watching ---
 
 
 def shrunken(run: Run) -> Run:
@@ -217,5 +217,5 @@ def _shrunken(codec: Any) -> Any:
 
 
 def with_budget(run: Run, steps: int) -> Run:
-    """The same run for so many steps, measured at the end alone, with nothing written on the way."""
+    """The same run for `steps` steps, measured only at the end, without samples on the way."""
     return replace(run, steps=steps, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep=1)

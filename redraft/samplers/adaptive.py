@@ -22,7 +22,7 @@ from redraft.types import FINITE, Canvas, Drawn, Prediction, require_range
 
 
 class Adaptive(ABC):
-    """A pick of which nobody knows beforehand how many steps it takes."""
+    """A pick that decides by itself how many steps it takes."""
 
     @abstractmethod
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
@@ -115,7 +115,7 @@ def _order(drawn: Drawn) -> Tensor:
 
 
 class _Seen(NamedTuple):
-    """What a step said, for the next one to compare with."""
+    """The predictions of a step, for the next one to compare with."""
 
     log_x: Tensor  # (N, V)
     where: Tensor  # (B, L) bool: the N positions
@@ -142,7 +142,7 @@ class Klass(Adaptive):
         return self.after(None, pred, hidden, share, rng=rng)
 
     def after(self, seen: _Seen | None, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        """The choice, with what the step before said."""
+        """The choice, given the predictions of the step before."""
         if not hidden.any():
             return Choice.nothing(hidden)
         drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
@@ -154,7 +154,7 @@ class Klass(Adaptive):
         return Choice.of(where, drawn, where[hidden])._replace(then=then)
 
     def _calm(self, seen: _Seen | None, log_x: Tensor, hidden: Tensor) -> Tensor:
-        """(B, L) how many steps in a row x̂ has hardly changed; none where nothing was said before."""
+        """(B, L) for how many steps in a row x̂ has hardly changed; 0 where there is no earlier prediction."""
         if seen is None:
             return torch.zeros_like(hidden, dtype=torch.int64)
         both = hidden & seen.where
@@ -179,8 +179,8 @@ class _KlassAfter(Adaptive):
 class Revoke(Adaptive):
     """Wide in, narrow out: c ≥ draft is enough to be written, c < keep to be taken back when the row is full.
 
-    What counts is the confidence of the moment in which a token was written: later the network sees the token itself
-    and agrees with it. With each token taken back go `neighbours` on either side; they are written again with the
+    What counts is the confidence at the moment when a token was written: later the network sees the token itself and
+    agrees with it. Each token taken back takes `neighbours` on either side with it; they are written again with the
     threshold `keep`, now that the rest of the text is known. This happens `rounds` times, never in the last step.
     """
 
@@ -202,7 +202,7 @@ class Revoke(Adaptive):
     def after(
         self, revoked: Tensor, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng
     ) -> Choice:
-        """The choice in rows (B,) that were taken back so many times."""
+        """The choice in rows that were taken back `revoked` (B,) times."""
         threshold = torch.where(revoked > 0, self.keep, self.draft)[:, None]
 
         def count(scores: Tensor) -> Tensor:

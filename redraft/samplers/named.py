@@ -1,4 +1,4 @@
-"""Samplers by name, for the command line and whoever else is told one in words."""
+"""Samplers by name, for the command line and everyone else who names one in words."""
 
 from __future__ import annotations
 

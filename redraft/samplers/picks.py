@@ -29,7 +29,7 @@ def require_temperature(temperature: float) -> None:
 
 
 def even(hidden: Tensor, share: Tensor) -> Tensor:
-    """(B,) how many of the hidden positions a share is, rounded up; 1e-6: a third of 6 is two of them, not three."""
+    """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
     return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
 
 
@@ -47,7 +47,7 @@ def best(
     temperature: float,
     rng: Rng,
 ) -> Choice:
-    """Per row the positions of the highest scores; `count`, given the scores (B, L), says how many (B,)."""
+    """Per row the positions of the highest scores; `count` maps the scores (B, L) to how many (B,)."""
     if not hidden.any():
         return Choice.nothing(hidden)
     drawn = pred.draw(hidden, rng=rng, temperature=temperature)

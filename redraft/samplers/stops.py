@@ -25,9 +25,9 @@ class Reader(Protocol):
 
 
 def require_flag(stop: bool) -> None:
-    """An error for the id of a token, which `stop` once was."""
+    """Raises if `stop` is the id of a token, as it was in older versions."""
     if not isinstance(stop, bool):
-        raise ValueError(f"stop={stop}; rows end at the end token of the vocabulary: say stop=True")
+        raise ValueError(f"stop={stop}; rows end at the end token of the vocabulary: use stop=True")
 
 
 def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:

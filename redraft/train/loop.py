@@ -59,11 +59,15 @@ from redraft.types import Batch
 def fit(
     run: Run, out: str | Path, *, quiet: bool = False, tell: Callable[[dict[str, Any]], None] | None = None
 ) -> DiffusionLM:
-    """Trains, or continues where the same run stopped in `out`; gives back the model with averaged weights.
+    """Trains, or continues where the same run stopped in `out`; returns the model with averaged weights.
 
-    `tell` hears each record of metrics.jsonl as it is written; of several workers the first one's does.
+    SIGINT and SIGTERM end it after the current step and a checkpoint, by KeyboardInterrupt or SystemExit(143).
 
-    SIGINT and SIGTERM end it after the step at hand and a checkpoint, by KeyboardInterrupt or SystemExit(143).
+    Args:
+        run: the experiment, such as `presets.mdlm_tiny()`
+        out: directory for checkpoints and metrics.jsonl; it belongs to this run
+        quiet: print no progress
+        tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
     require_packages(run)

@@ -98,7 +98,7 @@ class Writing:
         return canvas
 
     def record(self) -> Record:
-        """What was written and what it cost; canvases that nobody has asked for are written now."""
+        """What was written and what it cost; writes the remaining canvases first."""
         if self.canvas is self.start:
             for _ in self:
                 pass
@@ -171,7 +171,7 @@ class Steps:
         self._before = z
 
     def _set(self, when: Tensor, z: Tensor) -> None:
-        """What is new (-1) came in the next step of its row."""
+        """Marks new tokens (-1) as written in the next step of their row."""
         new = when < 0
         self._count = self._count + new.any(-1, keepdim=True)
         self.when = torch.where(new, self._count, when)

@@ -28,16 +28,17 @@ def infill(
 def infill(
     model: Model, templates: str | Sequence[str], *, stream: bool = False, **options: Any
 ) -> Record | Iterator[Draft]:
-    """The templates with their holes filled, `n` texts for each; what is given stays as it is.
-
-    model: a trained model, or the directory of one.
-    templates: a text with holes, or a list of them: "She opened the [[6]] and [[3]]." has one of six tokens and one of
-        three. Insertion models also fill holes of any length: "She opened the [[*]] and left."
-    stream: an iterator of drafts, a text after one more step each, instead of the finished record.
-    options: the fields of `Infilling`, by name: steps, seed, temperature, room, … ; also by names of other projects.
+    """The templates with their holes filled, `n` texts for each; given text stays unchanged.
 
     A model trained on whole rows also writes a continuation, because it looks at the text that follows. It is part of
     the text only if the template ends with a hole for it.
+
+    Args:
+        model: a trained model, or the directory of one
+        templates: a text with holes, or a list of them: "She opened the [[6]] and [[3]]." has one of six tokens and one
+            of three. Insertion models also fill holes of any length: "She opened the [[*]] and left."
+        stream: return an iterator of drafts, one after each step, instead of the finished record
+        options: the fields of `Infilling`, by name: steps, seed, temperature, room, … ; also by names of other projects
     """
     plans = infilling(as_opened(model), templates, settings_from(Infilling, options))
     return chain.from_iterable(map(drafts, plans)) if stream else Record.joined(made.record() for made in plans)

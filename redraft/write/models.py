@@ -47,7 +47,7 @@ class Opened:
 
     @property
     def always(self) -> int | None:
-        """How long every canvas was in training, if what stands after a text can tell the network about it."""
+        """The length of every canvas in training, if the network can see what follows a text."""
         if self.run is None or self.model.block is not None or self.run.framing.padded:
             return None
         return self.run.framing.length
@@ -100,7 +100,7 @@ class Opened:
             raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
 
     def hole(self, size: int) -> int | UpTo:
-        """So many tokens to write; insertion writes at most so many."""
+        """A hole of `size` tokens; for insertion models of at most so many."""
         return sized_hole(self.model.process, size)
 
     @property
@@ -111,7 +111,7 @@ class Opened:
 
     @property
     def free(self) -> int | None:
-        """Free memory of the model's device in bytes; None if nobody can tell."""
+        """Free memory of the model's device in bytes; None: unknown."""
         return free_memory(next(self.model.parameters()).device)
 
 

@@ -35,14 +35,15 @@ def generate(
 ) -> Record | Iterator[Draft]:
     """Texts that begin with the prompts, `n` for each, in the order of the prompts.
 
-    model: a trained model, or the directory of one. A directory knows its run: its sampler, its length, its classes.
-    prompts: the beginning of a text, or a list of them, of any lengths.
-    stream: an iterator of drafts, a text after one more step each, instead of the finished record.
-    options: the fields of `Generation`, by name: max_new_tokens, steps, seed, temperature, … ; also by names that other
-        projects use (gen_length, num_return_sequences, …).
-
     A text depends on its prompt, the seed and its number among the texts of that prompt, not on other prompts, the
     batch, or whether it is streamed.
+
+    Args:
+        model: a trained model, or the directory of one. A directory knows its run: its sampler, its length, its classes
+        prompts: the beginning of a text, or a list of them, of any lengths
+        stream: return an iterator of drafts, one after each step, instead of the finished record
+        options: the fields of `Generation`, by name: max_new_tokens, steps, seed, temperature, … ; also by names that
+            other projects use (gen_length, num_return_sequences, …)
     """
     made = generation(as_opened(model), prompts, settings_from(Generation, options))
     return drafts(made) if stream else made.record()

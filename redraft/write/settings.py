@@ -117,7 +117,7 @@ class Infilling(Decoding):
 
 
 def require_types(value: Any) -> None:
-    """That every field of a dataclass is of its type: Python and JSON let anything through."""
+    """Raises unless every field of a dataclass has its type: Python and JSON let anything through."""
     for name, hint in get_type_hints(type(value)).items():
         given, kinds = getattr(value, name), tuple(k for k in (get_args(hint) or (hint,)) if k in _WORDS)
         if isinstance(given, tuple):  # of words, which were looked at before
@@ -152,7 +152,7 @@ def short(value: float) -> str:
 
 
 def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
-    """A list of texts, one at least."""
+    """The texts as a list, which must not be empty."""
     found = [texts] if isinstance(texts, str) else list(texts)
     if not found:
         raise ArgumentError(name, f"{name}=[]: give at least one text")
@@ -163,7 +163,7 @@ def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
 
 
 def require_holes(template: str) -> None:
-    """An error unless a template has holes, each with a length."""
+    """Raises unless a template has holes, each with a length."""
     holes = HOLE.findall(template)
     if not holes:
         raise ArgumentError(

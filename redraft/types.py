@@ -181,7 +181,7 @@ class Gaps(ABC):
 
 
 class Drawn(ABC):
-    """What a prediction says of N positions, and the tokens it draws there, in the order of `where.nonzero()`."""
+    """A prediction at N positions, and the tokens it draws there, in the order of `where.nonzero()`."""
 
     log_x: Tensor  # (N, V) fp32: what `Prediction.at` gives there, whatever the temperature of the draw
 

@@ -1,4 +1,4 @@
-"""What was asked of a prediction, and the passes over the positions that answer it."""
+"""A query to a constrained prediction, and the passes over the positions that answer it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_RULE = -2  # instead of a class: any token may stand here
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The answer of the inner prediction, where it was needed, and where somebody wants to know."""
+    """The inner prediction at the positions that were needed, and the positions of interest."""
 
     marks: AllMarked
     z: Tensor  # (B, L)
@@ -42,7 +42,7 @@ class Asked:
         )
 
     def log_x(self) -> Tensor:
-        """(N, V) exact marginals: what was said, plus what all texts that obey say of each class."""
+        """(N, V) exact marginals: the inner log-probabilities, plus the weight of all obeying texts with each class."""
         log_x = self._wanted()
         for each in self.passes:
             index, row, column = each.among(self.where)
@@ -51,7 +51,7 @@ class Asked:
         return log_x
 
     def _wanted(self) -> Tensor:
-        """(N, V) what was said at the positions of interest; settled ones are certain of their token."""
+        """(N, V) inner log-probabilities at the positions of interest; settled ones are certain of their token."""
         wanted = self.where[self.needed]
         if bool(wanted.all()) and not bool((self.where & ~self.needed).any()):
             return self.said.clone()
@@ -72,7 +72,7 @@ class Asked:
         return kinds
 
     def within(self, kinds: Ints, kept: Tensor | None) -> Tensor:
-        """(n, V) what was said of the tokens of the drawn classes; nothing is left of others."""
+        """(n, V) inner log-probabilities of the tokens in the drawn classes; −∞ for others."""
         log_x = self._wanted() if kept is None else self._wanted()[kept]
         for each in self.passes:
             index, _, _ = each.among(self.where)
@@ -133,7 +133,7 @@ class Passes:
 
     @cached_property
     def heard(self) -> NDArray[np.float32]:
-        """(n, V) what was said at the free positions, in the order of `free.nonzero()`."""
+        """(n, V) inner log-probabilities at the free positions, in the order of `free.nonzero()`."""
         index = self.at.cpu()[torch.from_numpy(self.free)]
         said = self.said.detach().float()
         return (said if len(index) == len(said) and bool((index.diff() == 1).all()) else said[index]).cpu().numpy()

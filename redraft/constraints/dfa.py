@@ -81,7 +81,7 @@ def literals(texts: Iterable[str]) -> Dfa:
 
 
 def containing(words: Sequence[str], *, accents_join: bool) -> Dfa:
-    """Texts in which one of these words stands, not as a part of a longer word.
+    """Texts in which one of these words occurs, not as a part of a longer word.
 
     Letters, digits and _ of ASCII continue a word. Other characters, which may be letters or quotation marks, do so
     if `accents_join`.

@@ -105,7 +105,7 @@ class OneOf(TextRule):
 
 @dataclass(frozen=True)
 class Banned(TextRule):
-    """None of these words stands in the text, spelled exactly so.
+    """None of these words occurs in the text, spelled exactly like this.
 
     "cat" forbids "a cat!" but not "concatenate". Beside a character beyond ASCII, which may be a letter or a quotation
     mark, the word is forbidden too.
@@ -122,7 +122,7 @@ class Banned(TextRule):
 
 @dataclass(frozen=True)
 class Required(TextRule):
-    """Each of these words stands in the text, spelled exactly so and not as a part of a longer word."""
+    """Each of these words occurs in the text, spelled exactly like this and not as a part of a longer word."""
 
     words: tuple[str, ...]
 
@@ -135,7 +135,7 @@ class Required(TextRule):
 
 @dataclass(frozen=True)
 class Length(Rule):
-    """The text has so many tokens, its end token not counted; for characters use Regex(".{5,10}")."""
+    """The number of tokens of the text, without its end token; for characters use Regex(".{5,10}")."""
 
     least: int = 0
     most: int | None = None  # None: as many as there is room for

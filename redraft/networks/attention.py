@@ -121,7 +121,7 @@ class Sight:
 
     @classmethod
     def of(cls, pattern: Pattern, query: Tensor, first: int, keys: int, pad: Tensor | None) -> Sight | None:
-        """Of queries at these places, the first of which is `first` or later; None if all see all."""
+        """The sight of queries at these places, the first of which is `first` or later; None if all see all."""
         if pad is None and pattern.sees_all(first, keys):
             return None
         return cls(pattern, query, keys, pad)

@@ -39,7 +39,7 @@ class TransformerConfig:
     positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
     classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels
-    ids: int | None = None  # rows for at least so many ids (LLaDA, Dream pad theirs); None: as many as there are
+    ids: int | None = None  # least number of embedding rows (LLaDA, Dream pad theirs); None: as many as there are ids
     tied: bool = False  # the output layer is the embedding
     head_bias: bool = False  # DiT: True
     gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none

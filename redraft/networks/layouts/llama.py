@@ -68,7 +68,7 @@ _UNKNOWN = {
 
 
 def _base(config: Settings) -> float:
-    """Of the rotary positions; transformers 5 keeps it with the scaling, 4 beside it."""
+    """The base of the rotary positions; transformers 5 keeps it with the scaling, 4 beside it."""
     rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
     require(rotary, rope_type="default", type="default")
     return float(setting({**config, **rotary}, "rope_theta"))

@@ -138,7 +138,7 @@ def without_twin(state: Mapping[str, Stored], table: Table) -> dict[str, Stored]
     return {name: tensor for name, tensor in state.items() if name != output}
 
 
-# Settings
+# --- settings ---
 
 
 def flat(config: Settings) -> Settings:

@@ -42,7 +42,7 @@ def raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) ->
 
 
 def _level(model: DiffusionLM, tokens: Tensor, level: Tensor | None) -> Tensor:
-    """(B, 1) the level the network is told; one that ignores the noise always sees that of clean tokens."""
+    """(B, 1) the level that the network sees; one that ignores the noise always sees that of clean tokens."""
     if level is None and model.config.network.time and model.config.level != UNTOLD:
         raise ValueError(f"this network is told the time ({model.config.level}); give its level, a number per row")
     level = torch.zeros(len(tokens), device=tokens.device) if level is None else level

@@ -12,7 +12,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
-from redraft.samplers.stops import require_flag, stopped
+from redraft.samplers.stops import refuse_ids, stopped
 from redraft.samplers.windows import Approximate, Stale, Window
 from redraft.types import Canvas, Context, Denoiser
 
@@ -38,7 +38,7 @@ class Blocks:
     def __post_init__(self) -> None:
         if self.decode_block is not None and self.decode_block < 1:
             raise ValueError(f"decode_block={self.decode_block}; a block has at least one token")
-        require_flag(self.stop)
+        refuse_ids(self.stop)
 
     def exact(self, denoise: Denoiser) -> bool | None:
         """Whether the cache that this denoiser is read with is exact; None: there is no cache."""

@@ -24,7 +24,7 @@ class Reader(Protocol):
         ...
 
 
-def require_flag(stop: bool) -> None:
+def refuse_ids(stop: bool) -> None:
     """Raises if `stop` is the id of a token, as it was in older versions."""
     if not isinstance(stop, bool):
         raise ValueError(f"stop={stop}; rows end at the end token of the vocabulary: use stop=True")

@@ -11,7 +11,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
-from redraft.samplers.stops import require_flag, stopped
+from redraft.samplers.stops import refuse_ids, stopped
 from redraft.types import Canvas, Denoiser
 
 
@@ -34,7 +34,7 @@ class Strides:
             raise ValueError(
                 f"stride={self.stride}, window={self.window}; a stride has at least one token and at most a window"
             )
-        require_flag(self.stop)
+        refuse_ids(self.stop)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from redraft import ops
 from redraft.heads import VectorHead
+from redraft.model.chat import prompt_ids
 from redraft.model.compose import (
     Composer,
     UpTo,
@@ -33,7 +34,7 @@ from redraft.processes import (
     require_times,
     require_vectors,
 )
-from redraft.text import Tokenizer
+from redraft.text import Hub, Tokenizer
 from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 
 
@@ -160,6 +161,21 @@ class DiffusionLM(nn.Module):
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         sources = [source] * len(prompts) if isinstance(source, str) else source
         return self.compose([[p, sized_hole(self.process, new)] for p in prompts], sources)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], *, new: int, rows: int = 1, **options: object) -> Canvas:
+        """A canvas with a conversation in each row, followed by tokens for the answer.
+
+        messages: each {"role": "user", "content": "…"}; the chat template of the tokenizer makes a prompt of them.
+        new: number of tokens to write.
+        rows: number of rows, all alike.
+        options: further variables of the template, such as enable_thinking=False.
+        """
+        if not isinstance(self.tokenizer, Hub):
+            raise ValueError("this model has no tokenizer with a chat template; give a prompt instead of messages")
+        ids = prompt_ids(self.tokenizer, messages, **options)
+        device = self.network.embedding.weight.device
+        z = torch.tensor([[*ids, *[self.config.vocab.masked] * new]] * rows, device=device)
+        return self.to_vectors(Canvas(z, torch.arange(z.shape[1], device=device).expand_as(z) < len(ids)))
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
         """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.

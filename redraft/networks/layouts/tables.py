@@ -71,6 +71,8 @@ class Layout:
             if given[name].shape != wanted:
                 found = list(given[name].shape)
                 raise LayoutError(f"{name} is {found}, where the settings need {list(wanted)}")
+            if not given[name].dtype.is_floating_point:
+                raise LayoutError(f"{name} holds {given[name].dtype}; weights must be floating-point numbers")
 
     def _read(self, found: Mapping[str, Stored], shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """One above the other."""

@@ -19,6 +19,9 @@ class Stored(Protocol):
     @property
     def shape(self) -> torch.Size: ...
 
+    @property
+    def dtype(self) -> torch.dtype: ...
+
     def pieces(self) -> Iterator[Tensor]:
         """Its numbers in order, flat, a part at a time."""
         ...
@@ -34,6 +37,7 @@ class Held:
 
     shape: torch.Size
     make: Callable[[], Tensor]
+    dtype: torch.dtype = torch.float32
 
     def pieces(self) -> Iterator[Tensor]:
         return iter(self.make().reshape(-1).split(PIECE))
@@ -62,7 +66,7 @@ class InFile:
 
 def stored(tensor: Stored | Tensor) -> Stored:
     """A tensor in memory as one of those that need not be."""
-    return Held(tensor.shape, lambda: tensor) if isinstance(tensor, Tensor) else tensor
+    return Held(tensor.shape, lambda: tensor, tensor.dtype) if isinstance(tensor, Tensor) else tensor
 
 
 def fill_tensor(out: Tensor, source: Stored) -> None:

@@ -6,6 +6,7 @@ around it here. Such files are read by `redraft import` alone, which writes them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -57,10 +58,9 @@ def _loaded(file: Path) -> Any:
     try:
         return torch.load(file, map_location="cpu", weights_only=True, mmap=_is_zip(file))
     except UnpicklingError as error:
-        reason = str(error).splitlines()[0] if "Unsupported" not in str(error) else _class_named(str(error))
         raise CheckpointError(
-            f"{file} holds more than tensors ({reason:.200}); opening that could run any code, so it is refused: save "
-            "the state dict alone"
+            f"{file} holds more than tensors ({_named(str(error)):.200}); opening that could run any code, so it is "
+            "refused: save the state dict alone"
         ) from None
     except (RuntimeError, ValueError, EOFError, OSError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise CheckpointError(
@@ -68,9 +68,10 @@ def _loaded(file: Path) -> Any:
         ) from None
 
 
-def _class_named(said: str) -> str:
-    """The line of torch's message that names what was refused."""
-    return next((line.strip() for line in said.splitlines() if "Unsupported" in line), "an object of a class")
+def _named(said: str) -> str:
+    """What torch refused, out of its long advice."""
+    found = re.search(r"GLOBAL ([\w.]+)", said)
+    return found[1] if found else next((line.strip() for line in said.splitlines() if "nsupported" in line), "objects")
 
 
 def _is_zip(file: Path) -> bool:

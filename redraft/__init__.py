@@ -36,7 +36,8 @@ _HOMES = {
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",
-    "write": "ArgumentError Decoding Draft Generation Infilling Opened Record Writing Written fill generate infill",
+    "write": "ArgumentError Choices Chosen Decoding Draft Generation Infilling Opened Record Writing Written choose "
+    "fill generate infill",
     "show.watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}

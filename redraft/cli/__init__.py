@@ -21,7 +21,7 @@ from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
 from redraft.cli.usercode import blamed
-from redraft.cli.write import Generate, Infill
+from redraft.cli.write import Choose, Generate, Infill
 
 VERBS = {
     "demo": Demo,
@@ -29,6 +29,7 @@ VERBS = {
     "eval": Eval,
     "generate": Generate,
     "infill": Infill,
+    "choose": Choose,
     "levels": Levels,
     "show": Show,
     "import": Import,
@@ -36,7 +37,7 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
-_WRITING = (["generate"], ["infill"])  # verbs whose errors name arguments as Python does
+_WRITING = (["generate"], ["infill"], ["choose"])  # verbs whose errors name arguments as Python does
 
 
 def main(argv: list[str] | None = None) -> None:

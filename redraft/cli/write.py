@@ -1,4 +1,4 @@
-"""`redraft generate` and `redraft infill`: a thin layer over `redraft.write`."""
+"""`redraft generate`, `redraft infill` and `redraft choose`: a thin layer over `redraft.write`."""
 
 from __future__ import annotations
 
@@ -132,6 +132,45 @@ class Infill:
 
         settings = _with_schema(self.settings)
         self.showing.write(infilling(open_model(self.model, self.showing.trust), templates, settings))
+
+
+@dataclass(frozen=True)
+class Choose:
+    """How likely each answer is in the holes [[?]] of a text, from one pass of the network.
+
+    Holes are filled with masks, as many as an answer has tokens; an answer's score is the product of what the network
+    says of its tokens, and probabilities are the scores of one hole, normalised.
+    """
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    template: Annotated[Positional[str | None], optional("TEMPLATE")] = None
+    """Text with holes [[?]]; with - or a pipe, one template per line of stdin."""
+    answers: Annotated[tuple[str, ...], arg(metavar="TEXT")] = ()
+    """The answers, two or more."""
+    json: Flag = False
+    """One JSON object per hole: the best answer, all answers with their probabilities."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """Your Python file with the classes that the model uses; its code is run."""
+
+    def __post_init__(self) -> None:
+        require_python(self.trust)
+        for answer in self.answers:
+            text(answer, "--answers")
+
+    def __call__(self) -> None:
+        templates = _prompts(self.template)
+        if not templates or len(self.answers) < 2:
+            raise ValueError('give a hole and answers: redraft choose DIR "The sky is [[?]]." --answers blue green')
+        from redraft.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.write import choose
+
+        found = choose(open_model(self.model, self.trust), templates, self.answers)
+        for chosen, record in zip(found, found.to_json(), strict=True):
+            order = sorted(zip(chosen.probabilities, chosen.answers, strict=True), key=lambda pair: -pair[0])
+            emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
+        if not found.comparable:
+            note("answers of different numbers of tokens: each was read in a hole of its own length")
 
 
 def _with_schema(settings: _Settings) -> _Settings:

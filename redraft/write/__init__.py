@@ -22,6 +22,7 @@ from redraft.write.settings import (
 )
 
 if TYPE_CHECKING:
+    from redraft.write.choices import Choices, Chosen, choose
     from redraft.write.filling import Calls, Writing, calls, fill, generated, to_write
     from redraft.write.holes import infill, infilling
     from redraft.write.models import Model, Opened, as_opened, opened
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from redraft.write.streaming import drafts
 
 _HOMES = {
+    "choices": "Choices Chosen choose",
     "filling": "Calls Writing calls fill generated to_write",
     "holes": "infill infilling",
     "models": "Model Opened as_opened opened",

@@ -25,7 +25,7 @@ from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from redraft import evaluate, ops, write
-from redraft.data import Loader, evaluation, prefetch, tokenise
+from redraft.data import Loader, Rows, evaluation, prefetch, tokenise
 from redraft.machine import free_memory
 from redraft.model import DiffusionLM
 from redraft.objectives import Autoencode, Step
@@ -75,13 +75,9 @@ def fit(
         require_memory(run, team)
         claim(run, out, team)
         choice = settle(run, out, team, quiet)
-        torch.manual_seed(run.seed)
-        model = DiffusionLM(run.model, run.tokenizer).to(team.device)
-        if run.base is not None:
-            _begin_with(model, run.base)
+        model = _new_model(run).to(team.device)
         with waiting("reading the text", shown=team.first and not quiet):
-            train = tokenise(run.data, "train", run.tokenizer, run.framing)
-            valid = evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
+            train, valid = _texts(run)
         saved = stored.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
@@ -91,8 +87,7 @@ def fit(
         if saved is not None:
             state.restore(saved)
         del saved  # as much memory again
-        if run.compile:
-            _compile(model)
+        _compile(model, run.compile)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
         with closing(Log(run, out, state, team, quiet, tell)) as log:
@@ -112,14 +107,27 @@ def fit(
         return assemble(run, newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
 
 
-def _begin_with(model: DiffusionLM, base: str) -> None:
-    """Takes over the weights of a base, only those of a frozen codec: another denoiser may work on the same latents."""
-    latent = model.codec is not None and model.codec.frozen
-    begin_with(model, base, model.codec if latent else None)
+def _new_model(run: Run) -> DiffusionLM:
+    """The first weights by the seed, or those of a base.
+
+    Only the weights of a frozen codec are taken over: another denoiser may work on the same latents.
+    """
+    torch.manual_seed(run.seed)
+    model = DiffusionLM(run.model, run.tokenizer)
+    if run.base is not None:
+        latent = model.codec is not None and model.codec.frozen
+        begin_with(model, run.base, model.codec if latent else None)
+    return model
 
 
-def _compile(model: DiffusionLM) -> None:
-    for block in model.network.blocks:
+def _texts(run: Run) -> tuple[Rows, evaluate.HeldOut]:
+    """The rows to train on, and those to measure on."""
+    train = tokenise(run.data, "train", run.tokenizer, run.framing)
+    return train, evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
+
+
+def _compile(model: DiffusionLM, wanted: bool) -> None:
+    for block in model.network.blocks if wanted else ():
         block.compile()
 
 

@@ -16,7 +16,8 @@ _HOMES = {
     "heads": "Head PredictEps PredictScore PredictTokens PredictV PredictX Score Shift Softmax Subs VectorHead "
     "WithSpread",
     "constraints": "AllOf AnyOf Banned Constrained Json Length OneOf Regex Required Rule constrain hole",
-    "guidance": "Classifier ClassifierFree Extrapolated Guidance Projected Threshold ThroughDenoiser UnitScale",
+    "guidance": "Classifier ClassifierFree Extrapolated Filter FirstOrder Guidance OtherPrompt Projected Threshold "
+    "ThroughDenoiser TokenClassifier UnitScale",
     "processes": "BandJumps Between ByConfidence Cap Chance Choice Counted Expected Exploding Gaussian Hybrid "
     "Insertion Interpolating Jumps Large Loop Markov MaskJumps MaskNoise Masked Mixing NearJumps Path "
     "Pick Preserving Process Rate Remask Rescale Revealed Small Star Straight Switch TokenProcess UniformJumps "
@@ -29,7 +30,7 @@ _HOMES = {
     "Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
     "samplers": "Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind Blocks Confidence ConfidenceThreshold "
     "Correct Ddim Descent DpmPP DpmPPSde Energy Entropy EntropyBound Euler EulerMaruyama Even "
-    "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Heun Hold Karras "
+    "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Guided GuidedByPrompt Heun Hold Karras "
     "Klass Langevin Learned LeftToRight Margin Move MultiHot OdeEuler Pace Particles Planned PredictorCorrector "
     "Projection Ranked Remasked Renoise Replaced Revise Revoke Sampled Sampler SignSteps Solver Steer "
     "Strides TimePace Together Unmask Until Warp last log_likelihood",

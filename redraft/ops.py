@@ -131,6 +131,12 @@ def nucleus(log_p: Tensor, share: float) -> Tensor:
     return torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, (before < share) | first)
 
 
+def likeliest(log_p: Tensor, count: int) -> Tensor:
+    """(…, V) bool: the `count` likeliest states; of equals those with the lowest index."""
+    order = log_p.sort(dim=-1, descending=True, stable=True).indices[..., :count]
+    return torch.zeros_like(log_p, dtype=torch.bool).scatter(-1, order, True)
+
+
 def extrapolate(start: Tensor, end: Tensor, scale: float) -> Tensor:
     """(…, V) log-probabilities ∝ start^{1−γ}·end^γ, normalised; γ = 0 and 1 give exactly `start` and `end`.
 

@@ -151,11 +151,12 @@ class Context:
     label: Tensor | None = None  # (B,) the class of each row; None: no classes
     inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
     place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
+    other: Tensor | None = None  # (B, places) ids of another prompt, −1: as it stands (`OtherPrompt`); None: no other
     marks: Marks | None = None  # rules about the text; None: it is free
 
     def rows(self, index: Tensor) -> Context:
         """The same for some rows of the batch."""
-        names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside")
+        names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside", "other")
         picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         place = self.place if self.place is None or len(self.place) == 1 else self.place[index]
         cache = None if self.cache is None else self.cache.rows(index)

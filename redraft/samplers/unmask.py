@@ -20,7 +20,7 @@ from redraft.samplers.adaptive import Adaptive
 from redraft.samplers.base import grid, instant, require_steps, start
 from redraft.samplers.paces import EvenPace, Pace
 from redraft.samplers.picks import Confidence
-from redraft.samplers.stops import stopped
+from redraft.samplers.stops import refuse_ids, stopped
 from redraft.types import Canvas, Denoiser
 
 
@@ -42,6 +42,7 @@ class Unmask:
     stop: bool = False
 
     def __post_init__(self) -> None:
+        refuse_ids(self.stop)
         if self.steps is not None:
             require_steps(self.steps)
 

@@ -159,7 +159,7 @@ class Says:
         p = self.weights.double().index_fill(-1, torch.tensor([MASK]), 0)
         return Known((p / p.sum(-1, keepdim=True)).log())
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
 
 

@@ -1,136 +1,16 @@
-"""Guidance: denoisers made of denoisers, which sharpen a condition, follow a classifier, or keep to known vectors.
-
-The scale γ means the same everywhere: log p_γ = (1 − γ)·log p(x) + γ·log p(x | y) + const. γ = 0 forgets the condition,
-1 obeys it, more exaggerates it. Each guidance is a frozen dataclass that is called with a denoiser; they can be nested.
-Samplers carry the guided x̂ to the next step as its hint (self-conditioning); `Guided` is a sampler with its guidance.
-"""
+"""Guidance of vectors: by the gradient of a classifier, or by keeping x̂ where vectors of tokens are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft import ops
 from redraft.processes import Gaussian
-from redraft.types import Around, Cache, Context, Denoiser, Mean, Prediction
-
-
-class Guidance(Protocol):
-    """Denoiser → denoiser."""
-
-    def __call__(self, denoise: Denoiser) -> Denoiser: ...
-
-
-@dataclass(frozen=True)
-class ClassifierFree:
-    """(1 − γ)·unconditional + γ·conditional, for a network that was trained with and without its condition.
-
-    Vectors: mixes x̂ itself, which is the same as mixing ε̂, v̂ or scores, since these are affine in it (Ho & Salimans
-    2022, whose w is γ − 1). Tokens: mixes log-probabilities, then normalises. The unconditional branch is the same call
-    without `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and return it unchanged.
-    """
-
-    scale: float = 1.5
-    none: int | None = None  # the label of the unconditional branch (UDLM's weights: the last one); None: no label
-
-    def __post_init__(self) -> None:
-        if self.scale < 0:
-            raise ValueError(f"scale={self.scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
-
-    def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale, self.none)
-
-
-@dataclass(frozen=True)
-class _WithAndWithout(Around):
-    """The denoiser of classifier-free guidance; it has a cache for each branch."""
-
-    scale: float
-    none: int | None
-
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        given, without = _branches(context, self.none)
-        if self.scale == 0:
-            return self.denoise(z, t, without)
-        if context.cond is None and context.label is None:
-            raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
-        return _mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale)
-
-    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        given, without = _branches(context, self.none)
-        after = self.denoise.absorb(z, without, t)
-        if self.scale == 0:
-            return replace(context, cache=after.cache, hint=after.hint)
-        both = self.denoise.absorb(z, given, t)
-        assert both.cache is not None
-        assert after.cache is not None
-        return replace(both, cache=_Caches(both.cache, after.cache))
-
-
-@dataclass(frozen=True)
-class _Caches:
-    """What each branch remembers about finished windows."""
-
-    given: Cache
-    without: Cache
-
-    @property
-    def covers(self) -> Tensor:
-        return self.given.covers
-
-    @property
-    def exact(self) -> bool:
-        return self.given.exact and self.without.exact
-
-    def rows(self, index: Tensor) -> _Caches:
-        return _Caches(self.given.rows(index), self.without.rows(index))
-
-
-def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
-    """The context with its condition and without."""
-    own = context.cache
-    given, without = (own.given, own.without) if isinstance(own, _Caches) else (own, own)
-    label = None if none is None or context.label is None else torch.full_like(context.label, none)
-    unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=without)
-    return replace(context, cache=given), unconditional
-
-
-def _mixed(without: Prediction, given: Prediction, scale: float) -> Prediction:
-    if not (isinstance(without, Mean) and isinstance(given, Mean)):
-        return Extrapolated(without, given, scale)
-    mean = (1 - scale) * without.mean + scale * given.mean
-    if without.log_weights is None or given.log_weights is None:
-        return replace(given, mean=mean)
-    return replace(given, mean=mean, log_weights=ops.extrapolate(without.log_weights, given.log_weights, scale))
-
-
-@dataclass(frozen=True)
-class Extrapolated(Prediction):
-    """log x̂ ∝ (1 − γ)·start + γ·end for two predictions of tokens, which are queried only where this one is."""
-
-    start: Prediction
-    end: Prediction
-    scale: float
-
-    def __post_init__(self) -> None:
-        if not (self.start.normalised and self.end.normalised):
-            raise ValueError("free intensities (a Score head) cannot be mixed as probabilities; use Subs or Softmax")
-
-    @property
-    def x(self) -> Tensor:
-        return ops.extrapolate(self.start.x, self.end.x, self.scale)
-
-    def at(self, where: Tensor) -> Tensor:
-        return ops.extrapolate(self.start.at(where), self.end.at(where), self.scale)
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return loss.new_zeros(where.shape).masked_scatter(where, loss)
+from redraft.types import Around, Context, Denoiser, Mean, Prediction
 
 
 @dataclass(frozen=True)

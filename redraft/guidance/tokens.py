@@ -1,0 +1,118 @@
+"""Guidance of tokens by a classifier of noisy text, exactly or to first order (Schiff et al. 2024, "D-CBG").
+
+At γ = 1 and with the exact classifier p(y | z), x̂_k·p(y | z, x_l = k) is what is known of x_l given z *and* y: one
+token at a time then samples p(x | y) itself. Several tokens at once are drawn as if they had nothing to do with each
+other, as ever. The classifier must know noise: it is asked about masked text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft import ops
+from redraft.guidance.base import require_scale
+from redraft.types import Around, Context, Denoiser, Prediction
+
+LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
+_AT_ONCE = 2**25  # numbers of one-hot vectors that a classifier reads in one call
+
+
+@dataclass(frozen=True)
+class TokenClassifier:
+    """x̂_k·p(y | z with k here)^γ, normalised: every token is tried at every position that is asked for.
+
+    V calls of the classifier per position: for small vocabularies, or as the truth that `FirstOrder` is held to.
+    """
+
+    log_prob: LogProb
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_scale(self.scale)
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _tried)
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """The same with log p(y | z with k here) ≈ log p(y | z) + ∂/∂k: one gradient for all tokens and positions.
+
+    Exact for a classifier whose log-probability is linear in the one-hot tokens.
+    """
+
+    log_prob: LogProb
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_scale(self.scale)
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes)
+
+
+Odds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, int], Tensor]
+
+
+def _tried(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, size: int) -> Tensor:
+    """(N, V) log p(y | z with each token at each marked position)"""
+    rows, columns = where.nonzero(as_tuple=True)
+    token = torch.arange(size, device=z.device)
+    pairs = torch.cartesian_prod(torch.arange(len(rows), device=z.device), token).view(-1, 2)
+    found = []
+    for some in pairs.split(max(1, _AT_ONCE // (z.shape[1] * size))):
+        index = rows[some[:, 0]]
+        tried = z[index].scatter(1, columns[some[:, 0]][:, None], some[:, 1:])
+        times = t.expand(len(z), -1)[index]
+        found.append(log_prob(F.one_hot(tried, size).float(), times, context.rows(index)))
+    return torch.cat(found).view(len(rows), size)
+
+
+def _slopes(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, size: int) -> Tensor:
+    """(N, V) ∂ log p(y | z)/∂ one-hot z; what stands there now is the same for all tokens and does not count"""
+    with torch.enable_grad():
+        x = F.one_hot(z, size).float().requires_grad_()
+        return torch.autograd.grad(log_prob(x, t, context).sum(), x)[0][where]
+
+
+@dataclass(frozen=True)
+class _Steering(Around):
+    scale: float
+    log_prob: LogProb
+    odds: Odds
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        pred = self.denoise(z, t, context)
+        if not pred.normalised:
+            raise ValueError("free intensities (a Score head) cannot be guided as probabilities; use Subs or Softmax")
+        return Steered(pred, self, z, t, context)
+
+
+@dataclass(frozen=True, eq=False)
+class Steered(Prediction):
+    """A prediction that a classifier weighs; both are asked only where somebody asks."""
+
+    inner: Prediction
+    by: _Steering
+    z: Tensor
+    t: Tensor
+    context: Context
+
+    @property
+    def x(self) -> Tensor:
+        everywhere = torch.ones_like(self.z, dtype=torch.bool)
+        return self.at(everywhere).view(*self.z.shape, -1)
+
+    def at(self, where: Tensor) -> Tensor:
+        log_x = self.inner.at(where)
+        odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_x.shape[-1])
+        return (log_x + self.by.scale * odds.to(log_x.dtype)).log_softmax(-1)
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
+        return ops.spread(loss, where)

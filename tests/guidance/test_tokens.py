@@ -1,0 +1,126 @@
+"""Guidance of tokens by classifiers: p(x | y) itself on a toy, its first order, and how guidance composes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from redraft.guidance import Filter, FirstOrder, Guidance, TokenClassifier
+from redraft.laws import VOCAB, Oracle
+from redraft.laws.tokens import WORDS, Toy
+from redraft.ops import rng
+from redraft.processes import Masked
+from redraft.samplers import AnyOrder, FirstHitting, Guided, LeftToRight, Sampler, Unmask, last
+from redraft.types import Canvas, Context, Denoiser
+
+PValue = Callable[[Tensor, Tensor], float]
+PROCESS, TOY = Masked(VOCAB), Toy.of()
+DRAWS = 3_000
+SUM = TOY.sequences.sum(-1) % 2 == 1  # what the classifier is about: an odd sum
+
+
+@dataclass(frozen=True)
+class Odd:
+    """The exact classifier: p(the sum is odd | what is visible), of one-hot tokens."""
+
+    def __call__(self, x: Tensor, t: Tensor, context: Context) -> Tensor:
+        z = x.argmax(-1)
+        fits = ((z[:, None] == TOY.sequences) | (z[:, None] == VOCAB.masked)).all(-1)  # (B, N)
+        return ((fits * (TOY.p * SUM)).sum(-1) / (fits * TOY.p).sum(-1)).log()
+
+
+def blank(rows: int) -> Canvas:
+    z = torch.zeros(rows, TOY.sequences.shape[1], dtype=torch.int64)
+    return Canvas(z, torch.zeros_like(z, dtype=torch.bool))
+
+
+def counts(sampler: Sampler, guidance: Guidance) -> Tensor:
+    """How often each sequence was written."""
+    written = last(Guided(sampler, guidance)(Oracle(TOY, PROCESS), PROCESS, blank(DRAWS), rng=rng(3, DRAWS))).z
+    place = WORDS ** torch.arange(written.shape[1] - 1, -1, -1)
+    return (written * place).sum(-1).bincount(minlength=len(TOY.p))
+
+
+@pytest.mark.parametrize(
+    "sampler", [FirstHitting(), Unmask(None, AnyOrder()), Unmask(None, LeftToRight(1.0))], ids=repr
+)
+def test_the_exact_classifier_gives_the_exact_conditional(sampler: Sampler, p_value: PValue) -> None:
+    found = counts(sampler, TokenClassifier(Odd()))
+    assert int(found[~SUM].sum()) == 0, "what is impossible given y is never written"
+    p = TOY.p[SUM] / TOY.p[SUM].sum()
+    common = p * DRAWS >= 5
+    observed = torch.cat([found[SUM][common], found[SUM][~common].sum()[None]])
+    expected = torch.cat([p[common], p[~common].sum()[None]]) * DRAWS
+    kept = expected >= 5
+    assert p_value(observed[kept], expected[kept] * observed[kept].sum() / expected[kept].sum()) > 1e-4
+
+
+def test_more_scale_is_more_of_it() -> None:
+    """γ = 0 is the denoiser itself; in between the odd ones grow."""
+    oracle = Oracle(TOY, PROCESS)
+    assert TokenClassifier(Odd(), 0.0)(oracle) is oracle
+    assert FirstOrder(Odd(), 0.0)(oracle) is oracle
+
+    @dataclass(frozen=True)
+    class Soft:
+        def __call__(self, x: Tensor, t: Tensor, context: Context) -> Tensor:
+            return 0.5 * x[..., 1].sum(-1)
+
+    ones = [
+        (counts(FirstHitting(), TokenClassifier(Soft(), s)) @ (TOY.sequences == 1).sum(-1)) for s in (0.0, 1.0, 4.0)
+    ]
+    assert int(ones[0]) < int(ones[1]) < int(ones[2])
+
+
+@dataclass(frozen=True)
+class Linear:
+    """log p(y | z) linear in the one-hot tokens."""
+
+    weights: Tensor  # (L, V)
+
+    def __call__(self, x: Tensor, t: Tensor, context: Context) -> Tensor:
+        return (x * self.weights).sum((-1, -2))
+
+
+def test_the_first_order_is_exact_for_what_is_linear() -> None:
+    g = torch.Generator().manual_seed(0)
+    length = TOY.sequences.shape[1]
+    judge, oracle = Linear(torch.randn(length, VOCAB.size, generator=g)), Oracle(TOY, PROCESS)
+    z = torch.where(torch.rand(TOY.sequences.shape, generator=g) < 0.5, VOCAB.masked, TOY.sequences)
+    where = z == VOCAB.masked
+    exact, first = (
+        kind(judge, 1.5)(oracle)(z, where.double(), Context()).at(where) for kind in (TokenClassifier, FirstOrder)
+    )
+    assert torch.allclose(exact, first, atol=1e-5)
+    assert not torch.allclose(exact, oracle(z, where.double(), Context()).at(where).to(exact.dtype), atol=0.1)
+
+
+def test_the_classifier_is_asked_as_if_alone() -> None:
+    """Chunks of trials change nothing."""
+    from redraft.guidance import tokens
+
+    z = torch.full((5, TOY.sequences.shape[1]), VOCAB.masked)
+    where, oracle = z == VOCAB.masked, Oracle(TOY, PROCESS)
+    asked = TokenClassifier(Odd())(oracle)
+    whole = asked(z, where.double(), Context()).at(where)
+    before = tokens._AT_ONCE
+    try:
+        tokens._AT_ONCE = 40
+        assert torch.equal(asked(z, where.double(), Context()).at(where), whole)
+    finally:
+        tokens._AT_ONCE = before
+
+
+def test_guidance_first_then_filters() -> None:
+    """Filter(TokenClassifier(model)): the filter sees what the classifier left."""
+    oracle: Denoiser = Oracle(TOY, PROCESS)
+    z = torch.full((1, TOY.sequences.shape[1]), VOCAB.masked)
+    where = z == VOCAB.masked
+    steered = TokenClassifier(Linear(torch.eye(z.shape[1], VOCAB.size) * 9))(oracle)
+    left = Filter(top_k=1)(steered)(z, where.double(), Context()).at(where)
+    assert torch.equal(left.argmax(-1), steered(z, where.double(), Context()).at(where).argmax(-1))
+    assert torch.equal((left > -torch.inf).sum(-1), torch.ones(len(left), dtype=torch.int64))

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from bench.race import Row, report
 from redraft import DiffusionLM, Step, ops
 from redraft.data import Loader, tokenise
-from redraft.machine import choose
+from redraft.machine import choose_precision
 from redraft.presets import mdlm_tiny
 from redraft.runs import Run
 from redraft.train import begin, optimisers, state
@@ -29,7 +29,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
-    precision = choose(run.precision, shapes=begin.shapes_of(run))
+    precision = choose_precision(run.precision, shapes=begin.shapes_of(run))
     step, both = Step(model, run.objective), optimisers(model, run.optimiser, precision.dtype)
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))

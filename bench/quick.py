@@ -14,7 +14,7 @@ import torch
 
 from bench import core, engine, limit
 from bench.race import Row, tell
-from redraft.machine import TYPICAL, PrecisionError, choose, compare
+from redraft.machine import TYPICAL, PrecisionError, choose_precision, compare
 
 RESULTS = Path(__file__).parent / "results" / "quick.jsonl"
 
@@ -25,7 +25,7 @@ EMULATED = 10.0  # bf16 / fp32: a CPU without instructions for it would take min
 def precisions() -> dict[str, torch.dtype]:
     """Those that work here: `choose` tries bf16 where an illegal instruction cannot hurt, before anything else runs."""
     try:
-        choose("bf16")
+        choose_precision("bf16")
     except PrecisionError:
         return {"fp32": torch.float32}
     known = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -33,7 +33,7 @@ def precisions() -> dict[str, torch.dtype]:
 
 
 def rows() -> Iterator[Row]:
-    choice = choose()
+    choice = choose_precision()
     better = choice.name
     yield limit.machine("make bench") | {"precision": str(choice)}
     limits = {row["limit"]: row for row in limit.limits(precisions())}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from redraft.cli import main
 from redraft.heads import Head, Subs
-from redraft.machine import Precision, PrecisionError, choose
+from redraft.machine import Precision, PrecisionError, choose_precision
 from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
 from redraft.networks import Full, Pattern, TransformerConfig
 from redraft.ops import Rng, rng
@@ -30,7 +30,7 @@ TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"  # numbers of the originals, see its README
 
 torch.set_num_threads(1)
-choose()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
+choose_precision()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
 settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)
 settings.load_profile("redraft")
 
@@ -39,7 +39,7 @@ settings.load_profile("redraft")
 def bf16() -> Precision:
     """Tests that take it compute in bf16, however slow it is; where it does not work at all they are skipped."""
     try:
-        return choose("bf16")
+        return choose_precision("bf16")
     except PrecisionError as error:
         pytest.skip(str(error))
 

@@ -23,7 +23,7 @@ from redraft.machine.precision import (
     PrecisionError,
     PrecisionName,
     Shapes,
-    choose,
+    choose_precision,
     compare,
     shapes_like,
 )

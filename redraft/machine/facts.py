@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from redraft.machine.guarded import attempt, can_fork
-from redraft.machine.precision import BELOW_AMX, ISA, PrecisionError, choose
+from redraft.machine.precision import BELOW_AMX, ISA, PrecisionError, choose_precision
 
 GB = 1e9
 LEVELS = {  # of oneDNN, and the flag of a CPU that claims to have it
@@ -170,7 +170,7 @@ def _speeds(level: str) -> tuple[float, float]:
 def _precision() -> tuple[str | None, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        choice = choose(device=device)
+        choice = choose_precision(device=device)
     except PrecisionError as error:
         return None, str(error)
     return choice.name, choice.reason

@@ -1,4 +1,4 @@
-"""fp32 or bf16 for matrix products: measured, never assumed. Everything that needs to know asks `choose`.
+"""fp32 or bf16 for matrix products: measured, never assumed. Everything that needs to know asks `choose_precision`.
 
 The flags of a CPU say which instructions exist. Only a trial shows whether they work (virtual machines advertise AMX
 and then trap) and whether they are faster than fp32 (emulated bf16 is a hundred times slower). It runs in a forked
@@ -54,7 +54,7 @@ class Precision:
         return f"{self.name} ({self.reason})"
 
 
-def choose(
+def choose_precision(
     wish: Literal["auto", "fp32", "bf16"] = "auto",
     device: torch.device = CPU,
     shapes: Shapes = TYPICAL,

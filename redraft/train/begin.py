@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
-from redraft.machine import Precision, PrecisionError, PrecisionName, Shapes, choose, shapes_like
+from redraft.machine import Precision, PrecisionError, PrecisionName, Shapes, choose_precision, shapes_like
 from redraft.runs import (
     Run,
     config,
@@ -87,9 +87,9 @@ def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
     if not team.first:
         if (code := team.agree(0)) < 0:
             raise PrecisionError("the first worker cannot compute in the precision of the run")
-        return choose("bf16" if code else "fp32", team.device, shapes)
+        return choose_precision("bf16" if code else "fp32", team.device, shapes)
     try:
-        choice = choose(run.precision, team.device, shapes, before)
+        choice = choose_precision(run.precision, team.device, shapes, before)
     except PrecisionError:
         team.agree(-1)
         raise

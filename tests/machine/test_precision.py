@@ -24,7 +24,7 @@ from redraft.machine import (
     VARIABLE,
     Precision,
     PrecisionError,
-    choose,
+    choose_precision,
     guarded,
     precision,
     shapes_like,
@@ -92,7 +92,7 @@ needs_fork = pytest.mark.skipif(not guarded.can_fork(), reason="no fork")
 )
 def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, words: str, isa: str | None) -> None:
     inject(trial)
-    choice = choose()
+    choice = choose_precision()
     assert choice.name == name
     assert words in choice.reason
     assert os.environ.get(ISA) == isa
@@ -102,14 +102,14 @@ def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, word
 def test_a_hang_is_fp32(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(hangs)
     monkeypatch.setattr(precision, "TRIAL_SECONDS", 0.1)
-    assert choose() == Precision("fp32", "a bf16 product does not end within 0.1 seconds")
+    assert choose_precision() == Precision("fp32", "a bf16 product does not end within 0.1 seconds")
 
 
 @needs_fork
 def test_an_instruction_set_of_the_users_is_left_alone(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(traps_with_tiles)
     monkeypatch.setenv(ISA, "AVX512_CORE_AMX")
-    assert choose().name == "fp32"
+    assert choose_precision().name == "fp32"
     assert os.environ[ISA] == "AVX512_CORE_AMX"
 
 
@@ -122,7 +122,7 @@ def test_a_trial_is_remembered_for_its_shapes(inject: Inject, tmp_path: Path) ->
 
     inject(count)
     for shapes in (TYPICAL, TYPICAL, shapes_like(8, 16, 32), TYPICAL):
-        assert choose(shapes=shapes).name == "bf16"
+        assert choose_precision(shapes=shapes).name == "bf16"
     assert (tmp_path / "trials").read_text().splitlines() == [str(TYPICAL), "((8, 16, 32), (8, 16, 16))"]
     assert shapes_like(10**6, 8192, 10**5) == ((256, 512, 2048), (256, 512, 512))
 
@@ -131,24 +131,26 @@ def test_a_trial_is_remembered_for_its_shapes(inject: Inject, tmp_path: Path) ->
 def test_who_asks_first(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run, then the environment, then how a resumed run began, then the trial."""
     inject(ratio(1.7))
-    assert choose("fp32") == Precision("fp32", "the run asks for fp32")
-    assert choose("bf16") == Precision("bf16", "the run asks for bf16; bf16 takes 1.70 × the time of fp32 here")
-    assert choose(held="bf16").reason == "the run began in bf16; bf16 takes 1.70 × the time of fp32 here"
-    assert choose(held="fp32").name == "fp32"
+    assert choose_precision("fp32") == Precision("fp32", "the run asks for fp32")
+    assert choose_precision("bf16") == Precision(
+        "bf16", "the run asks for bf16; bf16 takes 1.70 × the time of fp32 here"
+    )
+    assert choose_precision(held="bf16").reason == "the run began in bf16; bf16 takes 1.70 × the time of fp32 here"
+    assert choose_precision(held="fp32").name == "fp32"
     monkeypatch.setenv(VARIABLE, "bf16")
-    assert choose(held="fp32").reason.startswith("REDRAFT_PRECISION=bf16; ")
-    assert choose("fp32").name == "fp32"
+    assert choose_precision(held="fp32").reason.startswith("REDRAFT_PRECISION=bf16; ")
+    assert choose_precision("fp32").name == "fp32"
     monkeypatch.setenv(VARIABLE, "fp32")
-    assert choose(held="bf16") == Precision("fp32", "REDRAFT_PRECISION=fp32")
+    assert choose_precision(held="bf16") == Precision("fp32", "REDRAFT_PRECISION=fp32")
     monkeypatch.setenv(VARIABLE, "auto")
-    assert choose().name == "fp32"
+    assert choose_precision().name == "fp32"
 
 
 def test_a_wrong_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "fp8")
     with pytest.raises(PrecisionError, match="REDRAFT_PRECISION=fp8: it must be fp32, bf16 or auto"):
-        choose()
-    assert choose("fp32").name == "fp32"
+        choose_precision()
+    assert choose_precision("fp32").name == "fp32"
 
 
 @needs_fork
@@ -172,21 +174,21 @@ def test_bf16_that_cannot_be(
     if variable:
         monkeypatch.setenv(VARIABLE, variable)
     with pytest.raises(PrecisionError, match=words):
-        choose(wish, held=held)  # type: ignore[arg-type]
+        choose_precision(wish, held=held)  # type: ignore[arg-type]
 
 
 @needs_fork
 def test_bf16_that_needs_fewer_instructions(inject: Inject) -> None:
     inject(slow_without_tiles)
-    assert choose("bf16").name == "bf16"
+    assert choose_precision("bf16").name == "bf16"
     assert os.environ[ISA] == BELOW_AMX
 
 
 def test_without_fork(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     inject(ratio(0.1))
-    assert choose() == Precision("fp32", "a bf16 product cannot be tried safely on this system (no fork)")
-    assert choose("bf16").reason.startswith("the run asks for bf16; not tried")
+    assert choose_precision() == Precision("fp32", "a bf16 product cannot be tried safely on this system (no fork)")
+    assert choose_precision("bf16").reason.startswith("the run asks for bf16; not tried")
 
 
 def test_on_gpus(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +198,10 @@ def test_on_gpus(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old GPU")
     for has, name in ((True, "bf16"), (False, "fp32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
-        assert choose(device=gpu).name == name
+        assert choose_precision(device=gpu).name == name
     with pytest.raises(PrecisionError, match="an old GPU has no bf16"):
-        choose("bf16", gpu)
-    assert choose(device=torch.device("mps")).name == "fp32"
+        choose_precision("bf16", gpu)
+    assert choose_precision(device=torch.device("mps")).name == "fp32"
 
 
 @needs_fork

@@ -22,7 +22,7 @@ import train_child as child
 from torch import Tensor, nn
 
 from redraft.data import Loader, tokenise
-from redraft.machine import Precision, choose
+from redraft.machine import Precision, choose_precision
 from redraft.model import DiffusionLM
 from redraft.objectives import Recover, Step
 from redraft.runs import Run, newest
@@ -177,7 +177,9 @@ def begin(run: Run) -> tuple[State, Step]:
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model, run.tokenizer)
     ema = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return State(model, ema, optimisers(model, run.optimiser), choose(run.precision)), Step(model, run.objective)
+    return State(model, ema, optimisers(model, run.optimiser), choose_precision(run.precision)), Step(
+        model, run.objective
+    )
 
 
 def weights(state: State) -> dict[str, Tensor]:

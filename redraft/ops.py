@@ -79,6 +79,8 @@ class Rng:
         if shape[0] != self.place.shape[1]:
             raise ValueError(f"{shape[0]} places to draw for, but the window has {self.place.shape[1]}; use once()")
         each = count // max(1, shape[0])
+        if each == 1:
+            return (self.place + 1) * _GAMMA
         number = self.place[..., None] * each + torch.arange(1, each + 1, device=self.key.device)
         return number.flatten(1) * _GAMMA
 

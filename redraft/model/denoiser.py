@@ -373,11 +373,9 @@ class Lazy(Prediction):
         """(N, D) states at the sources of which some stand before the window: the last one that the cache holds."""
         config, place = self._model.config, row * z.shape[1] + source.clamp(min=0)
         cache = context.cache if isinstance(context.cache, KeyValues) else KeyValues()
-        ahead = cache.ahead if cache.exact else None
+        ahead = cache.state_before(context.place)
         if ahead is None and config.continues:
             raise ValueError("nothing predicts the first token of a row: give it, by a prompt or a start token")
-        if not cache.exact:
-            raise ValueError("the head Shift needs the state before the window, which no approximate cache holds")
         if ahead is None:
             return self._model.network(z, _level(config, t), context, place)
         states, later = ahead[row, 0], (source >= 0).nonzero().squeeze(-1)

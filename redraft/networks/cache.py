@@ -61,6 +61,15 @@ class KeyValues:
             return torch.ones(len(k), self.columns - self.before, dtype=torch.bool, device=k.device)
         return ~self.missing[:, self.before :]
 
+    def state_before(self, place: Tensor | None) -> Tensor | None:
+        """(B, 1, D) the state of the token right before a window at these places; None: none is held."""
+        if self.exact:
+            return self.ahead
+        if self.said is None or place is None:
+            return None
+        at = (place[:, :1] - 1).clamp(min=0).expand(len(self.said.states), -1)
+        return self.said.states.take_along_dim(at[..., None], 1)
+
     def layer(self, i: int) -> KeyValue | None:
         return self.layers[i] if self.layers else None
 
@@ -92,7 +101,7 @@ class Stand:
         if place is None or L == 0:
             return cls(B, torch.arange(L, device=tokens.device), max(L, held), 0)
         if len(place) == 1:
-            first, last = int(place[0, 0]), int(place[0, -1])
+            first, *_, last = place[0].tolist() if L > 1 else [int(place)] * 2
             if last - first == L - 1 and first <= held:
                 return cls(B, place[0], max(last + 1, held), first)
         return cls(B, place.expand(B, -1), max(int(place.max()) + 1, held), None)

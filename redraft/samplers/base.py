@@ -92,6 +92,10 @@ def start(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> C
 
 def _scattered(canvas: Canvas, block: int) -> bool:
     """Whether a row has tokens to write in more than one block."""
+    if canvas.context.place is not None and canvas.z.shape[1] <= block and len(canvas.context.place) == 1:
+        places = canvas.context.place[0].tolist()  # a window that lies in one block, as it should: nothing to compute
+        if places and places[0] // block == places[-1] // block:
+            return False
     number, free = canvas.place // block, ~canvas.fixed
     first, last = number.masked_fill(~free, 2**62).amin(-1), number.masked_fill(~free, -1).amax(-1)
     return bool((first < last).any())

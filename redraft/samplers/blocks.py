@@ -61,40 +61,40 @@ class Blocks:
 
     def _cached(self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, rng: Rng) -> Iterator[Canvas]:
         """With an exact cache of finished blocks; each row is at a block of its own."""
-        number = _given_blocks(canvas, size)  # (B,) the block that each row is at
-        if canvas.context.marks is not None:  # rules are cut to windows that all rows have in common
-            number = number.amin().expand_as(number)
-        row = _unfinished(canvas, number * size).nonzero().squeeze(-1)
-        context = _absorbed(denoise, canvas, row, number[row] * size)
-        while len(row):
-            window = Window.of(row, number[row] * size, size, canvas.z.shape[1])
+        lo, last = _given_columns(canvas, size), _last_columns(canvas)  # numbers in Python: rows are few, steps many
+        row = [i for i, first in enumerate(lo) if first <= last[i]]
+        context = _absorbed(denoise, canvas, row, lo)
+        while row:
+            window = Window.of(row, [lo[i] for i in row], size, canvas)
             part = window.cut(window.whole(canvas), context)
-            for inner in self.sampler(denoise, process, part, rng=rng.rows(row).fold(number[row]).at(part.place)):
+            for inner in self.sampler(denoise, process, part, rng=window.keys(rng, size)):
                 canvas = window.paste(canvas, inner)
                 yield canvas
-            number = number + 1
-            canvas = stopped(canvas, self._end(process), ~_from(canvas, number * size), denoise)
+            lo = [first + size for first in lo]
+            if self.stop:
+                canvas = stopped(canvas, self._end(process), ~_from(canvas, lo), denoise)
+                last = _last_columns(canvas)
             yield canvas
-            left = _unfinished(canvas, number * size)[row]
-            if not bool(left.all()):
-                index = left.nonzero().squeeze(-1)
-                row, window, context = row[index], window.rows(index), context.rows(index)
-            if len(row):
-                done = window.cut(window.whole(canvas), context)
-                context = denoise.absorb(done.z, done.context)
+            index = [k for k, i in enumerate(row) if lo[i] <= last[i]]
+            if not index:
+                return
+            if len(index) < len(row):
+                row, window, context = [row[k] for k in index], window.rows(index), window.context(context, index)
+            done = window.cut(window.whole(canvas), context)
+            context = denoise.absorb(done.z, done.context)
 
     def _windows(
         self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, cache: Approximate, rng: Rng
     ) -> Iterator[Canvas]:
         """Full attention with an approximate cache; rows with nothing to write in a block are left out of it."""
-        block_of, begin = _block_of(denoise, canvas, size), _begin(canvas)
+        block_of, begin = _block_of(denoise, canvas, size), _begin(canvas).tolist()
         for i in range(int(block_of.max()) + 1):
             active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
-            for row in _alike((~active.fixed).any(-1).nonzero().squeeze(-1), begin, active):
-                window = cache.window(row, begin[row] + i * size, size, canvas.z.shape[1])
+            for row in _alike((~active.fixed).any(-1).nonzero().squeeze(-1).tolist(), begin, active):
+                window = cache.window(row, [begin[k] + i * size for k in row], size, canvas)
                 whole = window.whole(active)
                 part, reader = window.cut(whole, whole.context), Stale(denoise, whole, window, cache.refresh)
-                for inner in self.sampler(reader, process, part, rng=rng.rows(row).fold(i).at(part.place)):
+                for inner in self.sampler(reader, process, part, rng=window.keys(rng.fold(i))):
                     canvas = window.paste(canvas, inner)
                     yield canvas
             canvas = stopped(canvas, self._end(process), block_of <= i, denoise)
@@ -143,37 +143,44 @@ def _begin(canvas: Canvas) -> Tensor:
     return (~canvas.fixed).int().argmax(-1)
 
 
-def _alike(row: Tensor, begin: Tensor, canvas: Canvas) -> list[Tensor]:
-    """Rows (R,) that are written together: all, but rules are cut to windows that all rows have in common."""
+def _alike(row: list[int], begin: list[int], canvas: Canvas) -> list[list[int]]:
+    """Rows that are written together: all, but rules are cut to windows that all rows have in common."""
     if canvas.context.marks is None:
-        return [row] if len(row) else []
-    return [row[begin[row] == first] for first in begin[row].unique()]
+        return [row] if row else []
+    return [[k for k in row if begin[k] == first] for first in sorted({begin[k] for k in row})]
 
 
-def _given_blocks(canvas: Canvas, size: int) -> Tensor:
-    """(B,) how many whole blocks are given from the left."""
-    return torch.where(canvas.fixed.all(-1), canvas.z.shape[1], _begin(canvas)) // size
+def _given_columns(canvas: Canvas, size: int) -> list[int]:
+    """How many columns, in whole blocks from the left, are given in each row."""
+    given = torch.where(canvas.fixed.all(-1), canvas.z.shape[1], _begin(canvas)) // size * size
+    columns: list[int] = given.tolist()
+    if canvas.context.marks is None or not columns:
+        return columns
+    return [min(columns)] * len(columns)  # rules are cut to windows that all rows have in common
 
 
-def _unfinished(canvas: Canvas, first: Tensor) -> Tensor:
-    """(B,) bool: whether there is something to write from column `first` (B,) on."""
-    return (~canvas.fixed & _from(canvas, first)).any(-1)
+def _last_columns(canvas: Canvas) -> list[int]:
+    """The last column of each row that is to be written; −1: none."""
+    column = torch.arange(canvas.z.shape[1], device=canvas.z.device)
+    last: list[int] = torch.where(canvas.fixed, -1, column).amax(-1).tolist() if len(column) else [-1] * len(canvas.z)
+    return last
 
 
-def _from(canvas: Canvas, first: Tensor) -> Tensor:
-    """(B, L) bool: columns from `first` (B,) on."""
-    return torch.arange(canvas.z.shape[1], device=first.device) >= first[:, None]
+def _from(canvas: Canvas, first: list[int]) -> Tensor:
+    """(B, L) bool: columns from `first` on."""
+    return torch.arange(canvas.z.shape[1], device=canvas.z.device) >= canvas.z.new_tensor(first)[:, None]
 
 
-def _absorbed(denoise: Denoiser, canvas: Canvas, row: Tensor, end: Tensor) -> Context:
-    """What the network remembers of the columns before `end` (R,) of these rows."""
-    if not len(row):
+def _absorbed(denoise: Denoiser, canvas: Canvas, row: list[int], lo: list[int]) -> Context:
+    """What the network remembers of the columns before `lo` of these rows."""
+    if not row:
         return canvas.context
-    given = Window(row, torch.arange(int(end.max()), device=end.device)[None], 0)
+    ends = [lo[i] for i in row]
+    given = Window.of(row, [0] * len(row), max(ends), canvas)
     part = given.whole(canvas)
     part = given.cut(part, part.context)
-    if int(end.min()) < part.z.shape[1]:
-        later = given.column >= end[:, None]
+    if min(ends) < max(ends):
+        later = _from(part, ends)
         pad = later if part.context.pad is None else part.context.pad | later
         part = replace(part, context=replace(part.context, pad=pad))
     return denoise.absorb(part.z, part.context)

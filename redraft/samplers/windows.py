@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from redraft.ops import Rng
 from redraft.types import Canvas, Context, Denoiser, Prediction
 
 
@@ -18,26 +19,40 @@ class Window:
     Rows may have their columns at different places, and rows with nothing to write are left out.
     """
 
-    row: Tensor  # (R,) numbers of the rows
+    row: Tensor | None  # (R,) numbers of the rows; None: all of them
     column: Tensor  # (1, n) if all rows have the same columns, else (R, n); columns beyond the canvas are padding
     lo: int | None  # the first column, if all rows have the same
 
     @classmethod
-    def of(cls, row: Tensor, first: Tensor, size: int, length: int) -> Window:
-        """From column `first` (R,) of each row on, `size` columns, but no more than the canvas has."""
-        lo, hi = (int(a) for a in torch.aminmax(first))
-        size = min(size, length - lo)
-        if lo == hi:
-            return cls(row, torch.arange(lo, lo + size, device=first.device)[None], lo)
-        return cls(row, first[:, None] + torch.arange(size, device=first.device), None)
+    def of(cls, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
+        """From column `first` of each row on, `size` columns, but no more than the canvas has."""
+        device, lo = canvas.z.device, min(first)
+        number = None if len(row) == len(canvas.z) else torch.tensor(row, device=device)
+        size = min(size, canvas.z.shape[1] - lo)
+        if lo == max(first):
+            return cls(number, torch.arange(lo, lo + size, device=device)[None], lo)
+        return cls(number, torch.tensor(first, device=device)[:, None] + torch.arange(size, device=device), None)
 
-    def rows(self, index: Tensor) -> Window:
+    def rows(self, index: list[int]) -> Window:
         """The same for some of its rows."""
-        return Window(self.row[index], self.column if self.lo is not None else self.column[index], self.lo)
+        at = torch.tensor(index, device=self.column.device)
+        column = self.column if self.lo is not None else self.column[at]
+        return Window(at if self.row is None else self.row[at], column, self.lo)
+
+    def context(self, context: Context, index: list[int]) -> Context:
+        """What the network sees of some of its rows."""
+        return context.rows(torch.tensor(index, device=self.column.device))
+
+    def keys(self, rng: Rng, size: int | None = None) -> Rng:
+        """The keys of its rows, to draw what whole rows would draw there; with `size` those of its blocks."""
+        rng = rng if self.row is None else rng.rows(self.row)
+        if size is not None:
+            rng = rng.fold(self.lo // size if self.lo is not None else self.column[:, 0] // size)
+        return rng.at(self.column)
 
     def whole(self, canvas: Canvas) -> Canvas:
         """The rows of the window, with all their columns."""
-        return canvas if len(self.row) == len(canvas.z) else canvas.rows(self.row)
+        return canvas if self.row is None else canvas.rows(self.row)
 
     def cut(self, whole: Canvas, context: Context) -> Canvas:
         """The window of these rows, to be read with this context."""
@@ -57,7 +72,7 @@ class Window:
 
     def paste(self, canvas: Canvas, inner: Canvas) -> Canvas:
         """The canvas with what the inner sampler wrote."""
-        if self.lo is not None and len(self.row) == len(canvas.z):
+        if self.lo is not None and self.row is None:
             return canvas.paste(inner, self.lo)
         written = canvas.write(self.put(canvas.z, inner.z))
         if inner.confidence is None:
@@ -67,7 +82,8 @@ class Window:
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
         """(B, L, …) with (R, n, …) at the columns of the window."""
-        row, column = torch.broadcast_tensors(self.row[:, None], self.column)
+        number = torch.arange(len(new), device=new.device) if self.row is None else self.row
+        row, column = torch.broadcast_tensors(number[:, None], self.column)
         real = column < old.shape[1]
         return old.index_put((row[real], column[real]), new[real])
 
@@ -97,24 +113,24 @@ class Approximate(ABC):
             raise ValueError(f"refresh={self.refresh}; the whole canvas is read again every 1, 2, … steps, or None")
 
     @abstractmethod
-    def window(self, row: Tensor, first: Tensor, size: int, length: int) -> Window:
-        """What is read at each step, of the block of `size` columns that begins at `first` (R,)."""
+    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
+        """What is read at each step, of the block of `size` columns that begins at `first`."""
 
 
 @dataclass(frozen=True)
 class Prefix(Approximate):
     """Keeps what stands before the block; the block and all after it are read at each step."""
 
-    def window(self, row: Tensor, first: Tensor, size: int, length: int) -> Window:
-        return Window.of(row, first, length, length)
+    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
+        return Window.of(row, first, canvas.z.shape[1], canvas)
 
 
 @dataclass(frozen=True)
 class Dual(Approximate):
     """Keeps what stands before and after the block; only the block is read at each step."""
 
-    def window(self, row: Tensor, first: Tensor, size: int, length: int) -> Window:
-        return Window.of(row, first, size, length)
+    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
+        return Window.of(row, first, size, canvas)
 
 
 class Stale:
@@ -127,8 +143,7 @@ class Stale:
 
     def __init__(self, denoise: Denoiser, whole: Canvas, window: Window, refresh: int | None) -> None:
         """whole: the rows of the window."""
-        every = torch.arange(len(whole.z), device=whole.z.device)
-        self._denoise, self._whole, self._window = denoise, whole, replace(window, row=every)
+        self._denoise, self._whole, self._window = denoise, whole, replace(window, row=None)
         self._refresh, self._calls, self._seen = refresh, 0, whole.context
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:

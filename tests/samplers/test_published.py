@@ -1,9 +1,10 @@
-"""Token for token what the originals' own decoders wrote: LLaDA, Fast-dLLM without cache, Dream."""
+"""Token for token what the originals' own decoders wrote: LLaDA, Fast-dLLM with its caches and without, Dream."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -12,15 +13,45 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from redraft import ops
 from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.processes import Pick
+from redraft.ops import Rng, rng
+from redraft.processes import Choice, Pick
 from redraft.runs import load
-from redraft.samplers import Blocks, Confidence, ConfidenceThreshold, Entropy, Margin, Sampler, TimePace, Unmask, last
-from redraft.types import Canvas
+from redraft.samplers import (
+    Adaptive,
+    Blocks,
+    Confidence,
+    ConfidenceThreshold,
+    Dual,
+    Entropy,
+    Margin,
+    Prefix,
+    Sampler,
+    TimePace,
+    Unmask,
+    last,
+)
+from redraft.types import Canvas, Prediction
 from redraft.write import calls
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@dataclass(frozen=True)
+class Factor(Adaptive):
+    """Fast-dLLM's dynamic rule, as its repository has it (see tests/golden/README.md); ours is `FrechetProfile`."""
+
+    factor: float
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        log_p, tokens = pred.at(hidden).max(-1)
+        c, n = log_p.exp().sort(descending=True).values, torch.arange(1, len(log_p) + 1)
+        fails = (c < 1 - self.factor / (n + 1)) & (n > 1)
+        count = int(fails.int().argmax()) if fails.any() else len(c)
+        count = len(c) if count == len(c) - 1 else count
+        where = ops.top(ops.spread(log_p.exp(), hidden), hidden, torch.tensor([count]))
+        return Choice(where, tokens[where[hidden]])
 
 
 @cache
@@ -57,12 +88,17 @@ def test_llada(name: str) -> None:
     assert nfe == steps
 
 
-@pytest.mark.parametrize("name", [n for n in sorted(io("llada")) if n.startswith("fastdllm_nocache") and "thr" in n])
-def test_threshold(name: str) -> None:
-    """Fast-dLLM's parallel decoding, and how many network calls it takes."""
-    block = 16 if "len32" in name else 8
-    threshold = float(re.findall(r"threshold_(none|[\d.]+)", name)[0].replace("none", "2"))
-    ours, theirs, nfe = written("llada", Blocks(Unmask(None, ConfidenceThreshold(threshold)), decode_block=block), name)
+CACHES = {"nocache": False, "prefix": Prefix(), "dual": Dual()}
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(io("llada")) if n.startswith("fastdllm_")])
+def test_fast_dllm(name: str) -> None:
+    """Its parallel decoding without a cache and with its approximate ones, and how many network calls it takes."""
+    block, kind = 16 if "len32" in name else 8, name.split("_")[1]
+    rule, number = re.findall(r"(threshold|factor)_(none|[\d.]+)", name)[0]
+    bound = float(number.replace("none", "2"))
+    pick = ConfidenceThreshold(bound) if rule == "threshold" else Factor(bound)
+    ours, theirs, nfe = written("llada", Blocks(Unmask(None, pick), decode_block=block, cache=CACHES[kind]), name)
     assert ours == theirs
     scalars = json.loads((GOLDEN / "llada" / "expected.json").read_text())["scalars"]
     assert nfe == scalars.get(f"{name}_nfe_early_stop", scalars[f"{name}_nfe"])

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from torch import Tensor
 
 from redraft.constraints import Constrained, Regex, constrain
 from redraft.guidance import ClassifierFree
-from redraft.heads import Subs
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig, llada
+from redraft.heads import Shift
+from redraft.model import DiffusionLM
+from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
 from redraft.ops import Rng, rng
 from redraft.processes import Masked
 from redraft.samplers import (
@@ -42,7 +39,6 @@ Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
 Promises = Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]
 RowsAlone = Callable[[Sampler, DiffusionLM], None]
-GOLDEN = Path(__file__).parent.parent / "golden"
 MASK = 6
 INNER = [Ancestral(3), FirstHitting(), Unmask(2), Unmask(3, Confidence(1.0))]
 CACHES = [Prefix(), Dual(), Prefix(2), Dual(2)]
@@ -175,30 +171,12 @@ def test_rules_hold_in_windows_of_rows_with_different_prompts(
     assert all(re.fullmatch("(abba|ab)*", text) for text in texts), texts
 
 
-# --- Fast-dLLM ---
-
-
-def llada_model() -> tuple[DiffusionLM, dict[str, Tensor], dict[str, float]]:
-    path = GOLDEN / "llada"
-    expected = json.loads((path / "expected.json").read_text())
-    config, state = llada(load_file(path / "model.safetensors"), json.loads((path / "config.json").read_text()))
-    assert config.ids is not None
-    process = Masked(Vocab(config.ids, mask=expected["mask_token_id"]))
-    model = DiffusionLM(DiffusionLMConfig(process, config, Subs(zero_mask=False)))
-    model.network.load_state_dict(state)
-    return model.eval(), load_file(path / "io.safetensors"), expected["scalars"]
-
-
-@pytest.mark.parametrize("cache", [False, Prefix(), Dual()], ids=["nocache", "prefix", "dual"])
-def test_one_token_a_step_as_fast_dllm(cache: bool | Approximate) -> None:
-    """Block by block, the surest token at each step: tokens and network calls of the original."""
-    model, golden, scalars = llada_model()
-    name = f"fastdllm_{type(cache).__name__.lower() if cache else 'nocache'}_threshold_none"
-    prompt = golden["prompt"]
-    z = torch.cat([prompt, torch.zeros(1, 16, dtype=torch.int64)], 1)
-    canvas, passes = Canvas(z, torch.arange(22)[None] < 6), shapes(model)
-    assert write(Blocks(Unmask(8), decode_block=8, cache=cache), model, canvas).tolist() == golden[name].tolist()
-    assert len(passes) == scalars[f"{name}_nfe_early_stop"]
+@pytest.mark.parametrize("cache", [Prefix(1), Dual(1), Dual()], ids=repr)
+def test_a_shifted_head_reads_the_state_before_the_window(placed: Build, cache: Approximate) -> None:
+    model, canvas = placed(Full(), head=Shift()), prompts(1, 4, 3, 7, length=11)
+    plain = write(Blocks(Unmask(3), decode_block=3), model, canvas)
+    same = torch.equal(write(Blocks(Unmask(3), decode_block=3, cache=cache), model, canvas), plain)
+    assert same == (cache.refresh == 1)
 
 
 # --- exact caches ---

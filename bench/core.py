@@ -23,8 +23,10 @@ from redraft import (
     Canvas,
     DiffusionLM,
     DiffusionLMConfig,
+    Full,
     Masked,
     Objective,
+    Pattern,
     Step,
     TransformerConfig,
     Vocab,
@@ -42,9 +44,9 @@ LOGIT_GOAL = 1e-5  # largest difference of a row's logits in a batch and alone, 
 LONG_GOAL = {1: 3.0, 8: 8.0}  # times faster than the reference loop at 1000 steps, by batch
 
 
-def build(vocab: int, width: int = 384, layers: int = 6) -> DiffusionLM:
+def build(vocab: int, width: int = 384, layers: int = 6, pattern: Pattern = Full()) -> DiffusionLM:
     torch.manual_seed(0)
-    network = TransformerConfig(width=width, layers=layers, heads=max(1, width // 64))
+    network = TransformerConfig(width=width, layers=layers, heads=max(1, width // 64), pattern=pattern)
     config = DiffusionLMConfig(Masked(Vocab(vocab + 1, mask=vocab)), network)
     model = DiffusionLM(config)
     torch.nn.init.normal_(model.network.output.weight, 0, 0.02)  # type: ignore[union-attr]

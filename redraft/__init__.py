@@ -37,8 +37,8 @@ _HOMES = {
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",
-    "write": "ArgumentError Choices Chosen Decoding Draft Generation Infilling Opened Record Writing Written choose "
-    "fill generate infill",
+    "write": "ArgumentError Choices Chosen Decoding Draft Generation Infilling Opened Profile Record Scored "
+    "ScoreRecord Scoring Writing Written choose fill generate infill profiled score",
     "show.watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}

@@ -21,7 +21,7 @@ from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
 from redraft.cli.usercode import blamed
-from redraft.cli.write import Choose, Generate, Infill
+from redraft.cli.write import Choose, Generate, Infill, ScoreTexts
 
 VERBS = {
     "demo": Demo,
@@ -30,6 +30,7 @@ VERBS = {
     "generate": Generate,
     "infill": Infill,
     "choose": Choose,
+    "score": ScoreTexts,
     "levels": Levels,
     "show": Show,
     "import": Import,
@@ -37,7 +38,7 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
-_WRITING = (["generate"], ["infill"], ["choose"])  # verbs whose errors name arguments as Python does
+_WRITING = (["generate"], ["infill"], ["choose"], ["score"])  # verbs whose errors name arguments as Python does
 
 
 def main(argv: list[str] | None = None) -> None:

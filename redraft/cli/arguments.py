@@ -21,7 +21,7 @@ import tyro
 from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, SuppressFixed
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from redraft.write import Generation, Infilling
+from redraft.write import Generation, Infilling, Scoring
 
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
@@ -116,9 +116,9 @@ def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole
 
 def flagged(said: str) -> str:
     """What `redraft.write` says about arguments, in words of the command line: name=5 is --name 5, name=… is --name."""
-    kinds = (Generation, Infilling)
+    kinds = (Generation, Infilling, Scoring)
     names = "|".join({field.name for kind in kinds for field in fields(kind)})
-    return re.sub(rf"(?<![\w.-])({names})=(…?)", _flag, said)
+    return re.sub(rf"(?<![\w.(-])({names})=(…?)", _flag, said)
 
 
 def _flag(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""`redraft generate`, `redraft infill` and `redraft choose`: a thin layer over `redraft.write`."""
+"""`redraft generate`, `redraft infill`, `redraft choose` and `redraft score`: a thin layer over `redraft.write`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redraft.cli.limits import require_python
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.cli.streams import stdin_lines, text
-from redraft.write import Generation, Infilling, optional, require_holes
+from redraft.write import Generation, Infilling, Scoring, optional, require_holes
 
 if TYPE_CHECKING:
     from redraft.write import Plan, Record, Writing
@@ -32,6 +32,8 @@ class Showing:
 
     watch: Flag = False
     """Show the first text being written, on stderr."""
+    profile: Flag = False
+    """Print where the time went, on stderr: network, output layer, sampler."""
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
@@ -48,14 +50,19 @@ class Showing:
             self._one(plan)
 
     def _one(self, plan: Plan) -> None:
-        tokens, calls, seconds = 0, 0.0, 0.0
-        with Progress("texts written", len(plan)) as progress:
+        from redraft.write import profiled
+
+        tokens, calls, seconds, steps = 0, 0.0, 0.0, 0
+        profile = profiled(plan.it.model) if self.profile else nullcontext()
+        with Progress("texts written", len(plan)) as progress, profile as spent:
             for writing in plan.writings():
                 found = self._some(plan, writing, progress)
                 tokens, seconds = tokens + found.new_tokens, seconds + found.seconds
-                calls += found.nfe * len(found)
+                calls, steps = calls + found.nfe * len(found), steps + writing.canvases
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
         note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
+        if spent is not None:
+            note("\n".join(spent.lines(seconds, steps)))
 
     def _some(self, plan: Plan, writing: Writing, progress: Progress) -> Record:
         """Writes some rows and prints them."""
@@ -171,6 +178,39 @@ class Choose:
             emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
         if not found.comparable:
             note("answers of different numbers of tokens: each was read in a hole of its own length")
+
+
+@dataclass(frozen=True)
+class ScoreTexts:
+    """How likely a model finds texts: bits, exactly for models that write token by token, else an upper bound."""
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    text: Annotated[Positional[str | None], optional("TEXT")] = None
+    """A whole text; with - or a pipe, one text per line of stdin."""
+    settings: OmitArgPrefixes[Scoring] = Scoring()
+    json: Flag = False
+    """One JSON object per text."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """Your Python file with the classes that the model uses; its code is run."""
+
+    def __post_init__(self) -> None:
+        require_python(self.trust)
+
+    def __call__(self) -> None:
+        if not (texts := _prompts(self.text)):
+            raise ValueError('give a text: redraft score DIR "One spring day, Anna walked to the garden."')
+        from redraft.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.write import score
+
+        with Progress(f"scoring {len(texts):,} texts"):
+            found = score(open_model(self.model, self.trust), texts, **vars(self.settings))
+        for each, record in zip(found, found.to_json(), strict=True):
+            error = f" ± {each.stderr:.2g}" if each.stderr else ""
+            per = f"{each.bits_per_token:.3f} per token, {each.bits_per_char:.3f} per character"
+            emit(record, self.json, f"{each.bits:8.2f}{error} bits, {per}: {each.text}")
+        kind, cost = "exactly" if found.exact else "at most", f"{found.nfe:.1f} network calls per text"
+        note(f"{len(found):,} texts: {kind} {found.bits_per_token:.3f} bits per token; {cost}")
 
 
 def _with_schema(settings: _Settings) -> _Settings:

@@ -16,6 +16,7 @@ from redraft.write.settings import (
     Decoding,
     Generation,
     Infilling,
+    Scoring,
     optional,
     require_holes,
     require_texts,
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from redraft.write.holes import infill, infilling
     from redraft.write.models import Model, Opened, as_opened, opened
     from redraft.write.plan import MOST_STEPS, Plan, batch_size, choose_sampler
+    from redraft.write.profile import Profile, profiled
     from redraft.write.prompts import generate, generation
     from redraft.write.record import Draft, Record, Written
+    from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.streaming import drafts
 
 _HOMES = {
@@ -37,8 +40,10 @@ _HOMES = {
     "holes": "infill infilling",
     "models": "Model Opened as_opened opened",
     "plan": "MOST_STEPS Plan batch_size choose_sampler",
+    "profile": "Profile profiled",
     "prompts": "generate generation",
     "record": "Draft Record Written",
+    "scores": "Scored ScoreRecord score",
     "streaming": "drafts",
 }
 _HOME = {name: f"redraft.write.{file}" for file, names in _HOMES.items() for name in names.split()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -53,6 +54,10 @@ ALIASES: Mapping[str, Alias] = {
         "Dream",
         _named(origin="ancestral", maskgit_plus="confidence", topk_margin="margin", entropy="entropy"),
     ),
+    "guided_regex": Alias("pattern", "vLLM"),
+    "regex": Alias("pattern", "SGLang"),
+    "guided_json": Alias("schema", "vLLM", lambda _, given: given if isinstance(given, str) else json.dumps(given)),
+    "json_schema": Alias("schema", "SGLang"),
     "diffusion_max_steps": Alias("steps", "vLLM"),
     "max_denoising_steps": Alias("steps", "vLLM"),
 }

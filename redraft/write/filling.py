@@ -76,7 +76,7 @@ class Writing:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
         self.samples = samples  # (B,) with the seed, the random key of each row
         self.first = first  # the number of row 0 in its call
-        self.seconds, self.calls = 0.0, Calls()
+        self.seconds, self.canvases, self.calls = 0.0, 0, Calls()
         self.steps = Steps()
         self.canvas = start
 
@@ -85,7 +85,7 @@ class Writing:
         canvases = self.sampler(self.model, self.model.process, self.start, rng=keys)
         with eval_mode(self.model):
             while (canvas := self._next(canvases)) is not None:
-                self.canvas = canvas
+                self.canvas, self.canvases = canvas, self.canvases + 1
                 yield canvas
 
     def _next(self, canvases: Iterator[Canvas]) -> Canvas | None:

@@ -157,8 +157,9 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
         sampler = _set(sampler, "steps", min(decoding.steps, most))
         if decoding.steps > most:
             notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
-    if decoding.temperature is not None:
-        sampler = _set(sampler, "temperature", decoding.temperature)
+    for name in ("temperature", "threshold"):
+        if (value := getattr(decoding, name)) is not None:
+            sampler = _set(sampler, name, value)
     return sampler, notes
 
 
@@ -196,7 +197,7 @@ def layers(sampler: Any) -> Iterator[Any]:
         sampler = getattr(sampler, "sampler", None)
 
 
-def batch_size(it: Opened, sampler: Sampler, length: int, room: int = 0, most: int = 64) -> int:
+def batch_size(it: Opened, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
     """How many rows of so many tokens are written together; refuses those that network or memory cannot hold.
 
     `room` is what insertion may write besides; a network of fewer positions makes it smaller.
@@ -241,5 +242,9 @@ def _set(value: T, name: str, to: float) -> T:
         if inside in names:
             changed = to if inside == name else _set(getattr(value, inside), name, to)
             return replace(value, **{inside: changed})  # type: ignore[type-var]
-    able = {"steps": "all samplers but first-hitting", "temperature": "all samplers but ancestral and first-hitting"}
+    able = {
+        "steps": "all samplers but first-hitting",
+        "temperature": "all samplers but ancestral and first-hitting",
+        "threshold": "the samplers threshold and klass",
+    }
     raise ArgumentError(name, f"{value} has no {name}; {able[name]} have: sampler=… chooses one")

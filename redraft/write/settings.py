@@ -54,6 +54,8 @@ class Decoding(Ruled):
     """Sampling steps, for adaptive samplers (from threshold on) a maximum. Fewer is faster, but the text gets worse."""
     temperature: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
     """For all samplers but ancestral and first-hitting: 0 takes the likeliest token, 1 samples from the model."""
+    threshold: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
+    """For threshold and klass: how sure the model must be of a token to write it; above 1 one token at a time."""
     decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
     """Write left to right, so many tokens at a time (semi-autoregressive); for networks with full attention."""
     seed: int = 0
@@ -64,6 +66,7 @@ class Decoding(Ruled):
         require_types(self)
         require_between("n", self.n, 1, MOST_ROWS)
         require_between("temperature", self.temperature, 0, 1_000_000)
+        require_between("threshold", self.threshold, 0, 1_000_000)
         require_between("decode_block", self.decode_block, 1, MOST_ROWS)
         require_seed(self.seed)
         if isinstance(self.sampler, str) and self.sampler not in get_args(SamplerName):
@@ -114,6 +117,21 @@ class Infilling(Decoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_between("room", self.room, 1, MOST_ROWS)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What `score` takes besides the model and the texts."""
+
+    draws: int = 4
+    """Noise levels per text. More give a smaller error; models that write token by token need none."""
+    seed: int = 0
+    """Seed of the noise."""
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_between("draws", self.draws, 1, 4096)
+        require_seed(self.seed)
 
 
 def require_types(value: Any) -> None:

@@ -6,7 +6,21 @@ from collections.abc import Iterator
 
 from redraft.model import text_places
 from redraft.processes import Masked
-from redraft.samplers import Ancestral, Blocks, FirstHitting, Guided, Strides, Unmask
+from redraft.samplers import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    ConfidenceThreshold,
+    EntropyBound,
+    FirstHitting,
+    FrechetProfile,
+    Guided,
+    Klass,
+    LeftToRight,
+    Ranked,
+    Strides,
+    Unmask,
+)
 from redraft.types import Canvas
 from redraft.write.filling import Writing
 from redraft.write.models import Opened
@@ -14,6 +28,7 @@ from redraft.write.plan import Beginning, Plan, layers
 from redraft.write.record import Draft
 
 _WRITE_ONCE = (Ancestral, Beginning, Blocks, FirstHitting, Guided, Strides, Unmask)  # a token they wrote stays
+_NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, LeftToRight, Ranked)
 
 
 def drafts(plan: Plan) -> Iterator[Draft]:
@@ -37,7 +52,9 @@ class View:
     def __init__(self, it: Opened, writing: Writing) -> None:
         self._tokenizer, self._vocab, self._model = it.tokenizer, it.model.config.vocab, it.model
         self._first, self._said = writing.first, dict[int, str]()
-        once = all(isinstance(part, _WRITE_ONCE) for part in layers(writing.sampler))
+        parts = list(layers(writing.sampler))
+        once = all(isinstance(part, _WRITE_ONCE) for part in parts)
+        once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
         self._final = once and type(it.model.process) is Masked
 
     def draft(self, canvas: Canvas, row: int) -> Draft:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import torch
 from conftest import Say
 
-from redraft import write
+from redraft import ops, write
 from redraft.cli import arguments, main, output, streams
 from redraft.cli.models import open_model
 from redraft.cli.progress import Progress
@@ -114,6 +115,20 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("infill x [[²]]", "the hole [[²]] has no length"),
     ("infill x [[" + "9" * 30 + "]]", "is too long; a hole has some tokens"),
     ("infill x " + "x" * 100_000, "has no hole; write [[n]]"),
+    ("generate x --decode-block 0", "--decode-block 0: it must be from 1"),
+    ("infill x --decode-block -1", "--decode-block -1: it must be from 1"),
+    ("generate x --max-new-tokens 0", "--new 0: write at least one token"),
+    ("generate x --n 0", "--rows 0: it must be from 1"),
+    ("score x", "give a text: redraft score DIR"),
+    ("score x a --draws 0", "--draws 0: it must be from 1 to 4,096"),
+    ("score x a --draws many", "--draws: 'many' is not a whole number"),
+    ("score x a --draws 1000000000", "it must be from 1 to 4,096"),
+    ("score x a --seed -1", "--seed -1: it must be from 0"),
+    (f"score x a --seed {2**64}", "it must be from 0 to 2^63 − 1"),
+    ("score x a --steps 3", "--steps is not an option of this command"),
+    ("score x a b", "b is not an option of this command"),
+    ("score x a --trust nofile.py", "nofile.py is not a Python file"),
+    ("score", "DIR is missing"),
     ("eval x --rows 0", "--rows 0: it must be from 1 to 1,000,000"),
     ("eval x --rows 1000000000", "it must be from 1 to 1,000,000"),
     ("eval x --draws 1000000000", "it must be from 1 to 4,096"),
@@ -166,8 +181,8 @@ def test_seeds_do_not_repeat(say: Say, runs: dict[str, Path]) -> None:
 def test_what_is_cold_takes_the_likeliest(cold: float) -> None:
     log_p = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.3, 0.0]]).log()
     u = torch.tensor([0.99, 0.01], dtype=torch.float64)
-    assert Confidence(cold)._tokens(log_p, u).tolist() == [1, 0]
-    assert Confidence(1e300)._tokens(log_p, u).tolist() == [2, 0]  # all that can be, equally
+    assert ops.draw(log_p, u, cold).tolist() == [1, 0]
+    assert ops.draw(log_p, u, 1e300).tolist() == [2, 0]  # all that can be, equally
     for wrong in (math.nan, math.inf, -1.0):
         with pytest.raises(ValueError, match="0 takes the likeliest token"):
             Confidence(wrong)
@@ -335,6 +350,31 @@ def test_infill_by_vectors(say: Say, runs: dict[str, Path]) -> None:
     for line in out.splitlines():
         assert line.startswith("One ")
         assert line.endswith(" day.")
+
+
+def test_score_by_command(say: Say, refused: Callable[..., str], runs: dict[str, Path], tmp_path: Path) -> None:
+    """What Python says, as lines and as objects; wrong texts in one line."""
+    for name, kind in (("mdlm", "at most"), ("ar", "exactly")):
+        out, err = say("score", runs[name], "One day.", "--json")
+        (found,) = write.score(runs[name], "One day.")
+        assert objects(out)[0]["bits"] == pytest.approx(found.bits)
+        assert f"1 texts: {kind} {found.bits_per_token:.3f} bits per token" in err
+    assert " bits, " in say("score", runs["mdlm"], "One day.")[0]
+    assert "does not know 'zog'" in refused("score", runs["mdlm"], "zog")
+    assert "is longer than the rows of this model" in refused("score", runs["mdlm"], "One " * 99)
+    assert "needs a source or a class" in refused("score", runs["diffuseq"], "One")
+    done = shell(f"printf 'One day.\\nOne.\\n' | $R score {runs['mdlm']} -", tmp_path)
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_rules_and_profiles_by_command(say: Say, refused: Callable[..., str], runs: dict[str, Path]) -> None:
+    command = ["generate", runs["mdlm"], "One", "--new", "6", "--steps", "3"]
+    out, err = say(*command, "--pattern", "day, [a-zA-Z ]+[.]", "--required", "kite", "--json", "--profile")
+    assert re.fullmatch(r"One day, [a-zA-Z ]*kite[a-zA-Z ]*\.", objects(out)[0]["text"])
+    assert objects(out)[0]["exactness"] in ("matches", "steps")
+    assert [line.split()[0] for line in err.splitlines()[-3:]] == ["network", "output", "sampler"]
+    assert "the pattern '(' cannot be read" in refused(*command, "--pattern", "(")
+    assert "--schema x: neither a JSON object nor a file" in refused(*command, "--schema", "x")
 
 
 def test_models_that_fill_no_holes_and_those_that_are_none(

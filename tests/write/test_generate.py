@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -53,6 +55,8 @@ def test_a_record_tells_how_each_token_came() -> None:
         assert text.step[:2] == (0, 0)
         assert set(text.step[2:]) <= {1, 2, 3}
         assert text.stop == ("length" if len(text.tokens) == 8 else "end")
+        assert text.confidence[:2] == (None, None)
+        assert all(0 < c <= 1 for c in text.confidence[2:])
     assert record.nfe == 3
     assert record.new_tokens == sum(len(text.tokens) - 2 for text in record)
     assert record.tokens_per_second == record.new_tokens / record.seconds
@@ -61,8 +65,6 @@ def test_a_record_tells_how_each_token_came() -> None:
 
 
 def test_one_object_per_text() -> None:
-    import json
-
     record = redraft.generate(MODEL, ["a", "the"], max_new_tokens=3, steps=3)
     for text, entry in zip(record, json.loads(json.dumps(record.to_json())), strict=True):
         assert entry["text"] == text.text
@@ -111,6 +113,14 @@ def test_what_is_committed_never_changes(kind: str) -> None:
     assert bool(grew) == (kind in ("full", "blocks", "bytes")), "only mask noise writes once"
 
 
+def test_what_may_be_taken_back_is_not_committed() -> None:
+    drafts = list(redraft.generate(MODEL, "a", stream=True, max_new_tokens=9, sampler="revoke"))
+    assert {draft.committed for draft in drafts[:-1]} == {""}
+    drafts = list(redraft.generate(MODEL, "a", stream=True, max_new_tokens=9, sampler="threshold", threshold=0.2))
+    assert len(drafts) < 9
+    assert drafts[1].committed
+
+
 def test_gradients_are_as_they_were_between_two_drafts() -> None:
     MODEL.train()
     drafts = redraft.generate(MODEL, "a", stream=True, max_new_tokens=3, steps=2)
@@ -145,6 +155,69 @@ def test_iterating_over_canvases_stays_possible() -> None:
     assert writing.record().texts == texts[-1] == redraft.fill(MODEL, Ancestral(3), start, seed=5).texts
 
 
+def test_where_the_time_went() -> None:
+    with redraft.profiled(MODEL) as spent:
+        record = redraft.generate(MODEL, "a", max_new_tokens=4, sampler="confidence", steps=4)
+    assert {name: part.calls for name, part in spent.parts.items()} == {"network": 4, "output layer": 4}
+    assert 0 < sum(part.seconds for part in spent.parts.values()) < record.seconds
+    lines = spent.lines(record.seconds, 5)
+    assert [line.split()[0] for line in lines] == ["network", "output", "sampler"]
+    assert sum(float(line.split()[-1].rstrip("%")) for line in lines) == pytest.approx(100, abs=0.2)
+    assert not {"forward", "logits"} & set(vars(MODEL.network))
+
+
+# --- score ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_causal_model_scores_exactly() -> None:
+    """Bits of one token after the other, by the network itself."""
+    model = model_of(redraft.Causal(WORDS.vocab.bos or 0))
+    scores = redraft.score(model, ["a cat sat", "the mat."])
+    assert scores.exact
+    assert scores.nfe == 1
+    for each, text in zip(scores, ("a cat sat", "the mat."), strict=True):
+        ids = [WORDS.vocab.bos or 0, *WORDS.encode(text), WORDS.vocab.eos or 0]
+        bits = 0.0
+        for i in range(1, len(ids)):
+            z = torch.tensor([[*ids[:i], WORDS.vocab.masked]])
+            context = redraft.Context(clean=torch.tensor([ids[: i + 1]]))
+            with torch.no_grad():
+                bits -= float(model(z, torch.ones(1, 1), context).x[0, -1, ids[i]]) / math.log(2)
+        assert (each.text, each.stderr, each.tokens) == (text, 0, len(ids) - 1)
+        assert each.bits == pytest.approx(bits, rel=1e-4)
+        assert each.bits_per_char == pytest.approx(bits / len(text), rel=1e-4)
+
+
+def test_other_models_score_a_bound() -> None:
+    few, many = (redraft.score(MODEL, ["a cat sat on the mat."] * 8, draws=draws) for draws in (1, 16))
+    assert not few.exact
+    assert (few.nfe, many.nfe) == (2, 32)
+    assert sum(each.stderr for each in many) < sum(each.stderr for each in few)
+    assert few.bits_per_token == pytest.approx(many.bits_per_token, rel=0.3)
+    assert json.loads(json.dumps(many.to_json()))[0]["bits"] == many[0].bits
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "says"),
+    [
+        ([], {}, "texts=[]: give at least one text"),
+        ([1], {}, "int is not a text"),
+        ("a dog", {}, "does not know 'dog'"),
+        ("a", {"draws": 0}, "draws=0: it must be from 1 to 4,096"),
+        ("a", {"draws": 2.5}, "draws=2.5: it must be a whole number"),
+        ("a", {"draws": 10**9}, "it must be from 1 to 4,096"),
+        ("a", {"seed": -1}, "seed=-1: it must be from 0"),
+        ("a", {"seed": "x"}, "seed='x': it must be a whole number"),
+        ("a", {"steps": 3}, "steps=… is not an argument here; there are draws, seed"),
+        ("a", {"diffusion_read_only": True}, "diffusion_read_only=… is not an argument here"),
+    ],
+)
+def test_wrong_scores(texts: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        redraft.score(MODEL, texts, **options)
+    assert says in str(error.value)
+
+
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +232,12 @@ def test_iterating_over_canvases_stays_possible() -> None:
         (Infilling, {"alg": "origin", "num_return_sequences": 2}, {"sampler": "ancestral", "n": 2}),
         (Infilling, {"alg": "entropy", "block_size": 2}, {"sampler": "entropy", "decode_block": 2}),
         (Generation, {"max_denoising_steps": 4}, {"steps": 4}),
+        (
+            Generation,
+            {"guided_regex": "a+", "guided_json": {"type": "null"}},
+            {"pattern": "a+", "schema": '{"type": "null"}'},
+        ),
+        (Generation, {"regex": "a+", "json_schema": "{}"}, {"pattern": "a+", "schema": "{}"}),
     ],
 )
 def test_names_of_others_mean_the_same(kind: Any, options: dict[str, Any], same: dict[str, Any]) -> None:

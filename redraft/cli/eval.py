@@ -17,8 +17,9 @@ from redraft.cli.progress import Progress
 from redraft.write import optional
 
 if TYPE_CHECKING:
-    from redraft.data import Corpus, Endless
+    from redraft.data import Corpus, Endless, Framing
     from redraft.runs import Run
+    from redraft.text import Tokenizer
     from redraft.write import Opened
 
 _Figure = dict[str, float | str | None]
@@ -39,8 +40,10 @@ class Eval:
     """Maximum number of held-out rows."""
     draws: int = 4
     """Noise levels per row. More give a smaller error."""
+    length: int = 512
+    """Tokens per row, for a model that no run of ours made; text is cut into full rows."""
     samples: int = 64
-    """Number of texts to write; 0 for none."""
+    """Number of texts to write; 0 for none. Only the runs of ours say how to."""
     seed: int = 0
     """Seed of the noise and the texts."""
     json: Flag = False
@@ -51,6 +54,7 @@ class Eval:
     def __post_init__(self) -> None:
         require_in_range("--rows", self.rows, 1, 1_000_000)
         require_in_range("--draws", self.draws, 1, 4096)
+        require_in_range("--length", self.length, 2, 1_000_000)
         require_in_range("--samples", self.samples, 0, 100_000)
         require_seed_flag(self.seed)
         require_python(self.trust)
@@ -61,22 +65,35 @@ class Eval:
         from redraft.evaluate import record
 
         it = open_model(self.model, self.trust)
-        if it.run is None:
-            raise ValueError(f"{self.model} has no run, so its framing is unknown; use redraft.likelihood in Python")
-        data = source(self.data, undivided=True) if self.data else it.run.data
-        note(f"{self.model}: run {it.name}, step {it.step}")
+        tokenizer, framing = self._rows_of(it)
+        data = source(self.data, undivided=True) if self.data or it.run is None else it.run.data
+        note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
         if self.data:
-            warn_of_unknown(it.run.tokenizer, training_texts(data))
-        for name, value, more in chain(self._likelihood(it, it.run, data), self._generation(it, it.run, data)):
+            warn_of_unknown(tokenizer, training_texts(data))
+        written = () if it.run is None else self._generation(it, it.run, data)
+        for name, value, more in chain(self._likelihood(it, tokenizer, framing, data), written):
             figure = record(name, value, run=it.name, seed=self.seed, **more)
             emit(figure, self.json, _line(figure))
 
-    def _likelihood(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
+    def _rows_of(self, it: Opened) -> tuple[Tokenizer, Framing]:
+        """How text becomes rows: as in training, or, for a model without a run, full rows of some length."""
+        from redraft.data import Packed
+
+        if it.run is not None:
+            return it.run.tokenizer, it.run.framing
+        if it.model.tokenizer is None or not self.data:
+            lacks = "no tokenizer" if it.model.tokenizer is None else "no run, so no text of its own: say --data PATH"
+            raise ValueError(f"{self.model} cannot be measured on text: it has {lacks}")
+        return it.model.tokenizer, Packed(min(self.length, it.model.config.network.positions or self.length))
+
+    def _likelihood(
+        self, it: Opened, tokenizer: Tokenizer, framing: Framing, data: Corpus | Endless
+    ) -> Iterator[Found]:
         """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
         from redraft.evaluate import BIT, HeldOut, excess, likelihood
 
         with Progress("rows measured", self.rows) as progress:
-            held = HeldOut.of(data, self.split, run.tokenizer, run.framing, self.rows)
+            held = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
             progress.total = sum(len(batch.tokens) for batch in held.batches)
             batches = progress.over(held.batches, lambda batch: len(batch.tokens))
             found = likelihood(it.model, batches, draws=self.draws, seed=self.seed)

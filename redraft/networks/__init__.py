@@ -8,6 +8,7 @@ from redraft.networks.attention import (
     Pattern,
     Rotary,
     Sight,
+    Slowed,
     Turn,
     TwoStreams,
     attend,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from redraft.types import FINITE, require_range
 
 
 class Pattern(ABC):
@@ -188,6 +191,33 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Slowed:
+    """Rotary positions that turn more slowly, for longer rows than a network first knew.
+
+    All by `factor` ("linear"), or, as Llama 3 does, those that turn less than `low` times in `known` positions; those
+    that turn more than `high` times stay, and between the two they are mixed.
+    """
+
+    factor: float
+    known: int | None = None  # length of the rows it first knew; None: all turn more slowly
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, FINITE, "factor", "known", "low", "high")
+        if self.high <= self.low:
+            raise ValueError(f"low={self.low}, high={self.high}; high must be above low")
+
+    def __call__(self, frequency: Tensor) -> Tensor:
+        """(d/2,) radians per position → the same, slowed."""
+        if self.known is None:
+            return frequency / self.factor
+        turns = self.known * frequency / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequency * (kept + (1 - kept) / self.factor)
+
+
+@dataclass(frozen=True)
 class Rotary:
     """Rotary positions, half-split ("rotate half"): numbers i and i + d/2 of a head are rotated as a pair.
 
@@ -198,9 +228,10 @@ class Rotary:
     sin: Tensor
 
     @classmethod
-    def of(cls, pos: Tensor, head_dim: int, base: float) -> Rotary:
+    def of(cls, pos: Tensor, head_dim: int, base: float, slowed: Slowed | None = None) -> Rotary:
         """pos: (L,), or (B, L) if rows differ."""
         frequency = base ** (-torch.arange(0, head_dim, 2, device=pos.device, dtype=torch.float32) / head_dim)
+        frequency = frequency if slowed is None else slowed(frequency)
         angle = pos[..., None].float() * frequency
         angle = angle if pos.dim() == 1 else angle[:, None]
         cos, sin = angle.cos(), angle.sin()

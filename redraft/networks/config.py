@@ -9,6 +9,7 @@ from redraft.networks.attention import (
     Causal,
     Full,
     Pattern,
+    Slowed,
 )
 from redraft.types import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
 
@@ -36,6 +37,7 @@ class TransformerConfig:
     mlp_bias: bool = False  # DiT, GPT-2: True
     qk_norm: bool = False  # Qwen3: True
     rotary: float | None = 10_000.0  # base; None: no rotary positions (GPT-2)
+    slowed: Slowed | None = None  # rotary positions for longer rows (Llama 3.1); None: as they are
     positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
     classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels

@@ -33,7 +33,7 @@ class Errors(nn.Module):
 
     def forward(self, h: Tensor, pad: Tensor | None = None) -> Tensor:
         c, stand = self.config, Stand.of(None, h, KeyValues())
-        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
+        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
         sight = Sight.of(Full(), stand.place, 0, stand.keys, pad)
         view = PassView(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
         return self.output(self.norm(self.block(h, view, None)[0])).squeeze(-1)

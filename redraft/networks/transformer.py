@@ -216,7 +216,7 @@ class Transformer(nn.Module):
         if self.position is not None:
             h = h + self.position(_known(stand.place, context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
-        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary)
+        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
         time = None if self.time is None else self.time(_level(level), context.label)
         mask = None if sight is None else sight.mask(c.head_width)
         view = PassView(stand, time, rotary, sight, mask, self._source(context, tokens))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,7 @@ from redraft.networks import (
     Pattern,
     Rotary,
     Sight,
+    Slowed,
     Stand,
     attend,
     attention,
@@ -273,3 +276,20 @@ def test_rotary_positions_turn_pairs_and_gradients_turn_back(shape: tuple[int, .
     assert torch.allclose(attention.Turn.apply(a, turn.cos, turn.sin), expected)
     assert torch.allclose(turn(a.float()), expected.float(), atol=1e-5)
     assert torch.autograd.gradcheck(attention.Turn.apply, (a, turn.cos, turn.sin))
+
+
+@pytest.mark.parametrize("turns", [0.2, 1.0, 1.7, 4.0, 30.0])
+def test_slow_positions_turn_as_those_of_llama_3(turns: float) -> None:
+    """Its rule, in wavelengths: long ones are stretched, short ones stay, between them both are mixed."""
+    factor, low, high, known = 8.0, 1.0, 4.0, 8192
+    frequency = torch.tensor([2 * math.pi * turns / known], dtype=torch.float64)
+    wavelength = 2 * math.pi / frequency
+    if wavelength < known / high:
+        expected = frequency
+    elif wavelength > known / low:
+        expected = frequency / factor
+    else:
+        smooth = (known / wavelength - low) / (high - low)
+        expected = (1 - smooth) * frequency / factor + smooth * frequency
+    torch.testing.assert_close(Slowed(factor, known, low, high)(frequency), expected)
+    torch.testing.assert_close(Slowed(factor)(frequency), frequency / factor)

@@ -514,7 +514,7 @@ def test_a_layer_too_few_is_noticed() -> None:
         ({"intermediate_size": 96}, r"0\.mlp\.gate_proj\.weight is \[104, 48\], where the settings need \[96, 48\]"),
         ({"num_key_value_heads": 4}, r"k_proj\.weight is \[24, 48\], where the settings need \[48, 48\]"),
         ({"hidden_act": "gelu"}, r"hidden_act='gelu' is not supported; only hidden_act='silu'"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "type='yarn' is not supported"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type='yarn' is not supported"),
         ({"use_sliding_window": True}, "use_sliding_window=True is not supported"),
         ({"rope_theta": None}, "the settings lack rope_theta"),
     ],

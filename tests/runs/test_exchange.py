@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tokenizers import models, processors
 from torch import Tensor
 
 from redraft.model import DiffusionLM
+from redraft.networks import Slowed
 from redraft.ops import rng
 from redraft.runs import CheckpointError, convert, export_as, load, raw_outputs
 from redraft.samplers import Blocks, Unmask, last
@@ -72,6 +74,25 @@ def test_a_model_comes_back_as_it_went(name: str, format: str, tmp_path: Path) -
     assert again.config.network.pattern == model.config.network.pattern
     assert again.config.vocab == model.config.vocab
     assert again.assumed == ()
+
+
+def test_slowed_positions_go_out_and_come_back(tmp_path: Path) -> None:
+    """Llama 3.1 and its kin; both spellings of the settings."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 8
+    path = copied("llama", tmp_path / "a")
+    settings = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(settings | {"rope_scaling": scaling}))
+    model = load(path)
+    assert model.config.network.slowed == Slowed(8.0, 8, 1.0, 4.0)
+    assert not torch.allclose(
+        raw_outputs(model, ids("llama")), raw_outputs(load(GOLDEN / "llama"), ids("llama")), atol=1e-2
+    )
+    del settings["rope_theta"]
+    (path / "config.json").write_text(json.dumps(settings | {"rope_parameters": {**scaling, "rope_theta": 500000.0}}))
+    same(load(path), model, ids("llama"))
+    export_as(model, tmp_path / "b", "llama")
+    assert load(tmp_path / "b").config == model.config
 
 
 @pytest.mark.parametrize(
@@ -355,3 +376,25 @@ def test_weights_may_be_of_another_precision(tmp_path: Path) -> None:
         model = load(path, dtype=dtype)
         assert {p.dtype for p in model.parameters()} == {dtype}
         assert torch.equal(model.network.embedding.weight.bfloat16(), halved["model.embed_tokens.weight"])
+
+
+# --- measuring ---
+
+
+def test_eval_of_a_causal_model_is_exact(tmp_path: Path) -> None:
+    path = copied("gpt2", tmp_path / "gpt2")
+    with_tokenizer(path, 40)
+    text = tmp_path / "text.txt"
+    text.write_text(" ".join(f"w{i % 37 + 3}" for i in range(100)))
+    done = say("eval", str(path), "--data", str(text), "--length", "20", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = {figure["name"]: figure for figure in map(json.loads, done.stdout.splitlines())}
+    assert figures["bits_per_token"]["rows"] == 5
+    assert figures["bits_per_token"]["stderr"] == 0
+    tokens = torch.tensor([i % 37 + 3 for i in range(100)]).view(5, 20)
+    log_p = raw_outputs(load(path), tokens)[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None])
+    assert figures["bits_per_token"]["value"] == pytest.approx(-float(log_p.mean()) / math.log(2), rel=1e-5)
+    for words, message in (((str(path),), "say --data PATH"), ((str(GOLDEN / "gpt2"),), "it has no tokenizer")):
+        done = say("eval", *words)
+        assert done.returncode == 2
+        assert message in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -20,7 +21,19 @@ from redraft.networks import BlockCausal, Causal, Full
 from redraft.ops import rng
 from redraft.processes import Masked
 from redraft.runs import CheckpointError, load, raw_outputs
-from redraft.samplers import Blocks, Sampler, Unmask, last
+from redraft.samplers import (
+    Blocks,
+    Confidence,
+    ConfidenceThreshold,
+    Entropy,
+    LeftToRight,
+    Margin,
+    Ranked,
+    Sampler,
+    TimePace,
+    Unmask,
+    last,
+)
 from redraft.types import Batch, Canvas, Context, Vocab
 from redraft.write import calls
 
@@ -235,6 +248,14 @@ def test_a2d_writes_anywhere(name: str, key: str, block: int, steps: int) -> Non
         assert torch.equal(found, io(name)[f"mdlm_gen_{key}"][i : i + 1, :length])
 
 
+@pytest.mark.parametrize("name", A2D)
+def test_a2d_fills_holes(name: str) -> None:
+    model, start = loaded(name, 37), io(name)["infill_canvas"]
+    sampler = Unmask(6, Confidence(), TimePace(end=0.0, nearest=True))
+    found = last(sampler(model, model.process, Canvas(start, start != 37), rng=rng(0)))
+    assert torch.equal(found.z, io(name)["mdlm_infill_block16_steps6"])
+
+
 def test_the_name_of_an_a2d_model_tells_its_attention(tmp_path: Path) -> None:
     for name, pattern in (("Qwen3-0.6B-diffusion-bd3lm-v0.1", BlockCausal(32)), ("Qwen3-0.6B-diffusion-mdlm", Full())):
         (tmp_path / name).symlink_to(GOLDEN / "a2d_qwen3")
@@ -264,6 +285,15 @@ def test_open_dcoder() -> None:
         same(mdm + path, scalar("open_dcoder", f"loss_row{row}"))
 
 
+@pytest.mark.parametrize("steps", [5, 12])
+@pytest.mark.parametrize("pick", [Confidence(), Margin(), Entropy()], ids=["maskgit_plus", "topk_margin", "entropy"])
+def test_open_dcoder_writes_in_three_orders(pick: Ranked, steps: int, request: pytest.FixtureRequest) -> None:
+    order = request.node.callspec.id.rsplit("-", 1)[0]
+    expected = io("open_dcoder")[f"gen_{order}_steps{steps}"]
+    found = written(loaded("open_dcoder", 37), Unmask(steps, pick, TimePace()), io("open_dcoder")["prompt"], 18)
+    assert torch.equal(found, expected)
+
+
 def test_sdar() -> None:
     model, given = loaded("sdar"), io("sdar")
     same(raw_outputs(model, given["block_causal_input"]), given["block_causal_logits"])
@@ -275,11 +305,16 @@ def test_sdar() -> None:
     same(weighted.sum() / (given["labels"] != -100).sum(), scalar("sdar", "loss"))
 
 
-@pytest.mark.parametrize(("prompt", "steps"), [(0, 4), (0, 2), (1, 4)])
-def test_sdar_writes_a_fixed_number_at_each_step(prompt: int, steps: int) -> None:
-    given = io("sdar")
-    found = written(loaded("sdar"), Blocks(Unmask(steps)), given[f"prompt_{prompt}"], 20)
-    assert torch.equal(found, given[f"gen_prompt{prompt}_static_steps{steps}"])
+@pytest.mark.parametrize("name", [name for name in sorted(io("sdar")) if name.startswith("gen_")])
+def test_sdar_writes_by_its_three_rules(name: str) -> None:
+    """A fixed number of the surest at each step, the leftmost, or all that are sure enough."""
+    model, given = loaded("sdar"), io("sdar")
+    prompt, rule, value, steps = re.findall(r"gen_prompt(\d)_([a-z]+)([\d.]*)_steps(\d)", name)[0]
+    rules = {"static": Unmask(int(steps)), "sequential": Unmask(int(steps), LeftToRight())}
+    inner = rules.get(rule) or Unmask(None, ConfidenceThreshold(float(value)))
+    with calls(model) as counted:
+        assert torch.equal(written(model, Blocks(inner), given[f"prompt_{prompt}"], 20), given[name])
+    assert counted.rows == scalar("sdar", f"{name}_nfe") - 1, "the last block needs not be stored"
 
 
 def test_sdar_without_its_settings(tmp_path: Path) -> None:

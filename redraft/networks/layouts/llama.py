@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from redraft.networks.attention import Slowed
 from redraft.networks.config import TransformerConfig
 from redraft.networks.layouts.tables import Layout, LayoutError, Table, require, setting, whole_number
 from redraft.networks.layouts.tensors import Settings, Weights
@@ -46,7 +47,8 @@ def _sizes(
         out_bias=biased if qkv_bias is None else False,
         mlp_bias=bool(config.get("mlp_bias")),
         qk_norm=qk_norm,
-        rotary=_base(config),
+        rotary=float(setting({**config, **_rope(config)}, "rope_theta")),
+        slowed=_slowed(_rope(config)),
         tied=bool(config.get("tie_word_embeddings", False)),
     )
 
@@ -67,11 +69,23 @@ _UNKNOWN = {
 }
 
 
-def _base(config: Settings) -> float:
-    """The base of the rotary positions; transformers 5 keeps it with the scaling, 4 beside it."""
-    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    require(rotary, rope_type="default", type="default")
-    return float(setting({**config, **rotary}, "rope_theta"))
+def _rope(config: Settings) -> Settings:
+    """What is said of the rotary positions; transformers 5 keeps their base there too, 4 beside it."""
+    found: Settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return found
+
+
+def _slowed(rope: Settings) -> Slowed | None:
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return Slowed(float(setting(rope, "factor")))
+    if kind == "llama3":
+        low, high = (float(setting(rope, f"{end}_freq_factor")) for end in ("low", "high"))
+        known = whole_number(rope, "original_max_position_embeddings")
+        return Slowed(float(setting(rope, "factor")), known, low, high)
+    raise LayoutError(f"rope_type={kind!r:.40} is not supported; only default, linear and llama3 can be loaded")
 
 
 _HERE = {"model.": ""}

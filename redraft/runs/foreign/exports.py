@@ -61,8 +61,8 @@ def _qwen3(config: TransformerConfig) -> Layout:
 
 
 def _llada(config: TransformerConfig) -> Layout:
-    wrong = config.qk_norm or config.out_bias or config.mlp_bias
-    _require(wrong, False, "norms of queries and keys, or biases", "llada", "qwen or sdar")
+    wrong = config.qk_norm or config.out_bias or config.mlp_bias or config.slowed is not None
+    _require(wrong, False, "norms of queries and keys, biases, or scaled positions", "llada", "qwen or sdar")
     _require(
         config.head_width * config.heads, config.width, "heads of another width than width / heads", "llada", "none"
     )
@@ -94,8 +94,8 @@ def _common(model: DiffusionLM) -> Said:
         "hidden_act": "silu",
         "rms_norm_eps": c.norm_eps,
         "rope_theta": c.rotary,
-        "rope_scaling": None,
-        "rope_parameters": {"rope_type": "default", "rope_theta": c.rotary},  # transformers 5; 4 reads rope_theta
+        "rope_scaling": _scaling(c),
+        "rope_parameters": {"rope_type": "default", **(_scaling(c) or {}), "rope_theta": c.rotary},  # transformers 5
         "tie_word_embeddings": c.tied,
         "max_position_embeddings": 4096,
         "attention_dropout": 0.0,
@@ -103,6 +103,16 @@ def _common(model: DiffusionLM) -> Said:
         "torch_dtype": str(model.network.embedding.weight.dtype).removeprefix("torch."),
         **{name: token for name, token in ids.items() if token is not None},
     }
+
+
+def _scaling(config: TransformerConfig) -> Said | None:
+    """How rotary positions are slowed, in the words of transformers 4."""
+    if (slowed := config.slowed) is None:
+        return None
+    if slowed.known is None:
+        return {"rope_type": "linear", "factor": slowed.factor}
+    ends = {"low_freq_factor": slowed.low, "high_freq_factor": slowed.high}
+    return {"rope_type": "llama3", "factor": slowed.factor, **ends, "original_max_position_embeddings": slowed.known}
 
 
 def _as_llama(model: DiffusionLM) -> Said:

@@ -29,11 +29,11 @@ _HOMES = {
     "objectives": "Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 Recover "
     "Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
     "samplers": "Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind Blocks Confidence ConfidenceThreshold "
-    "Correct Ddim Descent DpmPP DpmPPSde Energy Entropy EntropyBound Euler EulerMaruyama Even "
+    "Correct Ddim Descent DpmPP DpmPPSde Dual Energy Entropy EntropyBound Euler EulerMaruyama Even "
     "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Guided GuidedByPrompt Heun Hold Karras "
-    "Klass Langevin Learned LeftToRight Margin Move MultiHot OdeEuler Pace Particles Planned PredictorCorrector "
-    "Projection Ranked Remasked Renoise Replaced Revise Revoke Sampled Sampler SignSteps Solver Steer "
-    "Strides TimePace Together Unmask Until Warp last log_likelihood",
+    "Klass Langevin Learned LeftToRight Margin Move MultiBlock MultiHot OdeEuler Pace Particles Planned "
+    "PredictorCorrector Prefix Projection Ranked Remasked Renoise Replaced Revise Revoke Sampled Sampler SignSteps "
+    "Solver Steer Strides TimePace Together Unmask Until Warp last log_likelihood",
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",

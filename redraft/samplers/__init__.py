@@ -14,6 +14,7 @@ from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
 from redraft.samplers.euler import Euler
 from redraft.samplers.guided import Guided, GuidedByPrompt
+from redraft.samplers.multiblock import MultiBlock, Once
 from redraft.samplers.named import NAMED
 from redraft.samplers.paces import EvenPace, Pace, TimePace
 from redraft.samplers.particles import Particles

@@ -26,12 +26,12 @@ class Adaptive(ABC):
 
     @abstractmethod
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        """As `Pick`; the share is the least that is revealed."""
+        """As `Pick`; the share is the least that is revealed, but always one token; below 0 none need be."""
 
 
 def least(hidden: Tensor, share: Tensor) -> Tensor:
     """(B,) how many are revealed in any case."""
-    return even(hidden, share).clamp(min=1)
+    return torch.where(share.squeeze(-1) < 0, 0.0, even(hidden, share).clamp(min=1))
 
 
 def descending(scores: Tensor, hidden: Tensor) -> Tensor:

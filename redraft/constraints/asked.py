@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from redraft.constraints.marks import AllMarked, Marked
@@ -42,19 +41,22 @@ class Asked:
         )
 
     def log_x(self) -> Tensor:
-        """(N, V) exact marginals: the inner log-probabilities, plus the weight of all obeying texts with each class."""
-        log_x = self._wanted()
+        """(N, V) exact marginals: what was said, plus what all texts that obey say of each class."""
+        log_x = self._wanted
         for each in self.passes:
             index, row, column = each.among(self.where)
-            if len(index):
-                log_x[index] += each.marginals(row, column)[:, each.class_of]
+            if len(index) == len(log_x):
+                log_x = log_x + each.marginals(row, column).index_select(1, each.class_of)
+            elif len(index):
+                log_x = log_x.index_add(0, index, each.marginals(row, column).index_select(1, each.class_of))
         return log_x
 
+    @cached_property
     def _wanted(self) -> Tensor:
-        """(N, V) inner log-probabilities at the positions of interest; settled ones are certain of their token."""
+        """(N, V) what was said at the positions of interest; settled ones are certain of their token."""
         wanted = self.where[self.needed]
         if bool(wanted.all()) and not bool((self.where & ~self.needed).any()):
-            return self.said.clone()
+            return self.said
         size = self.said.shape[-1]
         log_x = self.said.new_full((int(self.where.sum()), size), -torch.inf)
         log_x[self.needed[self.where]] = self.said[wanted]
@@ -71,18 +73,16 @@ class Asked:
                 kinds[index.cpu().numpy()] = each.drawn(u, temperature)[row, column]
         return kinds
 
-    def within(self, kinds: Ints, kept: Tensor | None) -> Tensor:
-        """(n, V) inner log-probabilities of the tokens in the drawn classes; −∞ for others."""
-        log_x = self._wanted() if kept is None else self._wanted()[kept]
+    def within(self, kinds: Ints) -> Tensor:
+        """(N, V) what was said of the tokens of the drawn classes; nothing is left of others."""
+        log_x, drawn = self._wanted, torch.from_numpy(kinds)[:, None]
         for each in self.passes:
             index, _, _ = each.among(self.where)
-            own = torch.zeros(len(kinds), dtype=torch.bool)
-            own[index] = True
-            drawn = torch.from_numpy(kinds)
-            own, drawn = (own, drawn) if kept is None else (own[kept], drawn[kept])
-            if bool(own.any()):
-                other = each.class_of_token != drawn[own][:, None]
-                log_x[own] = log_x[own].clamp(min=-FLOOR).masked_fill(other, -torch.inf)
+            if len(index) == len(log_x):
+                log_x = _restricted(log_x, each.class_of_token == drawn)
+            elif len(index):
+                part = _restricted(log_x[index], each.class_of_token == drawn[index])
+                log_x = log_x.index_copy(0, index, part)
         return log_x
 
     def log_match(self) -> Tensor:
@@ -91,6 +91,15 @@ class Asked:
         for each in self.passes:
             total[each.rows] += torch.from_numpy(each.log_total())
         return total
+
+
+def _restricted(log_x: Tensor, own: Tensor) -> Tensor:
+    """Only the own tokens; if something else has excluded all of them, as far as it goes they are equal."""
+    found = log_x.masked_fill(~own, -torch.inf)
+    lost = found.amax(-1) == -torch.inf
+    if bool(lost.any()):
+        found[lost] = log_x[lost].clamp(min=-FLOOR).masked_fill(~own[lost], -torch.inf)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,22 +141,19 @@ class Passes:
         return torch.where(kinds < 0, self.program.automaton.classes, kinds)
 
     @cached_property
-    def heard(self) -> NDArray[np.float32]:
-        """(n, V) inner log-probabilities at the free positions, in the order of `free.nonzero()`."""
-        index = self.at.cpu()[torch.from_numpy(self.free)]
+    def heard(self) -> tuple[Tensor, Tensor]:
+        """What was said of tokens that lead anywhere, and (n, 1) of the likeliest, in the order of `free.nonzero()`."""
+        index = self.at[torch.from_numpy(self.free).to(self.at.device)]
         said = self.said.detach().float()
-        return (said if len(index) == len(said) and bool((index.diff() == 1).all()) else said[index]).cpu().numpy()
+        said = said if len(index) == len(said) and bool((index.diff() == 1).all()) else said[index]
+        return self.program.live(said), said.amax(-1, keepdim=True)
 
     def weights(self, temperature: float, algebra: Algebra) -> Floats:
         """(b, L, C) what each class weighs at each position; settled positions have one class."""
         weights = np.where(self.allowed, algebra.one, algebra.zero)
-        if len(self.heard):
-            sums = self.program.summed(self.heard, temperature, algebra)
-            weights[self.free] = (
-                algebra.times(weights[self.free], sums)
-                if algebra.scaled
-                else np.where(self.allowed[self.free], sums, algebra.zero)
-            )
+        if self.free.any():
+            sums = self.program.summed(*self.heard, temperature, algebra)
+            weights[self.free] = np.where(self.allowed[self.free], sums, algebra.zero)
         return weights
 
     @cached_property
@@ -183,8 +189,9 @@ class Passes:
 
     def _top(self, row: Ints, column: Ints) -> Floats:
         """(n, 1) plain sums are relative to the likeliest token."""
-        said = self.said[self.at[torch.from_numpy(row), torch.from_numpy(column)]]
-        return said.amax(-1, keepdim=True).double().cpu().numpy()
+        tops = np.zeros(self.free.shape)
+        tops[self.free] = self.heard[1].squeeze(-1).double().cpu().numpy()
+        return tops[row, column][:, None]
 
     def drawn(self, u: Tensor, temperature: float) -> Ints:
         """(b, L) classes of a text, drawn with one number for each position, or the likeliest ones."""

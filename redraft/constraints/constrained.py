@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -134,5 +135,8 @@ class Jointly(Drawn):
     temperature: float
 
     def tokens(self, kept: Tensor | None = None) -> Tensor:
-        u = self.u if kept is None else self.u[kept]
-        return ops.draw(self.asked.within(self.kinds, kept), u, self.temperature)
+        return self._tokens if kept is None else self._tokens[kept]
+
+    @cached_property
+    def _tokens(self) -> Tensor:
+        return ops.draw(self.asked.within(self.kinds), self.u, self.temperature)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from redraft.constraints.tokens import Automaton, Ints
 
@@ -38,28 +40,20 @@ Maxima = Algebra(np.add, np.maximum, -np.inf, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Steps of an automaton in the order of what they are summed by."""
+    """Steps of an automaton in the order of what they are summed by, each of which has one edge at least.
 
-    source: Ints
-    kind: Ints  # the class of the token
-    target: Ints
-    keys: Ints  # what is summed by, each once
-    begin: Ints  # where each of them begins
+    The rows of a batch stand one after the other, as if they were one automaton of B·S states: one-dimensional arrays
+    are what numpy is fast at. An edge of class C, one more than there are, weighs nothing.
+    """
 
-    @classmethod
-    def by(cls, automaton: Automaton, column: int) -> Edges:
-        """In the order of sources (0), classes (1) or targets (2)."""
-        source, kind = (automaton.after < automaton.states).nonzero()
-        edges = np.stack([source, kind, automaton.after[source, kind]])
-        edges = edges[:, np.argsort(edges[column], kind="stable")]
-        keys, begin = np.unique(edges[column], return_index=True)
-        return cls(edges[0], edges[1], edges[2], keys, begin)
+    source: Ints  # (B·E,)
+    kind: Ints  # (E,) the class of the token
+    target: Ints  # (B·E,)
+    begin: Ints  # (B·S,) or (C,): where the edges of each begin
 
-    def collected(self, values: Floats, algebra: Algebra, size: int) -> Floats:
-        """(…, edges) values → (…, size) their totals by key."""
-        totals = np.full((*values.shape[:-1], size), algebra.zero)
-        totals[..., self.keys] = algebra.plus.reduceat(values, self.begin, axis=-1)
-        return totals
+    def collected(self, values: Floats, algebra: Algebra) -> Floats:
+        """(…, edges) values → (…, what they are summed by) their totals."""
+        return algebra.plus.reduceat(values, self.begin, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +63,46 @@ class Program:
     automaton: Automaton
 
     @cached_property
-    def outwards(self) -> Edges:
-        return Edges.by(self.automaton, 0)
+    def _edges(self) -> Ints:
+        """(3, E) sources, classes and targets."""
+        source, kind = (self.automaton.after < self.automaton.states).nonzero()
+        return np.stack([source, kind, self.automaton.after[source, kind]])
 
     @cached_property
     def by_class(self) -> Edges:
-        return Edges.by(self.automaton, 1)
+        """In the order of classes, for one row."""
+        edges = self._edges[:, np.argsort(self._edges[1], kind="stable")]
+        begin = np.searchsorted(edges[1], np.arange(self.automaton.classes))
+        return Edges(edges[0], edges[1], edges[2], begin)
+
+    def outwards(self, rows: int) -> Edges:
+        """In the order of sources."""
+        return self._along(0, rows)
+
+    def inwards(self, rows: int) -> Edges:
+        """In the order of targets."""
+        return self._along(2, rows)
+
+    def _along(self, column: int, rows: int) -> Edges:
+        held = self._held
+        if (column, rows) not in held:
+            held[column, rows] = self._made(column, rows)
+        return held[column, rows]
 
     @cached_property
-    def inwards(self) -> Edges:
-        return Edges.by(self.automaton, 2)
+    def _held(self) -> dict[tuple[int, int], Edges]:
+        """Edges that were made before, by what they are summed by and the number of rows."""
+        return {}
+
+    def _made(self, column: int, rows: int) -> Edges:
+        S, nothing = self.automaton.states, self.automaton.classes
+        lonely = np.setdiff1d(np.arange(S), self._edges[column])
+        edges = np.concatenate([self._edges, np.stack([lonely, np.full_like(lonely, nothing), lonely])], 1)
+        edges = edges[:, np.argsort(edges[column], kind="stable")]
+        first = (np.arange(rows) * S)[:, None]
+        source, target = ((edges[side] + first).ravel() for side in (0, 2))
+        begin = np.searchsorted(edges[column], np.arange(S))
+        return Edges(source, edges[1], target, (begin + np.arange(rows)[:, None] * edges.shape[1]).ravel())
 
     @cached_property
     def grouped(self) -> tuple[Ints, Ints]:
@@ -95,30 +119,33 @@ class Program:
         weights (B, L, C): what a token of each class weighs; span (B, L): positions outside it leave the state alone;
         goals (B, S): where a row may be when it is over.
         """
-        S, edges = self.automaton.states, self.outwards
-        value = np.where(goals, algebra.one, algebra.zero)
-        values, scale = [value], np.zeros(len(value))
-        for i in reversed(range(span.shape[1])):
-            step = algebra.times(value[:, edges.target], weights[:, i, edges.kind])
-            value = self._moved(edges.collected(step, algebra, S), value, span[:, i])
-            value, scale = _rescaled(value, scale, algebra)
-            values.append(value)
-        return np.stack(values[::-1]), scale
+        edges = self.outwards(len(span))
+        steps = (edges, edges.target, _by_edge(weights, edges, algebra))
+        values, scale = self._passed(np.where(goals, algebra.one, algebra.zero), steps, span[:, ::-1], algebra, True)
+        return values[::-1], scale
 
     def forward(self, weights: Floats, span: Bools, state: Ints, algebra: Algebra) -> Floats:
         """(L + 1, B, S) the total weight of all ways from the first state to each state, up to a factor per row."""
-        S, edges = self.automaton.states, self.inwards
-        value = np.where(np.arange(S) == state[:, None], algebra.one, algebra.zero)
-        values, scale = [value], np.zeros(len(value))
-        for i in range(span.shape[1]):
-            step = algebra.times(value[:, edges.source], weights[:, i, edges.kind])
-            value = self._moved(edges.collected(step, algebra, S), value, span[:, i])
-            value, scale = _rescaled(value, scale, algebra)
-            values.append(value)
-        return np.stack(values)
+        edges = self.inwards(len(span))
+        first = np.where(np.arange(self.automaton.states) == state[:, None], algebra.one, algebra.zero)
+        return self._passed(first, (edges, edges.source, _by_edge(weights, edges, algebra)), span, algebra, False)[0]
 
-    def _moved(self, new: Floats, old: Floats, span: Bools) -> Floats:
-        return new if span.all() else np.where(span[:, None], new, old)
+    def _passed(
+        self, first: Floats, steps: tuple[Edges, Ints, Floats], span: Bools, algebra: Algebra, back: bool
+    ) -> tuple[Floats, Floats]:
+        """The totals before the first position and after each, in the order in which they are passed."""
+        (edges, other, weights), (rows, length) = steps, span.shape
+        values, value, scale = np.empty((length + 1, *first.shape)), first.ravel(), np.zeros(rows)
+        values[0] = first
+        inside: Bools = np.logical_and.reduce(span, axis=0)
+        for i in range(length):
+            step = algebra.times(value.take(other), weights[length - 1 - i if back else i])
+            new = edges.collected(step, algebra)
+            if not inside[i]:
+                new = np.where(np.repeat(span[:, i], first.shape[1]), new, value)
+            value = _rescaled(new, rows, scale) if algebra.scaled else new
+            values[i + 1] = value.reshape(first.shape)
+        return values, scale
 
     def around(self, ahead: Floats, behind: Floats, algebra: Algebra) -> Floats:
         """(n, S) totals before and after n positions → (n, C) the weight of all texts with a token of each class there.
@@ -126,8 +153,7 @@ class Program:
         The weight of the token itself is left out.
         """
         edges = self.by_class
-        both = algebra.times(ahead[:, edges.source], behind[:, edges.target])
-        return edges.collected(both, algebra, self.automaton.classes)
+        return edges.collected(algebra.times(ahead[:, edges.source], behind[:, edges.target]), algebra)
 
     def path(
         self, weights: Floats, span: Bools, state: Ints, values: Floats, u: Floats | None, algebra: Algebra
@@ -140,45 +166,64 @@ class Program:
         (B, L), rows = span.shape, np.arange(len(state))
         chosen = np.full((B, L), -1)
         after = np.vstack([self.automaton.after, np.full((1, self.automaton.classes), self.automaton.states)])
-        nowhere = np.full((B, 1), algebra.zero)
-        for i in range(L):
-            targets = after[state]
-            goes_on = np.concatenate([values[i + 1], nowhere], 1)[rows[:, None], targets]
+        values = np.concatenate([values, np.full((L + 1, B, 1), algebra.zero)], -1)  # nothing goes on from nowhere
+        values, first = values.reshape(L + 1, -1), (rows * (self.automaton.states + 1))[:, None]
+        for i in np.flatnonzero(span.any(axis=0)).tolist():
+            targets = after.take(state, axis=0)
+            goes_on = values[i + 1].take(targets + first)
             kind = _picked(algebra.times(weights[:, i], goes_on), None if u is None else u[:, i], algebra)
             inside = span[:, i]
-            chosen[inside, i] = kind[inside]
-            state = np.where(inside, targets[rows, kind], state)
+            if inside.all():
+                chosen[:, i], state = kind, targets[rows, kind]
+            else:
+                chosen[inside, i], state = kind[inside], np.where(inside, targets[rows, kind], state)
         return chosen
 
     # --- weights of classes ---
 
-    def summed(self, log_p: NDArray[np.float32], temperature: float, algebra: Algebra) -> Floats:
-        """(n, V) log-weights of tokens → (n, C) those of classes; plain sums are relative to the likeliest token."""
-        order, begin = self.grouped
-        live = log_p[:, order]
+    def live(self, log_p: Tensor) -> Tensor:
+        """(n, V) → (n, those that lead anywhere), class by class."""
+        return log_p.index_select(1, torch.from_numpy(self.grouped[0]).to(log_p.device))
+
+    def summed(self, live: Tensor, top: Tensor, temperature: float, algebra: Algebra) -> Floats:
+        """(n, …) log-weights of `live` tokens → (n, C) those of classes; plain sums are relative to `top` (n, 1)."""
+        begin = self.grouped[1]
         if algebra is Maxima:
-            return np.maximum.reduceat(live, begin, axis=-1).astype(np.float64)
-        top = log_p.max(-1, keepdims=True)
+            return np.maximum.reduceat(live.cpu().numpy(), begin, axis=-1).astype(np.float64)
         if algebra is Sums:
-            sums = np.add.reduceat(np.exp((live - top) / np.float32(temperature)), begin, axis=-1, dtype=np.float64)
+            sums = np.add.reduceat((live - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
             if not len(sums) or sums.min() > 1e-30:
-                return sums
-            return np.add.reduceat(np.exp((live.astype(np.float64) - top) / temperature), begin, axis=-1)
-        held = np.maximum(live.astype(np.float64), -FLOOR) / temperature
+                return sums.astype(np.float64)
+            return np.add.reduceat((live.double() - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
+        held = live.double().clamp(min=-FLOOR).div_(temperature).cpu().numpy()
         high = np.maximum.reduceat(held, begin, axis=-1)
-        sizes = np.diff(np.append(begin, len(order)))
+        sizes = np.diff(np.append(begin, held.shape[1]))
         return high + np.log(np.add.reduceat(np.exp(held - np.repeat(high, sizes, axis=-1)), begin, axis=-1))
 
 
 FLOOR = 1e5  # nats: what something else than the pattern has excluded, taken only where the pattern leaves no choice
 
 
-def _rescaled(value: Floats, scale: Floats, algebra: Algebra) -> tuple[Floats, Floats]:
-    if not algebra.scaled:
-        return value, scale
-    top = value.max(-1)
-    safe = np.where(top > 0, top, 1.0)
-    return value / safe[:, None], scale + np.log(safe)
+def _by_edge(weights: Floats, edges: Edges, algebra: Algebra) -> Floats:
+    """(B, L, C) → (L, B·E) the weight of each step at each position."""
+    B, L, _ = weights.shape
+    padded = np.concatenate([weights, np.full((B, L, 1), algebra.zero)], -1)
+    return np.ascontiguousarray(padded.transpose(1, 0, 2)).take(edges.kind, axis=2).reshape(L, B * len(edges.kind))
+
+
+def _rescaled(value: Floats, rows: int, scale: Floats) -> Floats:
+    """(B·S,) divided by the largest value of each row, whose logarithms are added to the scale."""
+    if rows == 1:
+        top = value.max()
+        if top > 0:
+            scale += np.log(top)
+            value /= top
+        return value
+    table = value.reshape(rows, -1)
+    tops = table.max(-1)
+    tops[tops <= 0] = 1.0
+    scale += np.log(tops)
+    return (table / tops[:, None]).ravel()
 
 
 def _picked(weights: Floats, u: Floats | None, algebra: Algebra) -> Ints:

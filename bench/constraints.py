@@ -1,0 +1,123 @@
+"""`python -m bench.constraints`: what it costs to obey a pattern, against the same sampler without one.
+
+Vocabulary 8192, 64 positions, one row, a network of 6 layers × 384, both sides in turn in one process. A second group
+of rows is the time to compile each pattern, from its text to the automaton on tokens.
+Rows: bench/results/constraints.jsonl.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from bench import limit
+from bench.race import Row, race, report, seconds
+from redraft import (
+    AnyOrder,
+    Canvas,
+    Confidence,
+    Constrained,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Json,
+    Masked,
+    Regex,
+    TransformerConfig,
+    Unmask,
+    constrain,
+    last,
+    rng,
+)
+from redraft.constraints import TextRule, marks, rules
+from redraft.constraints.compiling import from_regex, from_schema
+from redraft.samplers import Guided
+from redraft.text import Tokenizer, train_bpe
+
+RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
+VOCAB, LENGTH, STEPS = 8192, 64, 16
+COST_GOAL, COMPILE_GOAL, STATES = 1.2, 1.0, 300
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "ok": {"type": "boolean"}},
+    "required": ["name", "age", "ok"],
+}
+PATTERNS: dict[str, TextRule] = {
+    "a date": Regex("(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    "a sentence": Regex("[A-Z][a-z]*( [a-z]+){3,12}[.!?]"),
+    "contains dragon": Regex(".*dragon.*"),
+    "JSON of three fields": Json(PERSON),
+    "up to 32 characters": Regex(".{0,32}"),
+}
+
+
+def tokenizer() -> Tokenizer:
+    """Byte-level BPE with a full vocabulary, from made-up words that end and begin alike."""
+    begin = [*"bdfgklmnprst", "br", "dr", "kl", "st"]
+    middle, end = [*"aeiou", "ai", "ou"], [*"nrst", "ld", "nd", "st"]
+    syllables = [a + b + c for a in begin for b in middle for c in end]
+    words = [one + other for one, other in itertools.product(syllables[::7], syllables[::5])]
+    text = " ".join(word.capitalize() if i % 9 == 0 else word for i, word in enumerate(words))
+    extra = ' dragon {"name": "Ada", "age": 36, "ok": true} {"ok": false} 2024-05-17 1999-12-31 a, b. c! d?'
+    return train_bpe([text, extra * 40], VOCAB)
+
+
+def build(words: Tokenizer) -> DiffusionLM:
+    torch.manual_seed(0)
+    model = DiffusionLM(DiffusionLMConfig(Masked(words.vocab), TransformerConfig(width=384, layers=6, heads=6)), words)
+    torch.nn.init.normal_(model.network.output.weight, 0, 0.02)  # type: ignore[union-attr]
+    return model.eval()
+
+
+def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]:
+    """Seconds per text under a pattern, divided by those of the same sampler without one."""
+    free = model.canvas(new=LENGTH)
+    for name, rule in PATTERNS.items():
+        ruled = constrain(free, rule, words)
+        for sampler, goal in ((Unmask(STEPS, Confidence()), COST_GOAL), (Unmask(STEPS, AnyOrder()), None)):
+            guided = Guided(sampler, Constrained(model.process))
+            found = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
+            pick = type(sampler.pick).__name__
+            yield report(
+                f"{name} / no pattern, {pick}, vocabulary {words.vocab.size}, {LENGTH} positions", goal, **found
+            )
+
+
+def run(model: DiffusionLM, sampler: Unmask | Guided, canvas: Canvas) -> Canvas:
+    with torch.no_grad():
+        return last(sampler(model, model.process, canvas, rng=rng(0)))
+
+
+def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
+    """From the text of a pattern to the automaton on tokens, nothing remembered but the vocabulary."""
+    for name, rule in PATTERNS.items():
+        taken = min(seconds(partial(compiled, model, words, rule)) for _ in range(3))
+        states = marks._program(rule, words, True).automaton.states
+        goal = COMPILE_GOAL if states <= STATES else None
+        yield report(f"seconds to compile {name}, {states} states, vocabulary {words.vocab.size}", goal, ratio=taken)
+
+
+def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
+    marks._program.cache_clear()
+    rules._compiled.cache_clear()
+    for function in (from_regex, from_schema):
+        sys.modules[function.__module__]._compiled.cache_clear()
+    return constrain(model.canvas(new=LENGTH), rule, words)
+
+
+def rows() -> Iterator[Row]:
+    yield limit.machine("python -m bench.constraints")
+    words = tokenizer()
+    model = build(words)
+    yield from cost(model, words)
+    yield from compilation(model, words)
+
+
+if __name__ == "__main__":
+    from bench.race import tell
+
+    sys.exit(tell(rows(), RESULTS))

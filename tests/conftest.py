@@ -178,14 +178,15 @@ WORDS = "the a The weather today is was and sun rain wind snow warm cold dark li
 
 
 @pytest.fixture(scope="session")
-def published() -> Callable[[Path], None]:
-    """Puts into a folder what one downloads of MDLM, in small: the golden weights, and a tokenizer of as many words."""
+def published() -> Callable[..., None]:
+    """Puts into a folder what one downloads of a model, in small: golden weights, and a tokenizer of as many words."""
 
-    def put(folder: Path) -> None:
-        shutil.copytree(GOLDEN / "mdlm", folder)
-        words = ["[UNK]", *WORDS.split(), *(f"word{i}" for i in range(40))][:40]
+    def put(folder: Path, name: str = "mdlm") -> None:
+        shutil.copytree(GOLDEN / name, folder)
+        words = ["[UNK]", *WORDS.split(), *(f"word{i}" for i in range(40))][: 40 if name == "mdlm" else 39]
         tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        tokenizer.add_special_tokens([] if name == "mdlm" else ["</s>"])
         tokenizer.save(str(folder / "tokenizer.json"))
 
     return put

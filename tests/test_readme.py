@@ -38,6 +38,8 @@ SMALL = {
     "eval": ["--rows", "2", "--draws", "1", "--samples", "1"],
     "show": [],
     "doctor": [],
+    "import": [],
+    "export": [],
 }
 
 
@@ -74,9 +76,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(demo: Path, tmp_path: Path, published: Callable[[Path], None]) -> Path:
-    """A directory with all that a reader is told to have: the demo's run, a published model, texts, a tokenizer."""
+def home(demo: Path, tmp_path: Path, published: Callable[..., None]) -> Path:
+    """A directory with all that a reader is told to have: the demo's run, published models, texts, a tokenizer."""
     published(tmp_path / "models" / "mdlm")
+    published(tmp_path / "models" / "llama", "llama")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copytree(demo / "runs", tmp_path / "runs")
     texts = [f"It was the {number}th day of a long and windy year." for number in range(200)]

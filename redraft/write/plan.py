@@ -11,7 +11,20 @@ import torch
 
 from redraft.constraints import Constrained, Rule
 from redraft.processes import Masked
-from redraft.samplers import NAMED, AnyOrder, Blocks, Guided, LeftToRight, Particles, Sampler, Strides, Unmask
+from redraft.samplers import (
+    NAMED,
+    AnyOrder,
+    Approximate,
+    Blocks,
+    Dual,
+    Guided,
+    LeftToRight,
+    Particles,
+    Prefix,
+    Sampler,
+    Strides,
+    Unmask,
+)
 from redraft.types import Canvas
 from redraft.write.filling import Writing
 from redraft.write.models import Opened
@@ -152,6 +165,8 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
         sampler = Blocks(sampler, stop=True)
     if decoding.decode_block is not None:
         sampler = in_blocks(it, sampler, decoding.decode_block)
+    if decoding.cache != "own":
+        sampler = with_cache(it, sampler, decoding)
     if decoding.steps is not None:
         most = MOST_STEPS if hidden is None else useful(it, sampler, hidden)
         sampler = _set(sampler, "steps", min(decoding.steps, most))
@@ -172,6 +187,23 @@ def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
     if isinstance(sampler, Blocks):
         return replace(sampler, decode_block=size)
     return Blocks(sampler, decode_block=size, stop=True)
+
+
+def with_cache(it: Opened, sampler: Sampler, decoding: Decoding) -> Sampler:
+    """A sampler that writes in blocks, with another cache."""
+    name, full = decoding.cache, it.model.block is None
+    kind: bool | Approximate = name == "exact"
+    if name in ("prefix", "dual"):
+        kind = (Prefix if name == "prefix" else Dual)(decoding.refresh)
+    if kind and full == (name == "exact"):
+        other = "full attention, so no cache is exact" if full else "blocks, so its cache is exact"
+        better = "dual" if full else "exact"
+        raise ArgumentError("cache", f"cache={name!r}: this network has {other}; use cache={better!r}")
+    if isinstance(sampler, Blocks):
+        return replace(sampler, cache=kind)
+    if kind:
+        raise ArgumentError("cache", f"cache={name!r}: a cache is for writing left to right; say decode_block=… too")
+    return sampler
 
 
 def useful(it: Opened, sampler: Sampler, hidden: int) -> int:

@@ -35,6 +35,7 @@ SamplerName = Literal[
     "klass",
     "revoke",
 ]
+CacheName = Literal["own", "none", "exact", "prefix", "dual"]
 
 
 def optional(metavar: str, otherwise: str = "") -> Any:
@@ -58,12 +59,23 @@ class Decoding(Ruled):
     """For threshold and klass: how sure the model must be of a token to write it; above 1 one token at a time."""
     decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
     """Write left to right, so many tokens at a time (semi-autoregressive); for networks with full attention."""
+    cache: CacheName = "own"
+    """Of keys and values. exact: for networks that write in blocks, changes no text. prefix, dual: approximate ones for
+    full attention with --decode-block, faster, but they may change the text."""
+    refresh: Annotated[int | None, optional("INT", "at the start of each block")] = None
+    """For prefix and dual: read the whole row again every so many steps; 1 changes no text."""
     seed: int = 0
     """The same seed gives the same text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_types(self)
+        require_between("refresh", self.refresh, 1, MOST_ROWS)
+        if self.cache not in get_args(CacheName):
+            names = ", ".join(map(repr, get_args(CacheName)))
+            raise ArgumentError("cache", f"cache={self.cache!r}: choose from {names}")
+        if self.refresh is not None and self.cache not in ("prefix", "dual"):
+            raise ArgumentError("refresh", f"refresh={self.refresh}: it is for approximate caches; use cache='dual'")
         require_between("n", self.n, 1, MOST_ROWS)
         require_between("temperature", self.temperature, 0, 1_000_000)
         require_between("threshold", self.threshold, 0, 1_000_000)

@@ -29,7 +29,7 @@ from redraft.model import DiffusionLM
 from redraft.networks import Causal
 from redraft.presets import PRESETS, PURPOSES, TINY
 from redraft.runs import config, parameters, run, vary
-from redraft.samplers import NAMED, Ancestral, Blocks, Entropy, FirstHitting, Sampler, Unmask
+from redraft.samplers import NAMED, Ancestral, Blocks, Dual, Entropy, FirstHitting, Sampler, Unmask
 from redraft.schedules import Retimed
 from redraft.text import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
 from redraft.types import Vocab
@@ -387,6 +387,8 @@ def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     assert chosen(blocks, sampler="ancestral", steps=3) == Blocks(Ancestral(3), stop=True)
     assert chosen(blocks, sampler="first-hitting") == Blocks(FirstHitting(), stop=True)
     assert chosen(full, sampler="ancestral", decode_block=4) == Blocks(Ancestral(), decode_block=4, stop=True)
+    dual = chosen(full, sampler="ancestral", decode_block=4, cache="dual", refresh=2)
+    assert dual == Blocks(Ancestral(), decode_block=4, cache=Dual(2), stop=True)
     assert chosen(full, sampler=Unmask(7)) == Unmask(7)
 
 

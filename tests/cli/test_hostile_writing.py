@@ -116,6 +116,8 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("infill x [[" + "9" * 30 + "]]", "is too long; a hole has some tokens"),
     ("infill x " + "x" * 100_000, "has no hole; write [[n]]"),
     ("generate x --decode-block 0", "--decode-block 0: it must be from 1"),
+    ("generate x --cache fast", "--cache 'fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
+    ("generate x --refresh 4", "--refresh 4: it is for approximate caches"),
     ("infill x --decode-block -1", "--decode-block -1: it must be from 1"),
     ("generate x --max-new-tokens 0", "--new 0: write at least one token"),
     ("generate x --n 0", "--rows 0: it must be from 1"),

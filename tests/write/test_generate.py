@@ -147,6 +147,28 @@ def test_blocks_have_an_exact_cache_and_a_bare_model_uses_it() -> None:
     assert redraft.generate(MODEL, "a", max_new_tokens=8, decode_block=4, steps=2).cache == "none"
 
 
+def test_a_cache_is_chosen_and_says_what_it_is() -> None:
+    asked = {"max_new_tokens": 8, "sampler": "confidence", "steps": 4}
+    plain = redraft.generate(KINDS["blocks"], "a", cache="none", **asked)
+    exact = redraft.generate(KINDS["blocks"], "a", cache="exact", **asked)
+    assert (plain.cache, exact.cache) == ("none", "exact")
+    assert exact[0].tokens == plain[0].tokens
+    plain = redraft.generate(MODEL, "a", decode_block=4, **asked)
+    for cache in ("prefix", "dual"):
+        fresh = redraft.generate(MODEL, "a", decode_block=4, cache=cache, refresh=1, **asked)
+        assert (fresh.cache, fresh[0].tokens) == ("approximate", plain[0].tokens)
+    stale = redraft.generate(MODEL, "a", decode_block=4, cache="dual", **asked)
+    assert stale.to_json()[0]["cache"] == "approximate"
+    for model, cache, says in (
+        (MODEL, "exact", "cache='exact': this network has full attention, so no cache is exact; use cache='dual'"),
+        (KINDS["blocks"], "dual", "cache='dual': this network has blocks, so its cache is exact; use cache='exact'"),
+        (MODEL, "dual", "cache='dual': a cache is for writing left to right; say decode_block=… too"),
+    ):
+        with pytest.raises(ArgumentError) as error:
+            redraft.generate(model, "a", cache=cache, **asked)
+        assert str(error.value) == says
+
+
 def test_iterating_over_canvases_stays_possible() -> None:
     start = MODEL.canvas("a", new=4, rows=2)
     writing = redraft.Writing(MODEL, Ancestral(3), start, seed=5, samples=torch.arange(2))
@@ -262,6 +284,9 @@ WRONG = [
     ({"n": 0}, "n", "n=0: it must be from 1"),
     ({"sampler": "best"}, "sampler", "sampler='best': choose from 'own', 'ancestral'"),
     ({"decode_block": 0}, "decode_block", "decode_block=0: it must be from 1"),
+    ({"cache": "fast"}, "cache", "cache='fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
+    ({"cache": "dual", "refresh": 0}, "refresh", "refresh=0: it must be from 1"),
+    ({"refresh": 4}, "refresh", "refresh=4: it is for approximate caches; use cache='dual'"),
     ({"guidance": 2.0}, "guidance", "guidance=… needs a condition: a label=…, or a source=…"),
     ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
     ({"label": 3}, "label", "label=3: it must be a text"),

@@ -60,6 +60,12 @@ def require_steps(steps: int) -> None:
         raise ValueError(f"steps={steps}; a sampler takes at most a million steps")
 
 
+def require_free(canvas: Canvas, sampler: object, reason: str) -> None:
+    """An error if there are rules on the canvas (`constrain`) that a sampler cannot obey."""
+    if canvas.context.marks is not None:
+        raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask")
+
+
 def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:
     """steps + 1 times (B, 1) from 1 down to 0."""
     return [instant(canvas, warp(1 - i / steps)) for i in range(steps + 1)]

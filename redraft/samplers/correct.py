@@ -12,7 +12,7 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.processes import Process
 from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler, instant, require_steps
+from redraft.samplers.base import Sampler, instant, require_free, require_steps
 from redraft.types import Canvas, Denoiser, Noised
 
 
@@ -43,6 +43,7 @@ class Correct:
             )
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        require_free(canvas, self, "it changes single tokens of a finished text")
         first, second = rng.split(2)
         for written in self.sampler(denoise, process, canvas, rng=first):
             yield written

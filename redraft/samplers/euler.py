@@ -12,7 +12,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.ops import Rng
 from redraft.processes import Interpolating, Masked, Process, score
-from redraft.samplers.base import grid, require_steps, start
+from redraft.samplers.base import grid, require_free, require_steps, start
 from redraft.types import Canvas, Denoiser, Prediction
 
 
@@ -32,6 +32,7 @@ class Euler:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
             raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
+        require_free(canvas, self, "its steps draw each token by itself")
         limit = score.limit(process).to(canvas.z.device)
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas

@@ -11,7 +11,7 @@ from torch import Tensor
 from redraft.ops import Rng
 from redraft.processes import Process
 from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler
+from redraft.samplers.base import Sampler, require_free
 from redraft.types import Around, Canvas, Context, Denoiser, Prediction
 
 
@@ -27,6 +27,7 @@ class Replaced:
     sampler: Sampler = Ancestral()
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        require_free(canvas, self, "the network does not see what is given")
         own, noise = rng.split(2)
         return self.sampler(_Even(denoise, process, noise), process, canvas, rng=own)
 

@@ -104,6 +104,16 @@ def test_a_rule_that_nobody_obeys_is_noticed() -> None:
         Constrained(Masked(VOCAB))(Said(said(2, 0)))(plain.z, torch.ones(1, 1), plain.context)
 
 
+@pytest.mark.parametrize(
+    "sampler", [redraft.Correct(), redraft.Euler(), redraft.Replaced(redraft.Ancestral(2))], ids=str
+)
+def test_samplers_that_write_token_by_token_are_refused(sampler: Any) -> None:
+    process = redraft.Interpolating(VOCAB)
+    canvas = constrain(blank(3), Regex("a*"), LETTERS)
+    with pytest.raises(ValueError, match="cannot obey rules"):
+        redraft.last(sampler(Constrained(process)(Said(said(3, 0))), process, canvas, rng=redraft.rng(0)))
+
+
 def test_other_noise_is_refused() -> None:
     with pytest.raises(ValueError, match="rules are about tokens; Gaussian noises vectors"):
         Constrained(redraft.Gaussian(WORDS.vocab))

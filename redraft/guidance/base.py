@@ -41,6 +41,8 @@ class Extrapolated(Prediction):
     scale: float
 
     def __post_init__(self) -> None:
+        if self.start.joint or self.end.joint:
+            raise ValueError("guidance around Constrained would break its rules; put Constrained outside")
         if not (self.start.normalised and self.end.normalised):
             raise ValueError("free intensities (a Score head) cannot be mixed as probabilities; use Subs or Softmax")
 

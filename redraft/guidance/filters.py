@@ -72,6 +72,8 @@ class _Filtering(Around):
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         before, context = _parted(context)
         pred = self.denoise(z, t, context)
+        if pred.joint:
+            raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
         if not pred.normalised:
             raise ValueError("free intensities (a Score head) cannot be filtered as probabilities; use Subs or Softmax")
         return Filtered(pred, self.filter, z, context.pad, before)

@@ -44,6 +44,7 @@ from redraft import (
     last,
     rng,
 )
+from redraft.guidance import Filter
 from redraft.networks import BlockCausal, Causal, Full, Pattern
 from redraft.processes import TokenProcess
 from redraft.samplers import (
@@ -233,3 +234,14 @@ def test_the_whole_text_counts_the_given_part() -> None:
     canvas = constrain(model.canvas("the cat", new=6, rows=5), Regex("the cat( on| sat){2,3}"), WORDS)
     texts = model.text(last(Unmask(3)(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 5))))
     assert all(re.fullmatch("the cat( on| sat){2,3}", text) for text in texts)
+
+
+def test_filters_go_inside_and_what_they_drop_is_written_if_need_be() -> None:
+    model, picky = model_of(WORDS), Filter(top_k=1)
+    canvas = constrain(model.canvas(new=8, rows=6), Regex("(the big cat|a dog)"), WORDS)
+    denoise = Constrained(model.process)(picky(model))
+    texts = model.text(last(Unmask(4, Confidence(1.0))(denoise, model.process, canvas, rng=rng(0, 6))))
+    assert set(texts) <= {"the big cat", "a dog"}
+    wrong = picky(Constrained(model.process)(model))
+    with pytest.raises(ValueError, match="put Constrained outside the filter"):
+        last(Unmask(4)(wrong, model.process, canvas, rng=rng(0, 6)))

@@ -43,7 +43,7 @@ class Truth:
         weight = (fits * self.p)[..., None, None] * torch.nn.functional.one_hot(STATES, VOCAB.size)
         return Known((weight.sum(1) / weight.sum((1, 3), keepdim=False)[..., None]).log().float())
 
-    def absorb(self, z: Tensor, context: Context) -> Context:
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 

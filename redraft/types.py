@@ -86,6 +86,7 @@ class Batch:
     source: Tensor | None = None  # (B, C) int64: what an encoder reads beside the row
     source_pad: Tensor | None = None  # (B, C) bool: no token there
     label: Tensor | None = None  # (B,) int64: the class of each row
+    unknown: Tensor | None = None  # (B, L) bool: nobody knows the token there, so it is noise at all times
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
@@ -94,7 +95,7 @@ class Batch:
         return cls(tokens, learn, pad)
 
     def to(self, device: torch.device) -> Batch:
-        names = ("tokens", "learn", "pad", "sample", "source", "source_pad", "label")
+        names = ("tokens", "learn", "pad", "sample", "source", "source_pad", "label", "unknown")
         moved = {n: v.to(device) for n in names if (v := getattr(self, n)) is not None}
         return replace(self, **moved)
 

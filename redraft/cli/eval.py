@@ -28,7 +28,7 @@ Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth kno
 
 @dataclass(frozen=True)
 class Eval:
-    """Measure a model: likelihood of held-out text, quality and cost of its own texts."""
+    """Measure a model: likelihood of held-out text, quality and cost of its own texts; or tasks of lm-eval."""
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
@@ -38,12 +38,24 @@ class Eval:
     """Which split of the text."""
     rows: int = 256
     """Maximum number of held-out rows."""
-    draws: int = 4
-    """Noise levels per row. More give a smaller error."""
+    draws: Annotated[int | None, optional("INT", "4, with --tasks 16")] = None
+    """Noise levels per row, each drawn twice. More give a smaller error; 64 is LLaDA's protocol for tasks."""
     length: int = 512
     """Tokens per row, for a model that no run of ours made; text is cut into full rows."""
     samples: int = 64
     """Number of texts to write; 0 for none. Only the runs of ours say how to."""
+    tasks: Annotated[tuple[str, ...], optional("NAME|FILE.yaml...")] = ()
+    """Tasks of lm-eval by name, or YAML files of your own; needs redraft[tasks]."""
+    include: Annotated[Path | None, optional("DIR")] = None
+    """Directory of YAML files whose tasks can be named as well; Python code that they name is run."""
+    limit: Annotated[int | None, optional("INT", "all")] = None
+    """Maximum number of questions of each task."""
+    shots: Annotated[int | None, optional("INT", "the task's")] = None
+    """Number of solved examples before each question."""
+    chat: Flag = False
+    """Ask questions as messages, by the model's chat template."""
+    steps: Annotated[int | None, optional("INT", "one per token")] = None
+    """Steps to write the answer of a task, for mask noise."""
     seed: int = 0
     """Seed of the noise and the texts."""
     json: Flag = False
@@ -55,11 +67,29 @@ class Eval:
         require_in_range("--rows", self.rows, 1, 1_000_000)
         require_in_range("--draws", self.draws, 1, 4096)
         require_in_range("--length", self.length, 2, 1_000_000)
+        require_in_range("--limit", self.limit, 1, 10**9)
+        require_in_range("--shots", self.shots, 0, 1000)
+        require_in_range("--steps", self.steps, 1, 100_000)
+        self._require_tasks()
         require_in_range("--samples", self.samples, 0, 100_000)
         require_seed_flag(self.seed)
         require_python(self.trust)
 
+    def _require_tasks(self) -> None:
+        """Flags of tasks need tasks, and tasks bring their own text."""
+        given = {"include": self.include, "limit": self.limit, "shots": self.shots, "steps": self.steps}
+        alone = [name for name, value in {**given, "chat": self.chat or None}.items() if value is not None]
+        if alone and not self.tasks:
+            raise ValueError(f"--{alone[0]} is for tasks; name some: --tasks hellaswag")
+        if self.tasks and self.data:
+            raise ValueError("--tasks bring their own text; leave --data out, or measure it by itself")
+        if any(not task.strip() for task in self.tasks):
+            raise ValueError("--tasks has an empty name; give names of tasks, or YAML files")
+
     def __call__(self) -> None:
+        if self.tasks:
+            self._tasks()
+            return
         from redraft.cli.models import open_model
         from redraft.cli.recipes import source, training_texts, warn_of_unknown
         from redraft.evaluate import record
@@ -74,6 +104,24 @@ class Eval:
         for name, value, more in chain(self._likelihood(it, tokenizer, framing, data), written):
             figure = record(name, value, run=it.name, seed=self.seed, **more)
             emit(figure, self.json, _line(figure))
+
+    def _tasks(self) -> None:
+        from redraft.cli.tasks import run_tasks
+
+        run_tasks(
+            self.model,
+            self.trust,
+            self.tasks,
+            include=self.include,
+            limit=self.limit,
+            shots=self.shots,
+            chat=self.chat,
+            json=self.json,
+            draws=self.draws or 16,
+            seed=self.seed,
+            steps=self.steps,
+            length=self.length,
+        )
 
     def _rows_of(self, it: Opened) -> tuple[Tokenizer, Framing]:
         """How text becomes rows: as in training, or, for a model without a run, full rows of some length."""
@@ -96,7 +144,7 @@ class Eval:
             held = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
             progress.total = sum(len(batch.tokens) for batch in held.batches)
             batches = progress.over(held.batches, lambda batch: len(batch.tokens))
-            found = likelihood(it.model, batches, draws=self.draws, seed=self.seed)
+            found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed)
         count = len(found.row_nats)
         of = {"split": self.split, "rows": count}
         yield "bits_per_token", found.bits_per_token, {"stderr": found.stderr, **of}

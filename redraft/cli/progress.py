@@ -49,6 +49,11 @@ class Progress:
         """So many more are done; the steps towards the next ones are counted anew."""
         self.done, self.steps = self.done + count, 0
 
+    def turn_to(self, what: str, total: int | None = None) -> None:
+        """The next part of the job begins."""
+        with self._lock:
+            self.what, self.total, self.done, self.steps, self._began = what, total, 0, 0, time.monotonic()
+
     def counting(self, items: Iterable[_T]) -> Iterator[_T]:
         """The same items, each a step towards the next result."""
         for item in items:

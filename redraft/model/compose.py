@@ -26,7 +26,8 @@ class UpTo:
             raise ValueError(f"UpTo({self.most}); a hole has room for 0 tokens or more")
 
 
-Piece: TypeAlias = str | int | UpTo  # given text, a hole of exactly n tokens, a hole of any length
+TextOrIds: TypeAlias = str | tuple[int, ...]  # text, or the ids of one
+Piece: TypeAlias = TextOrIds | int | UpTo  # something given, a hole of exactly n tokens, a hole of any length
 _BLANK, _ROOM, _EMPTY = -1, -2, -3  # in a sketch: a token to be written, room for one that may come, padding
 
 
@@ -55,7 +56,7 @@ def pieces(template: str, room: int) -> list[Piece]:
     return found
 
 
-def require_rows(rows: Sequence[Sequence[Piece]], sources: Sequence[str] | None) -> None:
+def require_rows(rows: Sequence[Sequence[Piece]], sources: Sequence[TextOrIds] | None) -> None:
     """Raises unless there are rows, with one source each or none at all."""
     if not rows or any(isinstance(piece, int) and piece < 0 for row in rows for piece in row):
         raise ValueError("a canvas needs at least one row, and no hole can have a negative length")
@@ -75,7 +76,9 @@ class Composer:
     def vocab(self) -> Vocab:
         return self.process.vocab
 
-    def canvas(self, rows: Sequence[Sequence[Piece]], prefixes: Sequence[str] | None, device: torch.device) -> Canvas:
+    def canvas(
+        self, rows: Sequence[Sequence[Piece]], prefixes: Sequence[TextOrIds] | None, device: torch.device
+    ) -> Canvas:
         """Rows of pieces, padded to the same length. A prefix is a source that stands before the start token."""
         ids, doors = zip(*map(self._sketch, rows, prefixes or [""] * len(rows)), strict=True)
         z, _ = _padded(ids, _EMPTY, device)
@@ -90,22 +93,26 @@ class Composer:
         gaps = [[gap in row for gap in range(z.shape[1] + 1)] for row in doors]
         return replace(canvas, open=torch.tensor(gaps, device=device))
 
-    def sources(self, texts: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
+    def ids(self, given: TextOrIds) -> list[int]:
+        return self.tokenizer.encode(given) if isinstance(given, str) else list(given)
+
+    def sources(self, texts: Sequence[TextOrIds], device: torch.device) -> tuple[Tensor, Tensor]:
         """(B, C) ids for the encoder and their padding, framed as `Sourced` frames them in training."""
         if self.vocab.eos is None:
             raise ValueError("reading a source needs a tokenizer with an end token; give DiffusionLM one")
-        return _padded([[*self.tokenizer.encode(text), self.vocab.eos] for text in texts], self.vocab.filler, device)
+        return _padded([[*self.ids(text), self.vocab.eos] for text in texts], self.vocab.filler, device)
 
-    def _sketch(self, row: Sequence[Piece], prefix: str) -> tuple[list[int], set[int]]:
+    def _sketch(self, row: Sequence[Piece], prefix: TextOrIds) -> tuple[list[int], set[int]]:
         """The ids of a row and its open gaps; the room that the gaps share comes last."""
         if prefix and self.vocab.bos is None:
             raise ValueError("this model cannot read sources: it has neither an encoder nor a start token to end one")
-        ids = self.tokenizer.encode(prefix) + ([] if self.vocab.bos is None else [self.vocab.bos])
+        start = None if row and isinstance(row[0], tuple) else self.vocab.bos  # ids say themselves how they begin
+        ids = self.ids(prefix) + ([] if start is None else [start])
         doors: set[int] = set()
         room = 0
         for piece in row:
             if not isinstance(piece, UpTo):
-                ids += [_BLANK] * piece if isinstance(piece, int) else self.tokenizer.encode(piece)
+                ids += [_BLANK] * piece if isinstance(piece, int) else self.ids(piece)
             elif grows(self.process):
                 doors, room = doors | {len(ids)}, room + piece.most
             else:

@@ -16,7 +16,8 @@ from redraft.heads import VectorHead
 from redraft.model.chat import prompt_ids
 from redraft.model.compose import (
     Composer,
-    UpTo,
+    Piece,
+    TextOrIds,
     given_tokens,
     pieces,
     require_labels,
@@ -189,11 +190,12 @@ class DiffusionLM(nn.Module):
         templates = [template] * rows if isinstance(template, str) else list(template)
         return self.compose([pieces(t, room) for t in templates])
 
-    def compose(self, rows: Sequence[Sequence[str | int | UpTo]], sources: Sequence[str] | None = None) -> Canvas:
+    def compose(self, rows: Sequence[Sequence[Piece]], sources: Sequence[TextOrIds] | None = None) -> Canvas:
         """A canvas from rows of given texts and holes; shorter rows are padded.
 
         Args:
-            rows: each a list of texts (str), holes of exactly n tokens (int) and holes of any length (UpTo)
+            rows: each a list of texts (str) or their ids (tuple), holes of exactly n tokens (int) and of any length
+                (UpTo); a row that begins with ids gets no start token besides
             sources: the text each row answers; the encoder reads it, and without an encoder it is placed at the
                 beginning of the row, before the start token
         """

@@ -48,7 +48,7 @@ class Objective:
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)
-        times = times._replace(t=_given_at_zero(times.t, encoded))
+        times = times._replace(t=_unknown_at_one(_given_at_zero(times.t, encoded), batch))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
         context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=which)
         context = self_condition(model, noised, replace(context, pad=noised.pad), rng=first)
@@ -79,10 +79,15 @@ def _given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
     return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
 
 
+def _unknown_at_one(t: Tensor, batch: Batch) -> Tensor:
+    """What nobody knows is noise: its time is one."""
+    return t if batch.unknown is None else torch.where(batch.unknown, 1.0, t)
+
+
 def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
     """(B, L) nats of the last jump, from the least noisy z of the schedule to the tokens."""
     tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
-    t = _given_at_zero(tiny, encoded)
+    t = _unknown_at_one(_given_at_zero(tiny, encoded), batch)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
     if model.codec is not None:
         return model.codec.nll(noised.z, batch.tokens, batch.pad)

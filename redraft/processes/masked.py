@@ -186,13 +186,19 @@ class Masked(TokenProcess):
         return torch.where(where, loss, 0.0)
 
     def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
-        """In count form; if tokens are written one at a time, exactly −log p from a single network call."""
-        if held_out.block == 1:
-            learn = held_out.batch.learn
-            return self._hidden_nats(held_out, learn, torch.ones_like(learn, dtype=torch.float32)).expand(len(rngs), -1)
-        return torch.stack([self._by_count(held_out, strata, rng=rng) for rng in rngs])
+        """In count form; if tokens are written one at a time, exactly −log p from a single network call.
 
-    def _by_count(self, held_out: HeldOutBatch, strata: int, *, rng: Rng) -> Tensor:
+        Rows with so few learnt tokens per block that hiding each set of them costs no more calls get the bound itself.
+        """
+        learn = held_out.batch.learn
+        if held_out.block == 1:
+            return self._hidden_nats(held_out, learn, torch.ones_like(learn, dtype=torch.float32)).expand(len(rngs), -1)
+        few = int(math.log2(strata * len(rngs) + 1))
+        small = _sizes(learn, _blocks(held_out)).amax(-1, keepdim=True) <= few
+        found = torch.stack([self._by_count(held_out, strata, learn & ~small, rng=rng) for rng in rngs])
+        return torch.where(small.squeeze(-1), self._by_sets(held_out, learn & small), found) if small.any() else found
+
+    def _by_count(self, held_out: HeldOutBatch, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
         """(B,) the bound in count form, which has no singular weight (as LLaDA is evaluated).
 
         −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks
@@ -202,9 +208,8 @@ class Masked(TokenProcess):
         is a third of that of plain draws.
         """
         which, how_many = rng.split(2)
-        learn = held_out.batch.learn
         length = learn.shape[1]
-        block = torch.arange(length, device=learn.device) // (held_out.block or length)
+        block = _blocks(held_out)
         place, size = _shuffled(learn, block, rng=which)
         ends = [math.sin(math.pi / 2 * k / strata) ** 2 for k in range(strata + 1)]
         parts = []
@@ -215,13 +220,37 @@ class Masked(TokenProcess):
             parts.append((hi - lo) * self._hidden_nats(held_out, where, n / size))
         return torch.stack(parts).sum(0)
 
-    def _hidden_nats(self, held_out: HeldOutBatch, where: Tensor, share: Tensor) -> Tensor:
+    def _by_sets(self, held_out: HeldOutBatch, learn: Tensor) -> Tensor:
+        """(B,) the bound without draws: Σ_S Σ_{l∈S} −log x̂[x_l] / (n·C(L, n)) over all sets S of n of L learnt tokens.
+
+        In pass j the set of every block is that of the binary digits of j.
+        """
+        block = _blocks(held_out)
+        sizes = _sizes(learn, block)
+        most = int(sizes.max())
+        place = learn.cumsum(-1) - 1 - (sizes.cumsum(-1) - sizes)[:, block]  # among the learnt tokens of its block
+        size = sizes[:, block]
+        choose = torch.tensor(
+            [[math.comb(a, b) for b in range(most + 1)] for a in range(most + 1)], device=learn.device
+        )
+        nats = torch.zeros(len(learn), device=learn.device)
+        for j in range(1, 2**most):
+            n = j.bit_count()
+            where = learn & (j >> place.clamp(min=0) & 1).bool() & (j < 2**size)
+            chance = 1 / (size * choose[size, n]).clamp(min=1)  # of n, and of this set
+            nats = nats + self._hidden_nats(held_out, where, n / size.clamp(min=n), chance)
+        return nats
+
+    def _hidden_nats(
+        self, held_out: HeldOutBatch, where: Tensor, share: Tensor, weight: Tensor | float = 1.0
+    ) -> Tensor:
         """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
         batch = held_out.batch
-        z = batch.tokens.masked_fill(where, self.vocab.masked)
+        noise = torch.zeros_like(where) if batch.unknown is None else batch.unknown
+        z = batch.tokens.masked_fill(where | noise, self.vocab.masked)
         t = self.schedule.inverse(1 - share).clamp(0, 1)  # the time when this share is hidden; prompts sit at zero
-        pred = held_out.predict(z, torch.where(batch.learn, t, 0.0))
-        return (pred.nll(where, batch.tokens) / share).sum(-1)
+        pred = held_out.predict(z, torch.where(batch.learn, t, noise.to(t.dtype)))
+        return (pred.nll(where, batch.tokens) / share * weight).sum(-1)
 
     def undetermined(self, noised: Noised) -> Tensor:
         where = noised.z == self.vocab.masked
@@ -248,10 +277,21 @@ class Masked(TokenProcess):
         return table
 
 
+def _blocks(held_out: HeldOutBatch) -> Tensor:
+    """(L,) the number of the block of each place."""
+    learn = held_out.batch.learn
+    return torch.arange(learn.shape[1], device=learn.device) // (held_out.block or learn.shape[1])
+
+
+def _sizes(learn: Tensor, block: Tensor) -> Tensor:
+    """(B, L) how many learnt tokens block 0, 1, … has"""
+    return torch.zeros_like(learn, dtype=torch.int64).index_add(1, block, learn.long())
+
+
 def _shuffled(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
     """(B, L) the place of each learnt token in a random order of its block, and how many its block has (1 if none)."""
     score = (block + rng.uniform(len(block))).masked_fill(~learn, torch.inf)
     place = score.argsort(-1).argsort(-1)  # block after block
-    size = torch.zeros_like(place).index_add(1, block, learn.long())
+    size = _sizes(learn, block)
     before = size.cumsum(-1) - size
     return place - before[:, block], size[:, block].clamp(min=1)

@@ -1,0 +1,161 @@
+"""Answers that are written: prompts to canvases, samplers by what a task asks for, texts up to where they stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from redraft import ops
+from redraft.harness.rows import Request, RowLayout
+from redraft.harness.scores import AT_ONCE, Unwatched, Watch, rows_at_once
+from redraft.model import sized_hole
+from redraft.processes import Masked
+from redraft.samplers import Blocks, Sampler, last
+from redraft.types import Canvas
+from redraft.write import ALIASES, Decoding, choose_sampler, settings_from
+
+NEW = 256  # tokens, if a task says nothing
+_SIZES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the harness knows them all
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a task wants its answers written."""
+
+    new: int = NEW  # tokens at most
+    until: tuple[str, ...] = ()  # texts that end an answer
+    decoding: Decoding = Decoding(temperature=0.0)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> tuple[Wanted, list[str]]:
+        """From `generation_kwargs`, and the names of those that mean nothing here.
+
+        Besides the harness's own names, those of `Decoding` count, and what other projects call them.
+        """
+        sizes = [settings[name] for name in _SIZES if settings.get(name) is not None]
+        if sizes and not (isinstance(sizes[0], int) and sizes[0] > 0):
+            raise ValueError(f"the task asks for {sizes[0]!r} new tokens; it must ask for one or more")
+        until = settings.get("until") or ()
+        ours = {name: value for name, value in settings.items() if _is_ours(name)}
+        chance = settings.get("temperature", 1.0) if settings.get("do_sample") else 0.0
+        decoding = settings_from(Decoding, {**ours, "temperature": float(chance)})
+        ignored = set(settings) - set(ours) - {*_SIZES, "until", "do_sample", "temperature"}
+        stops = (until,) if isinstance(until, str) else tuple(until)
+        return cls(sizes[0] if sizes else NEW, stops, decoding), sorted(ignored)
+
+    def stopped(self, text: str) -> str:
+        """The text before the first of `until`."""
+        ends = [place for stop in self.until if stop and (place := text.find(stop)) >= 0]
+        return text[: min(ends)] if ends else text
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes answers; a text depends on its prompt, the seed and how often the prompt came before."""
+
+    layout: RowLayout
+    seed: int = 0
+    steps: int | None = None  # where the task says nothing; None: one for each token for mask noise
+
+    def __call__(self, asked: Sequence[tuple[Request, Wanted]], watch: Watch = Unwatched()) -> list[str]:
+        """One text per request, in their order."""
+        sized = [self._sized(request, how) for request, how in asked]
+        earlier, texts = _earlier([request for request, _, _ in sized]), [""] * len(asked)
+        watch.begin("answers written", len(asked))
+        for some in self._batches(sized):
+            _, new, how = sized[some[0]]
+            written = self._written([sized[i][0] for i in some], [earlier[i] for i in some], new, how.decoding)
+            for i, text in zip(some, written, strict=True):
+                texts[i] = asked[i][1].stopped(text)
+            watch.advance(len(some))
+        return texts
+
+    def _batches(self, sized: Sequence[tuple[Request, int, Wanted]]) -> Iterator[list[int]]:
+        """Answers of the same length and decoding together, short prompts first."""
+        kinds = [(new, how.decoding) for _, new, how in sized]
+        for kind in dict.fromkeys(kinds):
+            order = [i for i, each in enumerate(kinds) if each == kind]
+            order.sort(key=lambda i: len(sized[i][0].context))
+            while order:
+                longest = max(len(self.layout.before(sized[i][0])) for i in order[:AT_ONCE])
+                rows = rows_at_once(self.layout.it, self.layout.filled(longest + kind[0]))
+                yield order[:rows]
+                order = order[rows:]
+
+    def _sized(self, request: Request, asked: Wanted) -> tuple[Request, int, Wanted]:
+        """The request with the end of its context, and how many tokens to write: half a row at most, if it is full."""
+        room = self.layout.room
+        new = min(asked.new, max(1, room // 2, room - self.layout.taken(request)))
+        return self.layout.shortened(request, new), new, asked
+
+    def _written(self, some: Sequence[Request], earlier: Sequence[int], new: int, decoding: Decoding) -> list[str]:
+        """Rows that are written together."""
+        model, canvas = self.layout.model, self._canvas(some, new)
+        samples = torch.tensor([request.sample for request in some], device=canvas.z.device)
+        keys = ops.rng(self.seed, samples).fold(torch.tensor(earlier, device=canvas.z.device))
+        sampler = self._chosen(decoding, int((~canvas.fixed).sum(-1).max()))
+        with torch.no_grad():
+            end = model.to_tokens(last(sampler(model, model.process, canvas, rng=keys)))
+        return [self._text(end, row, len(self.layout.before(request)), new) for row, request in enumerate(some)]
+
+    def _canvas(self, some: Sequence[Request], new: int) -> Canvas:
+        layout, rows = self.layout, []
+        for request in some:
+            before = tuple(layout.before(request))
+            size = layout.filled(len(before) + new) - len(before)
+            rows.append([before, sized_hole(layout.model.process, size)])
+        beside = layout.model.encoder is not None
+        return layout.model.compose(rows, [request.context for request in some] if beside else None)
+
+    def _text(self, end: Canvas, row: int, used: int, new: int) -> str:
+        """What was written after the first `used` tokens, up to the end token."""
+        pad, vocab = end.context.pad, self.layout.model.config.vocab
+        there = torch.ones_like(end.fixed[row]) if pad is None else ~pad[row]
+        ids = end.z[row][there].tolist()[used : used + new]
+        ids = ids[: ids.index(vocab.eos)] if vocab.eos in ids else ids
+        assert self.layout.model.tokenizer is not None
+        return self.layout.model.tokenizer.decode(ids)
+
+    def _chosen(self, decoding: Decoding, hidden: int) -> Sampler:
+        """For mask noise the most confident token first, in the blocks of network or run; else the run's sampler.
+
+        A temperature means nothing to samplers of other noise, which draw as they were trained to.
+        """
+        it, steps = self.layout.it, decoding.steps or self.steps
+        if not isinstance(it.model.process, Masked):
+            return choose_sampler(it, replace(decoding, steps=steps, temperature=None), hidden)[0]
+        block = decoding.decode_block or (it.sampler.decode_block if isinstance(it.sampler, Blocks) else None)
+        kind = "confidence" if decoding.sampler == "own" else decoding.sampler
+        ranked = kind in ("confidence", "margin", "entropy")
+        at_once = min(hidden, it.model.block or block or hidden)
+        return choose_sampler(
+            it,
+            replace(
+                decoding,
+                sampler=kind,
+                steps=steps or at_once,
+                decode_block=block,
+                temperature=decoding.temperature if ranked else None,
+            ),
+            hidden,
+        )[0]
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a setting is one of `Decoding`, by our name or another; number and seed are the harness's business."""
+    known = {field.name for field in fields(Decoding)} - {"n", "seed", "temperature"}
+    return name in known or (name in ALIASES and ALIASES[name].name in known)
+
+
+def _earlier(requests: Sequence[Request]) -> list[int]:
+    """How often each prompt came before."""
+    seen: Counter[Request] = Counter()
+    found = []
+    for request in requests:
+        found.append(seen[request])
+        seen[request] += 1
+    return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
 from redraft.constraints import Constrained, Rule
-from redraft.processes import Masked
+from redraft.guidance import Filter
+from redraft.processes import Masked, TokenProcess
 from redraft.samplers import (
     NAMED,
     AnyOrder,
@@ -130,7 +131,8 @@ class Plan:
             return "model"
         picks = [part.pick for part in layers(self.sampler) if isinstance(part, Unmask)]
         blind = all(isinstance(pick, AnyOrder | LeftToRight) and pick.temperature == 1 for pick in picks)
-        return "steps" if blind else "matches"
+        drawn = not any(isinstance(part, Guided) and isinstance(part.guidance, Filter) for part in layers(self.sampler))
+        return "steps" if blind and drawn else "matches"
 
 
 def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:
@@ -139,6 +141,7 @@ def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler
     batch = batch_size(it, sampler, order.length, order.room)
     if (rule := decoding.rule()) is not None:  # before other guidance: it is the outermost on the denoiser
         order, sampler = obeying(it, order, rule), Guided(sampler, Constrained(it.model.process))
+    sampler = filtering(it, sampler, decoding)
     return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
 
 
@@ -172,10 +175,54 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
         sampler = _set(sampler, "steps", min(decoding.steps, most))
         if decoding.steps > most:
             notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
-    for name in ("temperature", "threshold"):
-        if (value := getattr(decoding, name)) is not None:
-            sampler = _set(sampler, name, value)
-    return sampler, notes
+    if decoding.threshold is not None:
+        sampler = _set(sampler, "threshold", decoding.threshold)
+    return _at_temperature(sampler, decoding), notes
+
+
+def _at_temperature(sampler: Sampler, decoding: Decoding) -> Sampler:
+    """The pick draws at the temperature, unless a filter does so before it drops tokens; 0 is always the pick's."""
+    if decoding.temperature is None:
+        return sampler
+    if decoding.temperature > 0 and not _has(sampler, "temperature"):
+        return sampler
+    return _set(sampler, "temperature", 1.0 if _warmed(decoding) else decoding.temperature)
+
+
+def _warmed(decoding: Decoding) -> bool:
+    """Whether the filter has the temperature: it comes before top-k, top-p and min-p."""
+    dropping = any(value is not None for value in (decoding.top_k, decoding.top_p, decoding.min_p))
+    return dropping and bool(decoding.temperature)
+
+
+def filtering(it: Opened, sampler: Sampler, decoding: Decoding) -> Sampler:
+    """The sampler with the filters that were asked for; on the denoiser they come inside of rules."""
+    heat = decoding.temperature if _warmed(decoding) or not _has(sampler, "temperature") else None
+    chosen = Filter(
+        repetition=1.0 if decoding.repetition_penalty is None else decoding.repetition_penalty,
+        temperature=1.0 if heat is None else heat,
+        top_k=decoding.top_k,
+        top_p=1.0 if decoding.top_p is None else decoding.top_p,
+        min_p=0.0 if decoding.min_p is None else decoding.min_p,
+    )
+    if chosen == Filter():
+        return sampler
+    if not isinstance(it.model.process, TokenProcess):
+        name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(decoding, n))
+        raise ArgumentError(name, f"{name}=… filters tokens; this model draws vectors: leave it out")
+    return Guided(sampler, chosen)
+
+
+def _given(decoding: Decoding, name: str) -> bool:
+    return getattr(decoding, name) is not None
+
+
+def _has(value: Any, name: str) -> bool:
+    """Whether a sampler, what it is built around, or its pick has such a field."""
+    if not is_dataclass(value):
+        return False
+    inside = next((f.name for f in fields(value) if f.name in ("sampler", name, "pick")), None)
+    return inside == name or (inside is not None and _has(getattr(value, inside), name))
 
 
 def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
@@ -276,7 +323,7 @@ def _set(value: T, name: str, to: float) -> T:
             return replace(value, **{inside: changed})  # type: ignore[type-var]
     able = {
         "steps": "all samplers but first-hitting",
-        "temperature": "all samplers but ancestral and first-hitting",
+        "temperature": "those of a pick, such as confidence,",
         "threshold": "the samplers threshold and klass",
     }
     raise ArgumentError(name, f"{value} has no {name}; {able[name]} have: sampler=… chooses one")

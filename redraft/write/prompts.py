@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Literal, overload
 
 from redraft.guidance import ClassifierFree
-from redraft.samplers import Guided, Sampler
+from redraft.processes import Masked
+from redraft.samplers import Guided, GuidedByPrompt, Sampler
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
 from redraft.write.models import Model, Opened, as_opened
@@ -54,7 +55,7 @@ def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> P
     prompts = require_texts("prompts", prompts)
     _require_source(it, asked)
     label = _class(it, asked)
-    _require_comparison(it, asked, label)
+    _require_comparison(it, asked, label, prompts)
     given = _asked(it, asked)
     used = {prompt: it.used(prompt) + given for prompt in prompts}
     holes = {prompt: _size(it, asked, used[prompt]) for prompt in used}
@@ -67,12 +68,17 @@ def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> P
 
     fixed = isinstance(it.hole(0), int)
     order = Order(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
-    made = plan(it, order, asked, partial(_guided, it, asked.guidance))
+    made = plan(it, order, asked, partial(_guided, it, asked))
     return made.noting(*_long(it, length))
 
 
-def _guided(it: Opened, scale: float, sampler: Sampler) -> Sampler:
-    return sampler if scale == 1 else Guided(sampler, ClassifierFree(scale, none=it.model.config.network.classes))
+def _guided(it: Opened, asked: Generation, sampler: Sampler) -> Sampler:
+    if asked.guidance == 1:
+        return sampler
+    if asked.label is not None or asked.source is not None:
+        return Guided(sampler, ClassifierFree(asked.guidance, none=it.model.config.network.classes))
+    negative = () if asked.negative_prompt is None else tuple(it.tokenizer.encode(asked.negative_prompt))
+    return GuidedByPrompt(sampler, asked.guidance, negative)
 
 
 def _class(it: Opened, asked: Generation) -> int | None:
@@ -96,12 +102,20 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
 
 
-def _require_comparison(it: Opened, asked: Generation, label: int | None) -> None:
+def _require_comparison(it: Opened, asked: Generation, label: int | None, prompts: Sequence[str]) -> None:
     """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
-    if asked.guidance == 1:
+    by_prompt = label is None and asked.source is None and isinstance(it.model.process, Masked) and all(prompts)
+    if asked.negative_prompt is not None and not (by_prompt and asked.guidance != 1):
+        raise ArgumentError(
+            "negative_prompt",
+            "negative_prompt=… needs a prompt, guidance=… above 1, no label or source, and a model with mask noise",
+        )
+    if asked.guidance == 1 or by_prompt:
         return
     if label is None and (asked.source is None or it.model.encoder is None):
-        raise ArgumentError("guidance", "guidance=… needs a condition: a label=…, or a source=… that an encoder reads")
+        raise ArgumentError(
+            "guidance", "guidance=… needs a condition: a label=…, or a source=… that an encoder reads, or a prompt"
+        )
     if not it.compares:
         raise ArgumentError(
             "guidance",

@@ -54,9 +54,17 @@ class Decoding(Ruled):
     steps: Annotated[int | None, optional("INT", "the sampler's own")] = None
     """Sampling steps, for adaptive samplers (from threshold on) a maximum. Fewer is faster, but the text gets worse."""
     temperature: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
-    """For all samplers but ancestral and first-hitting: 0 takes the likeliest token, 1 samples from the model."""
+    """1 samples from the model, less is sharper; 0 takes the likeliest token (not with ancestral and first-hitting)."""
     threshold: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
     """For threshold and klass: how sure the model must be of a token to write it; above 1 one token at a time."""
+    top_k: Annotated[int | None, optional("INT", "all tokens")] = None
+    """Draw only from so many likeliest tokens."""
+    top_p: Annotated[float | None, optional("FLOAT", "all tokens")] = None
+    """Draw only from the fewest likeliest tokens that have this probability together (the nucleus)."""
+    min_p: Annotated[float | None, optional("FLOAT", "all tokens")] = None
+    """Draw only tokens that have at least this share of the probability of the likeliest."""
+    repetition_penalty: Annotated[float | None, optional("FLOAT", "none")] = None
+    """Tokens that the text has already get the power of it: above 1 they become less likely."""
     decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
     """Write left to right, so many tokens at a time (semi-autoregressive); for networks with full attention."""
     cache: CacheName = "own"
@@ -79,6 +87,10 @@ class Decoding(Ruled):
         require_between("n", self.n, 1, MOST_ROWS)
         require_between("temperature", self.temperature, 0, 1_000_000)
         require_between("threshold", self.threshold, 0, 1_000_000)
+        require_between("top_k", self.top_k, 1, MOST_ROWS)
+        require_between("top_p", self.top_p, 1e-9, 1)
+        require_between("min_p", self.min_p, 0, 1)
+        require_between("repetition_penalty", self.repetition_penalty, 1e-6, 1_000_000)
         require_between("decode_block", self.decode_block, 1, MOST_ROWS)
         require_seed(self.seed)
         if isinstance(self.sampler, str) and self.sampler not in get_args(SamplerName):
@@ -108,7 +120,9 @@ class Generation(Decoding):
     label: Annotated[str | None, optional("NAME")] = None
     """The class of the text, for models trained on classes."""
     guidance: float = 1.0
-    """How closely to follow the label or source: 0 ignores it, 1 follows it as trained, more exaggerates it."""
+    """How closely to follow label or source, else the prompt: 0 ignores it, 1 is as trained, more exaggerates it."""
+    negative_prompt: Annotated[str | None, optional("TEXT")] = None
+    """With guidance above 1: a prompt to move away from, at most as long as the prompt; for models with mask noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

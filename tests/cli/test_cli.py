@@ -702,8 +702,8 @@ WRONG = [
     ("generate trained --steps 0", "--steps 0: a sampler needs at least one step"),
     ("generate trained --sampler best", "--sampler 'best': choose from 'own', 'ancestral'"),
     (
-        "generate trained --sampler ancestral --temperature 1",
-        "has no temperature; all samplers but ancestral",
+        "generate trained --sampler ancestral --temperature 0",
+        "has no temperature; those of a pick, such as confidence, have",
     ),
     ("generate trained --sampler entropy --temperature -1", "--temperature -1.0: it must be from 0 to 1,000,000"),
     ("generate trained --sampler first-hitting --steps 3", "FirstHitting() has no steps"),

@@ -16,7 +16,7 @@ from redraft import write
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import BlockCausal, Full, Pattern, TransformerConfig
 from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
-from redraft.samplers import Ancestral, Blocks, Unmask
+from redraft.samplers import Ancestral, Blocks, Guided, Unmask
 from redraft.text import Bytes, Words
 from redraft.write import ALIASES, ArgumentError, Generation, Infilling, settings_from
 from redraft.write import plan as write_plan
@@ -272,6 +272,50 @@ def test_every_alias_is_one_of_an_argument() -> None:
     assert not set(ALIASES) & names
 
 
+def test_filters_come_in_one_order_inside_of_rules() -> None:
+    """Temperature before top-k; where nothing is dropped it is the pick's, as ever."""
+    it = write.as_opened(MODEL)
+    asked = {"sampler": "confidence", "temperature": 0.5}
+
+    def made(**options: Any) -> Any:
+        decoding = Generation(**options)
+        return write_plan.filtering(it, write.choose_sampler(it, decoding)[0], decoding)
+
+    assert made(**asked) == Unmask(32, redraft.Confidence(0.5))
+    warm = Guided(Unmask(32, redraft.Confidence(1.0)), redraft.Filter(temperature=0.5, top_k=3))
+    assert made(**asked, top_k=3) == warm
+    assert made(sampler="ancestral", temperature=0.5) == Guided(Ancestral(), redraft.Filter(temperature=0.5))
+    greedy = Guided(Unmask(32, redraft.Confidence(0.0)), redraft.Filter(top_p=0.5))
+    assert made(sampler="confidence", temperature=0, top_p=0.5) == greedy
+    assert made(sampler="first-hitting", repetition_penalty=2.0).guidance == redraft.Filter(repetition=2.0)
+
+
+def test_only_the_likeliest_tokens_are_written() -> None:
+    """One token at a time from the likeliest alone is greedy, in any order; a rule still gets what it needs."""
+    options: dict[str, Any] = {"max_new_tokens": 5, "n": 4}
+    drawn = redraft.generate(MODEL, "a cat", sampler="left-to-right", temperature=1.0, top_k=1, steps=5, **options)
+    assert drawn.texts == redraft.generate(MODEL, "a cat", sampler="left-to-right", steps=5, **options).texts
+    ruled = redraft.generate(MODEL, "a cat", top_k=1, pattern="sat on the mat", **options)
+    assert set(ruled.texts) == {"a cat sat on the mat"}
+    assert ruled.exactness == "matches"
+
+
+def test_guidance_by_the_prompt() -> None:
+    options: dict[str, Any] = {"max_new_tokens": 6, "n": 8, "sampler": "confidence", "steps": 6, "temperature": 1.0}
+    plain, none, more = (redraft.generate(MODEL, "a big cat", guidance=g, **options) for g in (1.0, 0.0, 1.5))
+    assert plain.texts == redraft.generate(MODEL, "a big cat", **options).texts
+    assert none.nfe == plain.nfe
+    assert more.nfe == 2 * plain.nfe
+    assert len({tuple(r.texts) for r in (plain, none, more)}) == 3
+    away = redraft.generate(MODEL, "a big cat", guidance=1.5, negative_prompt="the mat", **options)
+    assert [text.confidence for text in away] != [text.confidence for text in more]
+    assert all(text.startswith("a big cat") for text in away.texts)
+    with pytest.raises(ValueError, match="a negative prompt of 3 tokens is longer than a given one of"):
+        redraft.generate(MODEL, "a", guidance=3.0, negative_prompt="on the mat", **options)
+    with pytest.raises(ArgumentError, match="guidance=… needs a condition"):
+        redraft.generate(MODEL, "", guidance=2.0, **options)
+
+
 WRONG = [
     ({"max_new_tokens": 0}, "max_new_tokens", "max_new_tokens=0: write at least one token"),
     ({"max_new_tokens": "many"}, "max_new_tokens", "max_new_tokens='many': it must be a whole number"),
@@ -287,7 +331,16 @@ WRONG = [
     ({"cache": "fast"}, "cache", "cache='fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
     ({"cache": "dual", "refresh": 0}, "refresh", "refresh=0: it must be from 1"),
     ({"refresh": 4}, "refresh", "refresh=4: it is for approximate caches; use cache='dual'"),
-    ({"guidance": 2.0}, "guidance", "guidance=… needs a condition: a label=…, or a source=…"),
+    ({"negative_prompt": "b"}, "negative_prompt", "needs a prompt, guidance=… above 1"),
+    ({"top_k": 0}, "top_k", "top_k=0: it must be from 1"),
+    ({"top_p": 1.5}, "top_p", "top_p=1.5: it must be from"),
+    ({"min_p": -1.0}, "min_p", "min_p=-1.0: it must be from 0 to 1"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty", "repetition_penalty=0.0: it must be from"),
+    (
+        {"sampler": "ancestral", "temperature": 0, "max_new_tokens": 2},
+        "temperature",
+        "Ancestral(steps=64, warp=Even()) has no temperature; those of a pick, such as confidence, have",
+    ),
     ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
     ({"label": 3}, "label", "label=3: it must be a text"),
     ({"temprature": 1}, "temprature", "temprature=… is not an argument here; did you mean temperature?"),

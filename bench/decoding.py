@@ -1,6 +1,7 @@
 """`python -m bench.decoding`: seconds per text against LLaDA's published decoder, quality against tokens per forward.
 
-Both sides have the same trained weights in fp32 and run in turn. Weights are the presets' own training on the stories;
+Both sides have the same trained weights in fp32 and run in turn, on one thread; seconds are CPU seconds, so that other
+work on the machine does not count. Weights are the presets' own training on the stories;
 what is not found under --runs is trained first (about five minutes each on one core) and kept there. Rows go to
 bench/results/decoding.jsonl, of which `python -m bench.table` makes a table in docs/bench.md.
 """
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from bench.core import build
 from bench.limit import machine
-from bench.race import Row, compared, report, rounds, tell
+from bench.race import Job, Row, compared, report, tell
 from redraft import presets
 from redraft.evaluate import grammatical, unigram_entropy
 from redraft.model import DiffusionLM
@@ -225,6 +227,19 @@ def fastest(points: Sequence[Point], least: float, diverse: float) -> Point:
 # --- seconds per text ---
 
 
+def cpu_seconds(job: Job) -> float:
+    begin = time.process_time()
+    job()
+    return time.process_time() - begin
+
+
+def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, ...]]:
+    """The CPU seconds of each job, taken in turn, `count` times."""
+    for job in [*jobs] * warm:
+        job()
+    return [tuple(map(cpu_seconds, jobs)) for _ in range(count)]
+
+
 def timed(it: Opened, sampler: Sampler, rows: int = 1) -> Callable[[], Record]:
     """Each call writes other texts, from the canvas to the record."""
     seeds = iter(range(10**9))
@@ -354,10 +369,8 @@ def overhead(it: Opened) -> Iterator[Row]:
     ):
         for pick, sampler in (("any-order", Unmask(32, AnyOrder())), ("entropy-bound", Unmask(None, EntropyBound()))):
             fill(model, sampler, canvas)
-            with profiled(model) as spent:
-                begin = time.perf_counter()
-                fill(model, sampler, canvas)
-                whole = time.perf_counter() - begin
+            with profiled(model, time.process_time) as spent:
+                whole = cpu_seconds(partial(fill, model, sampler, canvas))
             known = sum(part.seconds for part in spent.parts.values())
             calls = spent.parts["network"].calls
             per_call, share = 1000 * (whole - known) / calls, whole / known - 1
@@ -377,7 +390,7 @@ def _empty(length: int) -> Canvas:
 
 
 def rows(runs: Path, texts: int, pairs: int) -> Iterator[Row]:
-    yield machine("python -m bench.decoding") | {"precision": "fp32", "texts": texts}
+    yield machine("python -m bench.decoding") | {"precision": "fp32", "seconds": "CPU, one thread", "texts": texts}
     mdlm, ar, bd3 = (trained(name, runs) for name in ("mdlm_tiny", "ar_tiny", "bd3_tiny"))
     yield from overhead(mdlm)
     yield from long_blocks(max(1, pairs // 8))
@@ -398,6 +411,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=16, help="timed rounds")
     asked = parser.parse_args()
     torch.set_grad_enabled(False)
+    torch.set_num_threads(1)
     sys.exit(tell(rows(asked.runs, asked.texts, asked.pairs), RESULTS))
 
 

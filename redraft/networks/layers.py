@@ -53,10 +53,15 @@ class RMS(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, eps: float) -> Tensor:
-        scale = torch.linalg.vector_norm(h, dim=-1, keepdim=True).square_().div_(h.shape[-1]).add_(eps).rsqrt_()
+        scale = RMS.scale(h, eps)
         normed = h * scale
         ctx.save_for_backward(normed, scale, weight)
         return normed * weight
+
+    @staticmethod
+    def scale(h: Tensor, eps: float) -> Tensor:
+        """1/rms(h)"""
+        return torch.linalg.vector_norm(h, dim=-1, keepdim=True).square_().div_(h.shape[-1]).add_(eps).rsqrt_()
 
     @staticmethod
     @once_differentiable
@@ -104,7 +109,9 @@ class Norm(nn.Module):
         if self.center:
             h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
         elif h.device.type == "cpu":
-            h = RMS.apply(h, self.weight, self.eps)
+            # a Function of one's own takes as long as its products when rows are short and nothing is differentiated
+            graph = torch.is_grad_enabled()
+            h = RMS.apply(h, self.weight, self.eps) if graph else (h * RMS.scale(h, self.eps)).mul_(self.weight)
         else:
             h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
         return h if shift is None or scale is None else h * (1 + scale) + shift

@@ -25,6 +25,7 @@ class Profile:
     """Seconds and calls by kind of work; each moment counts for the innermost kind that is at work."""
 
     parts: dict[str, Part] = field(default_factory=dict)
+    clock: Callable[[], float] = time.perf_counter
     _running: list[tuple[str, float]] = field(default_factory=list)  # who, and since when
 
     @contextmanager
@@ -32,19 +33,19 @@ class Profile:
         """What happens inside counts for this part."""
         self.parts.setdefault(name, Part()).calls += 1
         self._pause()
-        self._running.append((name, time.perf_counter()))
+        self._running.append((name, self.clock()))
         try:
             yield
         finally:
             self._pause()
             self._running.pop()
             if self._running:
-                self._running[-1] = (self._running[-1][0], time.perf_counter())
+                self._running[-1] = (self._running[-1][0], self.clock())
 
     def _pause(self) -> None:
         if self._running:
             name, since = self._running[-1]
-            self.parts[name].seconds += time.perf_counter() - since
+            self.parts[name].seconds += self.clock() - since
 
     def lines(self, seconds: float, steps: int) -> list[str]:
         """A line per kind of work, the sampler last: what is left of all seconds of writing."""
@@ -60,9 +61,9 @@ _WORK = {"forward": "network", "absorb": "network", "with_gaps": "network", "log
 
 
 @contextmanager
-def profiled(model: DiffusionLM) -> Iterator[Profile]:
-    """Times the model's network while it lasts; a method that calls another counts as one call."""
-    found = Profile({name: Part() for name in dict.fromkeys(_WORK.values())})
+def profiled(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter) -> Iterator[Profile]:
+    """Times the model's network while it lasts, by any clock; a method that calls another counts as one call."""
+    found = Profile({name: Part() for name in dict.fromkeys(_WORK.values())}, clock)
     network: Any = model.network
     for method, name in _WORK.items():
         setattr(network, method, _timed(found, name, getattr(network, method)))

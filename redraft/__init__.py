@@ -31,7 +31,7 @@ _HOMES = {
     "samplers": "Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind Blocks Confidence ConfidenceThreshold "
     "Correct Ddim Descent DpmPP DpmPPSde Dual Energy Entropy EntropyBound Euler EulerMaruyama Even "
     "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Guided GuidedByPrompt Heun Hold Karras "
-    "Klass Langevin Learned LeftToRight Margin Move MultiBlock MultiHot OdeEuler Pace Particles Planned "
+    "Klass Langevin Learned LeftToRight Margin Move MultiBlock MultiHot OdeEuler Pace Particles Parts Planned "
     "PredictorCorrector Prefix Projection Ranked Remasked Renoise Replaced Revise Revoke Sampled Sampler SignSteps "
     "Solver Steer Strides TimePace Together Unmask Until Warp last log_likelihood",
     "runs": "Optimiser Run export export_as load",

@@ -18,6 +18,7 @@ from redraft.samplers.multiblock import MultiBlock, Once
 from redraft.samplers.named import NAMED
 from redraft.samplers.paces import EvenPace, Pace, TimePace
 from redraft.samplers.particles import Particles
+from redraft.samplers.parts import Parts
 from redraft.samplers.picks import AnyOrder, Confidence, Entropy, LeftToRight, Margin, Ranked
 from redraft.samplers.planned import Planned
 from redraft.samplers.replaced import Replaced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +11,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file
+from tokenizers import models
 from torch import Tensor
 
 from redraft.evaluate import likelihood
@@ -26,8 +29,10 @@ from redraft.samplers import (
     Confidence,
     ConfidenceThreshold,
     Entropy,
+    GuidedByPrompt,
     LeftToRight,
     Margin,
+    Parts,
     Ranked,
     Sampler,
     TimePace,
@@ -35,7 +40,7 @@ from redraft.samplers import (
     last,
 )
 from redraft.types import Batch, Canvas, Context, Vocab
-from redraft.write import calls
+from redraft.write import calls, score
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CAUSAL = ["gpt2", "llama", "llama_tied", "qwen2", "qwen3"]
@@ -113,6 +118,25 @@ def test_greedy_writing_is_the_originals(name: str, cached: bool) -> None:
         expected = io(name)[f"greedy_{i}"]
         sampler = Blocks(Unmask(1), cache=cached)
         assert torch.equal(written(model, sampler, io(name)[f"prompt_{i}"], expected.shape[1]), expected)
+
+
+def test_scores_are_exact(tmp_path: Path) -> None:
+    """`redraft.score` of a text is the sum of what its tokens cost, but for the first."""
+    path = tmp_path / "qwen2"
+    path.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        (path / file).write_bytes((GOLDEN / "qwen2" / file).read_bytes())
+    backend = tokenizers.Tokenizer(models.WordLevel({f"w{i}": i for i in range(39)}, unk_token="w0"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.add_special_tokens(["</s>"])
+    backend.save(str(path / "tokenizer.json"))
+    ids = io("qwen2")["input_ids"][0].clamp(1, 38)
+    found = score(load(path), [" ".join(f"w{i}" for i in ids.tolist())])
+    row = torch.cat([ids, torch.tensor([39])])[None]
+    log_p = raw_outputs(load(path), row)[:, :-1].log_softmax(-1).gather(-1, row[:, 1:, None])
+    assert found.exact
+    assert found[0].tokens == 16
+    assert found[0].bits == pytest.approx(-float(log_p.sum()) / math.log(2), rel=1e-5)
 
 
 def test_the_cache_costs_one_call_per_token() -> None:
@@ -249,6 +273,16 @@ def test_a2d_writes_anywhere(name: str, key: str, block: int, steps: int) -> Non
 
 
 @pytest.mark.parametrize("name", A2D)
+def test_a2d_is_guided_by_its_prompt(name: str) -> None:
+    for i in range(2):
+        prompt = io(name)[f"prompt_{i}"]
+        length = prompt.shape[1] + 12
+        sampler = GuidedByPrompt(Blocks(Unmask(6), decode_block=6), 2.0)
+        found = written(loaded(name, 37), sampler, prompt, length)
+        assert torch.equal(found, io(name)["mdlm_gen_cfg1.0_new12_block6_steps12"][i : i + 1, :length])
+
+
+@pytest.mark.parametrize("name", A2D)
 def test_a2d_fills_holes(name: str) -> None:
     model, start = loaded(name, 37), io(name)["infill_canvas"]
     sampler = Unmask(6, Confidence(), TimePace(end=0.0, nearest=True))
@@ -342,6 +376,18 @@ def test_fast_dllm_v2() -> None:
         nll = -logits[:, :-1].log_softmax(-1).gather(-1, given["x0"][:, 1:, None]).squeeze(-1)
         nats, count = nats + nll[hidden].sum(), count + int(hidden.sum())
     same(nats / count, scalar("fast_dllm_v2", "loss"))
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(io("fast_dllm_v2")) if name.startswith("gen_prompt")])
+def test_fast_dllm_v2_writes_blocks_in_parts(name: str) -> None:
+    """The first token of a block comes from the block before; then parts from the left, all that is sure enough."""
+    model, given = loaded("fast_dllm_v2", 37), io("fast_dllm_v2")
+    prompt, size, threshold = re.findall(r"gen_prompt(\d)_small(\d)_threshold([\d.]+)", name)[0]
+    sampler = Blocks(Parts(Unmask(None, ConfidenceThreshold(float(threshold))), int(size), first=True))
+    with calls(model) as counted:
+        found = written(model, sampler, given[f"prompt_{prompt}"], given[name].shape[1])
+    assert torch.equal(found, given[name])
+    assert counted.rows == scalar("fast_dllm_v2", f"{name}_nfe")
 
 
 def test_a_shift_looks_behind_the_cache() -> None:

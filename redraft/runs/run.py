@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.objectives import Autoencode, Mistakes, Objective
+from redraft.objectives import Goal, Objective
 from redraft.runs import checkpoint, config, foreign, stored
 from redraft.runs.stored import Checkpoint, CheckpointError
 from redraft.samplers import Ancestral, Sampler
@@ -58,7 +58,7 @@ class Run:
     data: Corpus | Endless
     tokenizer: Tokenizer
     framing: Framing
-    objective: Objective | Mistakes | Autoencode = field(default_factory=Objective)
+    objective: Goal = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
     optimiser: Optimiser = field(default_factory=Optimiser)
     steps: int = 1000

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from redraft.guidance import OtherPrompt
@@ -45,6 +46,22 @@ def test_llada(name: str) -> None:
         ours = last(GuidedByPrompt(inner, float(scale) + 1)(model, model.process, blank, rng=rng(0)))
     assert ours.z.tolist() == truth.tolist()
     assert counted.rows == 2 * steps
+
+
+@pytest.mark.parametrize("name", ["a2d_qwen3", "a2d_llama", "a2d_qwen2"])
+def test_a2d(name: str) -> None:
+    """The same in dllm's sampler, for rows of different lengths at once; padding is no prompt."""
+    model, io = load(LLADA.parent / name, mask=37), load_file(LLADA.parent / name / "io.safetensors")
+    prompts = [io[f"prompt_{i}"][0] for i in range(2)]
+    length = max(map(len, prompts)) + 12
+    place = torch.arange(length)
+    begins = torch.tensor([len(prompt) for prompt in prompts])[:, None]
+    pad = place >= begins + 12
+    z = torch.stack([F.pad(prompt, (0, length - len(prompt))) for prompt in prompts])
+    blank = Canvas(z, (place < begins) | pad, Context(pad=pad))
+    sampler = GuidedByPrompt(Blocks(Unmask(6, Confidence()), decode_block=6), 2.0)
+    ours = last(sampler(model, model.process, blank, rng=rng(0, 2))).z
+    assert torch.equal(ours[~pad], io["mdlm_gen_cfg1.0_new12_block6_steps12"][~pad])
 
 
 def test_the_ends_are_the_branches_bit_for_bit(build: Build) -> None:

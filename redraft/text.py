@@ -92,11 +92,12 @@ class Tokenizer(ABC):
 
 def shares(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """What each token adds to the text; a character made of several tokens is added by the last of them."""
-    pieces = [HIDDEN if token == tokenizer.vocab.mask else tokenizer.piece(token) for token in ids]
-    whole = tokenizer.join(pieces)
+    vocab = tokenizer.vocab
+    pieces = ["" if t in vocab.ends else HIDDEN if t == vocab.mask else tokenizer.piece(t) for t in ids]
+    whole = tokenizer.join(list(filter(None, pieces)))
     ends = [0]
     for count in range(1, len(pieces) + 1):
-        more = zip(tokenizer.join(pieces[:count])[ends[-1] :], whole[ends[-1] :], strict=False)
+        more = zip(tokenizer.join(list(filter(None, pieces[:count])))[ends[-1] :], whole[ends[-1] :], strict=False)
         ends.append(ends[-1] + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], more)))
     return [whole[lo:hi] for lo, hi in pairwise(ends)]
 

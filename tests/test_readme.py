@@ -217,7 +217,8 @@ def can_be_filled(template: str) -> bool:
 
 
 def _variants(template: str) -> Iterator[list[str | None]]:
-    """Holes of any length have from one to a dozen words."""
+    """Holes of any length have from one to a dozen words; so have holes with answers to choose from."""
+    template = template.replace("[[?]]", "[[*]]")
     if "[[*]]" in template:
         for size in range(1, 13):
             yield from _variants(template.replace("[[*]]", f"[[{size}]]", 1))

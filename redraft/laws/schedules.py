@@ -11,7 +11,9 @@ from redraft.schedules import (
     CosineSquared,
     Exponential,
     Geometric,
+    Jumping,
     Linear,
+    Mirrored,
     Polynomial,
     Retimed,
     Schedule,
@@ -29,4 +31,5 @@ def every_schedule() -> list[Schedule]:
         *(Linear(), Cosine(), CosineSquared(), CosineRatio(), Polynomial(), Exponential(), Geometric(), VPLinear()),
         *(CosineOffset(), Sqrt(), TanD(), Tabulated((1.0, 0.9, 0.2, 0.0)), Retimed((5.0, -1.0, -5.0))),
         *(Shifted(Cosine(), 2.0), Clamped(Cosine(), -5.0, 5.0), Chain(Cosine(), steps=50)),
+        *(Mirrored(Cosine()), Jumping(Geometric(1e-5, 20.0))),
     ]

@@ -314,8 +314,8 @@ def test_a_config_and_weights_of_another_size(exported: Path, capsys: pytest.Cap
 def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = exported / "config.json"
     for make, said in (
-        (lambda: os.mkfifo(file), "no regular file"),
-        (lambda: file.symlink_to("/dev/zero"), "no regular file"),
+        (lambda: os.mkfifo(file), "not a regular file"),
+        (lambda: file.symlink_to("/dev/zero"), "not a regular file"),
         (lambda: file.write_text("[" * 100_000 + "]" * 100_000), "nested too deeply"),
         (
             lambda: file.write_text('{"class": "redraft.types.Vocab", "size": ' + "[" * 900 + "]" * 900 + "}"),

@@ -35,19 +35,26 @@ class Asked:
         at = torch.full(self.needed.shape, -1, device=self.said.device).masked_scatter(
             self.needed, torch.arange(len(self.said), device=self.said.device)
         )
+        if len(rows) == len(self.z):
+            return tuple(Passes(part, self.z, self.settled, at, self.said, rows) for part in self.marks.parts)
         return tuple(
             Passes(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
             for part in self.marks.parts
         )
 
+    @cached_property
+    def _among(self) -> list[tuple[Passes, Tensor, Ints, Ints]]:
+        """Each rule that somebody wants to know about, and where."""
+        found = [(each, *each.among(self.where)) for each in self.passes]
+        return [one for one in found if len(one[1])]
+
     def log_x(self) -> Tensor:
         """(N, V) exact marginals: what was said, plus what all texts that obey say of each class."""
         log_x = self._wanted
-        for each in self.passes:
-            index, row, column = each.among(self.where)
+        for each, index, row, column in self._among:
             if len(index) == len(log_x):
-                log_x = log_x + each.marginals(row, column).index_select(1, each.class_of)
-            elif len(index):
+                log_x = each.marginals(row, column).index_select(1, each.class_of).add_(log_x)
+            else:
                 log_x = log_x.index_add(0, index, each.marginals(row, column).index_select(1, each.class_of))
         return log_x
 
@@ -67,20 +74,17 @@ class Asked:
     def kinds(self, u: Tensor, temperature: float) -> Ints:
         """(N,) the classes of a text drawn by u (B, L), or of the likeliest one if the temperature is 0."""
         kinds = np.full(int(self.where.sum()), _NO_RULE)
-        for each in self.passes:
-            index, row, column = each.among(self.where)
-            if len(index):
-                kinds[index.cpu().numpy()] = each.drawn(u, temperature)[row, column]
+        for each, index, row, column in self._among:
+            kinds[index.numpy()] = each.drawn(u, temperature)[row, column]
         return kinds
 
     def within(self, kinds: Ints) -> Tensor:
         """(N, V) what was said of the tokens of the drawn classes; nothing is left of others."""
         log_x, drawn = self._wanted, torch.from_numpy(kinds)[:, None]
-        for each in self.passes:
-            index, _, _ = each.among(self.where)
+        for each, index, _, _ in self._among:
             if len(index) == len(log_x):
                 log_x = _restricted(log_x, each.class_of_token == drawn)
-            elif len(index):
+            else:
                 part = _restricted(log_x[index], each.class_of_token == drawn[index])
                 log_x = log_x.index_copy(0, index, part)
         return log_x
@@ -95,7 +99,7 @@ class Asked:
 
 def _restricted(log_x: Tensor, own: Tensor) -> Tensor:
     """Only the own tokens; if something else has excluded all of them, as far as it goes they are equal."""
-    found = log_x.masked_fill(~own, -torch.inf)
+    found = torch.where(own, log_x, -torch.inf)
     lost = found.amax(-1) == -torch.inf
     if bool(lost.any()):
         found[lost] = log_x[lost].clamp(min=-FLOOR).masked_fill(~own[lost], -torch.inf)

@@ -1,7 +1,7 @@
 """The dynamic program: all texts of an automaton over a row of positions, summed or maximised in one pass each way.
 
 Weights are those of token classes at each position, so the passes know nothing of the vocabulary. Sums run on plain
-numbers, rescaled at every position; where the numbers would get too small they run again on logarithms, with the same
+numbers, rescaled every few positions; where the numbers get too small they run again on logarithms, with the same
 code (`Sums`, `LogSums`). The likeliest text comes from the same passes with maxima (`Maxima`).
 """
 
@@ -30,7 +30,7 @@ class Algebra:
     plus: np.ufunc
     zero: float
     one: float
-    scaled: bool = False  # totals are divided by their largest value at every position
+    scaled: bool = False  # totals are divided by their largest value, every few positions
 
 
 Sums = Algebra(np.multiply, np.add, 0.0, 1.0, scaled=True)
@@ -143,7 +143,7 @@ class Program:
             new = edges.collected(step, algebra)
             if not inside[i]:
                 new = np.where(np.repeat(span[:, i], first.shape[1]), new, value)
-            value = _rescaled(new, rows, scale) if algebra.scaled else new
+            value = _rescaled(new, rows, scale) if algebra.scaled and i % 4 == 3 else new
             values[i + 1] = value.reshape(first.shape)
         return values, scale
 

@@ -1,7 +1,7 @@
 """`python -m bench.constraints`: what it costs to obey a pattern, against the same sampler without one.
 
-Vocabulary 8192, 64 positions, one row, a network of 6 layers × 384, both sides in turn in one process. A second group
-of rows is the time to compile each pattern, from its text to the automaton on tokens.
+Vocabulary 8192, 64 positions, one row, a network of 6 layers × 384, both sides in turn in one process on one thread.
+A second group of rows is the time to compile each pattern, from its text to the automaton on tokens.
 Rows: bench/results/constraints.jsonl.
 """
 
@@ -73,7 +73,7 @@ def build(words: Tokenizer) -> DiffusionLM:
     return model.eval()
 
 
-def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]:
+def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 9) -> Iterator[Row]:
     """Seconds per text under a pattern, divided by those of the same sampler without one."""
     free = model.canvas(new=LENGTH)
     for name, rule in PATTERNS.items():
@@ -110,6 +110,7 @@ def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
 
 
 def rows() -> Iterator[Row]:
+    torch.set_num_threads(1)  # as the passes have: on more, only the network would gain
     yield limit.machine("python -m bench.constraints")
     words = tokenizer()
     model = build(words)

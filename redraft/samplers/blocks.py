@@ -119,15 +119,12 @@ class Blocks:
         return process.vocab.eos if self.stop else None
 
     def _size(self, denoise: Denoiser, canvas: Canvas) -> int:
-        """How many tokens a block has; where there is only one block of the network to write, it may be written in parts."""
+        """How many tokens a block has; a single block of the network may be written in parts."""
         size = denoise.block if self.decode_block is None else self.decode_block
         if size is None:
             raise ValueError("a network with full attention has no blocks of its own; use Blocks(…, decode_block=32)")
-        if (
-            denoise.block is not None
-            and size != denoise.block
-            and (size > denoise.block or scattered(canvas, denoise.block))
-        ):
+        own = size if denoise.block is None else denoise.block
+        if size > own or (size < own and scattered(canvas, own)):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
         if denoise.block is not None and isinstance(self.cache, Approximate):
             name = type(self.cache).__name__

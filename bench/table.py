@@ -1,4 +1,4 @@
-"""`python -m bench.table`: the table of docs/bench.md, made of the rows in bench/results/quick.jsonl."""
+"""`python -m bench.table`: the tables of docs/bench.md, made of the rows in bench/results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from bench.race import Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "bench.md"
 BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
+DECODING = RESULTS.with_name("decoding.jsonl")
+BEGIN_DECODING = "<!-- rows of bench/results/decoding.jsonl: begin -->"
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -24,7 +26,8 @@ def _machine(rows: Sequence[Row]) -> list[str]:
     place = next(row for row in rows if "machine" in row)
     where = "{command}: {machine}, cores {cores}, threads {threads}, load before {load}, torch {torch}".format(**place)
     limits = [f"{row['limit']} {row['gflops']:.0f}" for row in rows if "limit" in row]
-    return [f"`{where}. Precision: {place['precision']}. Best matrix speed, GFLOP/s: {', '.join(limits)}.`", ""]
+    speed = f" Best matrix speed, GFLOP/s: {', '.join(limits)}." if limits else ""
+    return [f"`{where}. Precision: {place['precision']}.{speed}`", ""]
 
 
 def _line(row: Row) -> list[str]:
@@ -37,13 +40,13 @@ def _line(row: Row) -> list[str]:
 _MET = {True: "yes", False: "**no**", None: "–"}
 
 
-def filled(page: str, rows: Sequence[Row]) -> str:
+def filled(page: str, rows: Sequence[Row], begins: str = BEGIN) -> str:
     """The page with the table between its two markers."""
-    before, begin, rest = page.partition(BEGIN)
+    before, begin, rest = page.partition(begins)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"docs/bench.md needs the lines {BEGIN} and {END}, between which the table stands")
-    return f"{before}{BEGIN}\n{table(rows)}\n{END}{after}"
+        raise ValueError(f"docs/bench.md needs the lines {begins} and {END}, between which the table stands")
+    return f"{before}{begins}\n{table(rows)}\n{END}{after}"
 
 
 def read(file: Path) -> list[Row]:
@@ -53,7 +56,10 @@ def read(file: Path) -> list[Row]:
 def main() -> None:
     if not RESULTS.exists():
         sys.exit(f"{RESULTS} does not exist: run `make bench` first")
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), read(RESULTS)), encoding="utf-8")
+    page = filled(PAGE.read_text(encoding="utf-8"), read(RESULTS))
+    if DECODING.exists():
+        page = filled(page, read(DECODING), BEGIN_DECODING)
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

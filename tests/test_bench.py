@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import core, limit, table
+from bench import core, curve, decoding, limit, table
 from bench.products import flops, recorded, repeated
 from bench.quick import RESULTS
 from bench.race import compared, report, tell
@@ -87,6 +87,20 @@ def test_the_table_shows_each_row_and_where_it_was_measured() -> None:
     assert "| c | 2.5 | ≥ 3 | **no** |" in page
     with pytest.raises(ValueError, match="between which"):
         table.filled("a page without markers", rows)
+
+
+def test_the_reference_writes_every_token_once() -> None:
+    """As many at each step as it says, none of them the mask; any block, any draws."""
+    model, canvas = core.build(VOCAB, width=WIDTH, layers=1), decoding._empty(12, 3)
+    for reference in (decoding.Reference(6, 12), decoding.Reference(12, 4, by_confidence=True, draws_everywhere=False)):
+        left = [int((z == VOCAB).sum()) for z in reference.walk(model, canvas, 0)]
+        assert left == [3 * n for n in range(12 - 12 // reference.steps, -1, -12 // reference.steps)]
+
+
+def test_the_decoding_table_and_picture_are_those_of_the_committed_rows() -> None:
+    rows, page = table.read(table.DECODING), table.PAGE.read_text()
+    assert page == table.filled(page, rows, table.BEGIN_DECODING)
+    assert curve.PICTURE.read_text() == curve.drawn(rows)
 
 
 def test_the_page_shows_the_committed_rows() -> None:

@@ -148,33 +148,49 @@ def _stop(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> Stop:
 class Steps:
     """When each token took the value it has: counted per row, over the canvases in which the row changed.
 
-    So a row has the same numbers in any batch, however many steps the others need.
+    So a row has the same numbers in any batch, however many steps the others need. Canvases are compared some at a
+    time: one by one, the comparison would cost as much as a small network's layer.
     """
 
-    when: Tensor | None = None  # (B, L) int64: 0 for what stood there from the beginning; None for vectors
-    _count: Tensor  # (B,) changes of each row so far
-    _before: Tensor  # (B, L)
+    def __init__(self) -> None:
+        self._when: Tensor | None = None  # (B, L) int64: 0 for what stood there from the beginning; None for vectors
+        self._count = torch.zeros(0)  # (B, 1) changes of each row so far
+        self._seen: list[Tensor] = []  # (B, L) canvases that are not compared yet, and the last one that is
 
     def see(self, canvas: Canvas, mask: int | None) -> None:
         """One more canvas, in the order of writing; the first one is the noise to start from."""
         z = canvas.z
         if z.dim() == 3:
             return
-        if self.when is None:
-            self.when, self._count = torch.zeros_like(z), torch.zeros_like(z[:, :1])
+        if self._when is None:
+            self._when, self._count = torch.zeros_like(z), torch.zeros_like(z[:, :1])
         elif canvas.open is not None:
-            rows = zip(self._before.tolist(), self.when.tolist(), z.tolist(), strict=True)
-            moved = [_moved(*row, mask) for row in rows]
-            self._set(torch.tensor(moved, device=z.device), z)
-        else:
-            self._set(torch.where(z != self._before, -1, self.when), z)
-        self._before = z
+            rows = zip(self._seen[-1].tolist(), self._when.tolist(), z.tolist(), strict=True)
+            when = torch.tensor([_moved(*row, mask) for row in rows], device=z.device)
+            self._count = self._count + (when < 0).any(-1, keepdim=True)
+            self._when, self._seen = torch.where(when < 0, self._count, when), []
+        self._seen.append(z)
+        if len(self._seen) > _TOGETHER:
+            self._compare()
 
-    def _set(self, when: Tensor, z: Tensor) -> None:
-        """Marks new tokens (-1) as written in the next step of their row."""
-        new = when < 0
-        self._count = self._count + new.any(-1, keepdim=True)
-        self.when = torch.where(new, self._count, when)
+    @property
+    def when(self) -> Tensor | None:
+        """(B, L) the step of each token; None for vectors."""
+        if len(self._seen) > 1:
+            self._compare()
+        return self._when
+
+    def _compare(self) -> None:
+        assert self._when is not None
+        z = torch.stack(self._seen)
+        changed = z[1:] != z[:-1]
+        count = self._count + changed.any(-1, keepdim=True).cumsum(0)  # (n, B, 1)
+        latest = torch.where(changed, count, 0).amax(0)
+        self._when = torch.where(latest > 0, latest, self._when)
+        self._count, self._seen = count[-1], self._seen[-1:]
+
+
+_TOGETHER = 32  # canvases
 
 
 def _moved(before: list[int], when: list[int], now: list[int], mask: int | None) -> list[int]:

@@ -26,8 +26,8 @@ _HOMES = {
     "codecs": "Codec CodecConfig Compressed Contextual Embedding Encoder EncoderConfig MaskedLM MiniLM Paragraph "
     "Simplex Size Smooth Smoothing",
     "model": "ByKeep ByLogSnr BySigma ByTime DiffusionLM DiffusionLMConfig Level UpTo",
-    "objectives": "Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 Recover "
-    "Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
+    "objectives": "Attribution Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 "
+    "Recover Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
     "samplers": "Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind Blocks Confidence ConfidenceThreshold "
     "Correct Ddim Descent DpmPP DpmPPSde Dual Energy Entropy EntropyBound Euler EulerMaruyama Even "
     "EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Guided GuidedByPrompt Heun Hold Karras "

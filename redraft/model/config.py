@@ -30,6 +30,7 @@ class DiffusionLMConfig:
     codec: CodecConfig | None = None  # tokens ↔ vectors, for Gaussian noise; None: the tokens themselves
     hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
+    attributes: int = 0  # classes that a layer of its own tells apart in noisy text, for guidance; 0: no such layer
 
     def __post_init__(self) -> None:
         self._require_encoder()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from redraft.model.compose import (
     text_places,
 )
 from redraft.model.config import DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Errors, KeyValues, Transformer
+from redraft.networks import Attributes, BlockCausal, Causal, Errors, KeyValues, Transformer
 from redraft.processes import (
     Counted,
     Expected,
@@ -53,6 +53,9 @@ class DiffusionLM(nn.Module):
         self.assumed: tuple[str, ...] = ()  # of a foreign model: what its files left open
         self.network = Transformer(config.network, config.ports)
         self.errors = Errors(config.network) if config.errors else None
+        self.attributes = (
+            Attributes(config.network, config.vocab.size, config.attributes) if config.attributes else None
+        )
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
         self.encoder = None if config.encoder is None else Transformer(config.encoder, config.source_ports)
 
@@ -145,6 +148,16 @@ class DiffusionLM(nn.Module):
         with torch.no_grad():
             states = self.network(x, _level(self.config, t), context)
         return self.errors(states, context.pad).float()
+
+    def attribute_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
+        """(B, L, V) one-hot noisy tokens → (B, classes) fp32 logits of the class of the text."""
+        if self.attributes is None:
+            raise ValueError("this model has no layer for attributes; train one with the objective Attribution")
+        return self.attributes(x, context.pad).float()
+
+    def attribute(self, label: int) -> Callable[[Tensor, Tensor, Context], Tensor]:
+        """log p(class | noisy text), as `FirstOrder` and `TokenClassifier` take it."""
+        return lambda x, t, context: self.attribute_logits(x, context).log_softmax(-1)[:, label]
 
     # --- text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec) ---
 

@@ -14,6 +14,7 @@ from redraft.networks.attention import (
     attend,
     tiled,
 )
+from redraft.networks.attributes import Attributes
 from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.errors import Errors

@@ -15,7 +15,7 @@ from redraft.objectives.clocks import Clock, Stratified
 from redraft.objectives.conditions import drop_condition, self_condition
 from redraft.objectives.terms import Bound, Term
 from redraft.ops import Rng
-from redraft.types import FINITE, Batch, Canvas, Encoded, Loss, require_range
+from redraft.types import FINITE, Batch, Canvas, Context, Encoded, Loss, require_range
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Objective:
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: all but those of the error layer and of a codec that was trained before."""
         codec = model.codec if model.codec is not None and model.codec.frozen else None
-        still = {id(p) for p in (*_parameters(model.errors), *_parameters(codec))}
+        parts = (model.errors, model.attributes, codec)
+        still = {id(p) for part in parts for p in _parameters(part)}
         return [p for p in model.parameters() if id(p) not in still]
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
@@ -124,6 +125,30 @@ class Mistakes:
 
 
 @dataclass(frozen=True)
+class Attribution:
+    """Trains the attribute layer alone: which class a noisy text is of, for guidance (Schiff et al. 2024, "D-CBG").
+
+    A text is noised to t as in the diffusion; the loss is −log p(class | z_t), all times alike.
+    """
+
+    times: Clock = Stratified()
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        return _parameters(model.attributes)
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        if batch.label is None:
+            raise ValueError("these rows have no classes to learn; use data with labels, such as StoryClasses")
+        early, late = rng.split(2)
+        t = _given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
+        seen = F.one_hot(noised.z, model.config.vocab.size).float()
+        logits = model.attribute_logits(seen, Context(pad=batch.pad))
+        return Loss.of(batch.learn.sum(-1), total, attribution=F.cross_entropy(logits, batch.label, reduction="none"))
+
+
+@dataclass(frozen=True)
 class Autoencode:
     """Trains only the codec, by its own loss: before the diffusion, which leaves the codec unchanged."""
 
@@ -140,7 +165,7 @@ class Autoencode:
 
 
 class Goal(Protocol):
-    """What is trained, and on which loss: `Objective`, `Mistakes` or `Autoencode`."""
+    """What is trained, and on which loss: `Objective`, `Mistakes`, `Attribution`, `Autoencode`, or one of yours."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
 

@@ -239,6 +239,7 @@ def _require_plain(model: DiffusionLM, format: str) -> None:
         "a codec": c.codec is not None,
         "an encoder": c.encoder is not None,
         "a layer for errors": c.errors,
+        "a layer for attributes": bool(c.attributes),
         "a network that is told the time": network.time is not None,
         "learned positions": network.positions is not None,
         "LayerNorm": network.norm != "rms",

@@ -229,7 +229,7 @@ class Hub(Tokenizer):
     eos: str | None = None
     pad: str | None = None
     mask: str | None = "<|mask|>"
-    template: str | None = field(default=None, repr=False)  # of a chat, in Jinja: see redraft.model.chat
+    template: str | None = field(default=None, repr=False)  # of a chat, in Jinja: see redraft.chat
 
     @classmethod
     def load(cls, path: str | Path) -> Hub:

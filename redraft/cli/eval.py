@@ -159,7 +159,7 @@ class Eval:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
         from redraft.cli.models import WithProgress
         from redraft.corpora import Task, faithful
-        from redraft.data import KnownSource, evaluation, tokenise
+        from redraft.data import Answers, KnownSource, evaluation, tokenise
         from redraft.evaluate import possible
         from redraft.write import fill, to_write
 
@@ -174,7 +174,8 @@ class Eval:
             yield "grammatical", possible(written.texts, run.data), of
         if isinstance(data, Task):
             sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
-            found = faithful(data, sources, written.texts)
+            asked = isinstance(run.framing, Answers)  # the question is a part of the text there
+            found = faithful(data, sources, [each.new.strip() for each in written] if asked else written.texts)
             yield "facts", found.share, of
             yield "exact", found.exact, of
         yield "nfe", written.nfe, of

@@ -3,6 +3,7 @@
 from redraft.data.framings import Documents, Framing, Packed, Row, Rows, require_some_rows, side_by_side
 from redraft.data.loader import Loader, evaluation, permutation, prefetch, tokenise
 from redraft.data.pairs import (
+    Answers,
     Classified,
     CsvPairs,
     EndlessPairs,

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from redraft import ops
+from redraft.chat import question_ids
 from redraft.data.framings import Documents, Framing, Row, Rows, require_some_rows
 from redraft.data.sources import (
     Corpus,
@@ -29,7 +30,7 @@ from redraft.data.sources import (
     json_lines,
     json_record,
 )
-from redraft.text import Tokenizer
+from redraft.text import Hub, Tokenizer
 from redraft.types import WIDEST, Vocab, require_range
 
 _T = TypeVar("_T")
@@ -176,6 +177,53 @@ class Pairs(Framing):
         before = _short(source, self.source, tally)
         rest = Documents(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
         return _row([*before, *rest], 0 if self.joint else len(before) + 1)
+
+
+@dataclass(frozen=True)
+class Answers(Framing):
+    """A question as the chat template of the tokenizer words it, and its answer: prompt answer [eos] [eos] …
+
+    The fine-tuning of LLaDA (Nie et al. 2025, §2.3): the prompt stays clean, and the end tokens that fill the row are
+    noised and learnt like any token. A share `shorten` of the rows is cut to a random length, always the same for the
+    same row, so that the model also knows shorter rows (1 % in LLaDA's pre-training).
+    """
+
+    length: int
+    shorten: float = 0.01
+    seed: int = 0
+    asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
+        require_range(self, 0, 1, "shorten")
+
+    @property
+    def padded(self) -> bool:
+        return self.shorten > 0
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if not isinstance(tokenizer, Hub) or tokenizer.template is None or tokenizer.vocab.eos is None:
+            raise DataError(
+                "Answers needs a tokenizer with a chat template and an end token, as tokenizer.json of a chat"
+            )
+        prompt = question_ids(tokenizer)
+
+        def frame(number: int, pair: Pair, tally: Tally) -> Row:
+            return self.frame(number, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
+
+        return _framed(self, frame, source, split, tokenizer.vocab)
+
+    def frame(self, number: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of pair `number` without its padding."""
+        if len(prompt) >= self.length:
+            raise DataError(f"a prompt of {len(prompt)} tokens leaves no room for an answer in {self.length}; use more")
+        tally.tokens += len(prompt) + len(answer)
+        tally.cut += len(prompt) + len(answer) + 1 > self.length
+        row = [*prompt, *answer, *[_ended(vocab)] * self.length][: self.length]
+        which, where = ops.rng(self.seed, 1).fold(number).uniform(2)[0].tolist()
+        if which < self.shorten:
+            row = row[: len(prompt) + 1 + int(where * (self.length - len(prompt)))]
+        return _row(row, len(prompt))
 
 
 @dataclass(frozen=True)

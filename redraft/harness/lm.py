@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from redraft.chat import prompt_text, spelt_ids
 from redraft.harness.report import Report
 from redraft.harness.rows import Request, RowLayout
 from redraft.harness.scores import AnswerScore, Scorer, Unwatched, Watch
 from redraft.harness.writing import Wanted, Writer
+from redraft.text import Hub
 from redraft.write import Model, as_opened
 
 _T = TypeVar("_T")
+JOINT = "\uf8e0"  # marks special tokens that are mere text: a letter of private use
 
 
 class Redraft(LM):
@@ -44,6 +48,7 @@ class Redraft(LM):
         self.draws, self.seed, self.watch = draws, seed, watch
         self.writer = Writer(self.layout, seed, steps)
         self.report = Report()
+        self.chats = False  # whether contexts are prompts that a template made
         self.failure: Exception | None = None
 
     @property
@@ -89,11 +94,35 @@ class Redraft(LM):
             asked.append((Request(tuple(self.encode(context))), how))
         return self._kept("generate_until", requests, self.writer(asked, self.watch))
 
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """A conversation as the prompt that the model was trained on; special tokens that messages spell stay text."""
+        return self._guarded(lambda: [self._prompt(chat_history, add_generation_prompt)])[0]
+
+    def _prompt(self, history: list[dict[str, str]], add_generation_prompt: bool) -> str:
+        self.chats = True
+        return prompt_text(self._hub, history, JOINT, add_generation_prompt=add_generation_prompt)
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template itself, for the record of the harness."""
+        return self._guarded(lambda: [self._hub.template or ""])[0] if chat_template else None
+
+    @property
+    def tokenizer_name(self) -> str:
+        """What tells one template from another in the harness's cache."""
+        return hashlib.blake2b(repr(self.layout.model.tokenizer).encode(), digest_size=8).hexdigest()
+
+    @property
+    def _hub(self) -> Hub:
+        tokenizer = self.layout.model.tokenizer
+        if not isinstance(tokenizer, Hub) or tokenizer.template is None:
+            raise ValueError(f"{self.layout.it.place} has no chat template; ask plain questions, without --chat")
+        return tokenizer
+
     def encode(self, text: str) -> list[int]:
-        """The ids of a text of a task."""
-        assert self.layout.model.tokenizer is not None
-        ids = self.layout.model.tokenizer.encode(text)
-        self.report.read(self.layout.model.tokenizer, ids)
+        """The ids of a text of a task; in a chat special tokens are spelt out."""
+        tokenizer = self.layout.it.tokenizer
+        ids = spelt_ids(self._hub, text, JOINT) if self.chats else tokenizer.encode(text)
+        self.report.read(tokenizer, ids)
         return ids
 
     def _kept(self, kind: str, requests: list[Instance], found: list[_T]) -> list[_T]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.data import Framing, Pairs, Sourced
+from redraft.data import Answers, Framing, Pairs, Sourced
 from redraft.model import DiffusionLM
 from redraft.processes import Insertion
 from redraft.text import Hub
@@ -50,7 +50,7 @@ class RowLayout:
         if self.model.tokenizer is None:
             raise ValueError(f"{self.it.place} has no tokenizer, so it can read no task; put tokenizer.json there")
         framing, positions = self._framing, self.model.config.network.positions
-        if framing is not None and framing.asked and not isinstance(framing, Pairs | Sourced):
+        if framing is not None and framing.asked and not isinstance(framing, Answers | Pairs | Sourced):
             name = type(framing).__name__
             raise ValueError(f"{self.it.place} was trained on {name}, which has no place for the text of a task")
         if self.longest is not None and not 2 <= self.longest <= (positions or WIDEST):
@@ -94,7 +94,12 @@ class RowLayout:
     @property
     def in_pairs(self) -> bool:
         """Whether the model was trained to answer sources."""
-        return self._framing is not None and self._framing.asked
+        return isinstance(self._framing, Pairs | Sourced)
+
+    @property
+    def in_chat(self) -> bool:
+        """Whether the model was trained on questions that a chat template words."""
+        return isinstance(self._framing, Answers)
 
     @property
     def _beside(self) -> bool:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft import ops
+from redraft.chat import prompt_ids
 from redraft.heads import VectorHead
-from redraft.model.chat import prompt_ids
 from redraft.model.compose import (
     Composer,
     Piece,

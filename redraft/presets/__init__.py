@@ -1,5 +1,6 @@
 """Presets: functions that return a Run, one per recipe, in one dict."""
 
+from redraft.presets.chat import llada_chat_tiny, story_chat
 from redraft.presets.index import PRESETS, PUBLISHED, PURPOSES, TINY
 from redraft.presets.latents import (
     cosmos_codec_roc,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from inspect import Parameter, isfunction, signature
 from types import ModuleType
 
-from redraft.presets import latents, own, tiny, tokens, vectors
+from redraft.presets import chat, latents, own, tiny, tokens, vectors
 from redraft.runs import Run
 
 Presets = tuple[Callable[..., Run], ...]
@@ -43,6 +43,7 @@ def _published(room: ModuleType) -> Presets:
 
 PURPOSES: dict[str, Presets] = {
     "Minutes on a laptop, on the embedded stories: noise of tokens": _tiny(tiny),
+    "The same: questions and answers by a chat template": _tiny(chat),
     "The same: Gaussian noise of word vectors": _tiny(vectors),
     "The same: Gaussian noise of latents, each after its codec": _tiny(latents),
     "Half an hour on a laptop, on text of your own": _presets(own),

@@ -8,13 +8,14 @@ from pathlib import Path
 from string import punctuation
 from typing import TypeAlias
 
-from redraft.data import Classified
+from redraft.chat import prompt_ids
+from redraft.data import Answers, Classified
 from redraft.machine import best_device, free_memory
 from redraft.model import DiffusionLM, UpTo, sized_hole
 from redraft.objectives import Autoencode, Objective
 from redraft.runs import CheckpointError, Run, config, load_with_run
 from redraft.samplers import Ancestral, Blocks, Sampler
-from redraft.text import UNKNOWN, Tokenizer, Words
+from redraft.text import UNKNOWN, Hub, Tokenizer, Words
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,13 @@ class Opened:
         """Whether the model answers sources, and writes nothing without one."""
         asked = self.run.framing.asked if self.run is not None else self.model.encoder is not None
         return asked and not self.classes
+
+    def question(self, source: str | None) -> list[tuple[int, ...]]:
+        """The ids of a source as the question of a chat, for models trained so; nothing for others."""
+        framing = None if self.run is None else self.run.framing
+        if source is None or not isinstance(framing, Answers) or not isinstance(self.tokenizer, Hub):
+            return []
+        return [tuple(prompt_ids(self.tokenizer, [{"role": "user", "content": source}]))]
 
     @property
     def tokenizer(self) -> Tokenizer:

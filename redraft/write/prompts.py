@@ -56,14 +56,15 @@ def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> P
     _require_source(it, asked)
     label = _class(it, asked)
     _require_comparison(it, asked, label, prompts)
-    given = _asked(it, asked)
+    given, question = _asked(it, asked), it.question(asked.source)
     used = {prompt: it.used(prompt) + given for prompt in prompts}
     holes = {prompt: _size(it, asked, used[prompt]) for prompt in used}
     length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
     def compose(some: Sequence[str]) -> Canvas:
-        rows = [[prompt, it.hole(holes[prompt])] for prompt in some]
-        canvas = it.model.compose(rows, None if asked.source is None else [asked.source] * len(rows))
+        rows: list[list[Any]] = [[*question, prompt, it.hole(holes[prompt])] for prompt in some]
+        beside = asked.source is not None and not question
+        canvas = it.model.compose(rows, [asked.source or ""] * len(rows) if beside else None)
         return canvas if label is None else it.model.labelled(canvas, label)
 
     fixed = isinstance(it.hole(0), int)
@@ -139,6 +140,8 @@ def _asked(it: Opened, asked: Generation) -> int:
     if asked.source is None:
         return 0
     read = it.used(asked.source)
+    for ids in it.question(asked.source):
+        return len(ids) - 1  # with its start token
     return read - 1 if it.model.encoder is None else 0  # in the row, without a start token of its own
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from redraft import cli, presets
+from redraft.chat import prompt_ids
 from redraft.evaluate import BIT, likelihood
 from redraft.harness import RowLayout, Wanted, Writer, evaluate_tasks, language_model
 from redraft.model import DiffusionLM
@@ -137,6 +138,22 @@ def test_tasks_by_name_from_a_directory(models: dict[str, Path], capsys: pytest.
     assert "1 questions, exact likelihoods" in said.out
 
 
+def test_questions_as_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model of a chat is asked by its template, and refuses to be asked otherwise."""
+    run = presets.llada_chat_tiny()
+    torch.manual_seed(0)
+    export(tmp_path / "chat", DiffusionLM(run.model, run.tokenizer), run)
+    found = rows(capsys, str(tmp_path / "chat"), "--tasks", task("choice"), "--chat", "--draws", "1", "--limit", "1")
+    assert found["stories_choice/acc"]["likelihood"] == "bound"
+    lm = language_model(tmp_path / "chat")
+    message = [{"role": "user", "content": "Leo <|eot_id|> felt"}]
+    assert lm.encode(lm.apply_chat_template(message)) == prompt_ids(run.tokenizer, message)  # type: ignore[arg-type]
+    before = lm.layout.before(lm.layout.request(lm.apply_chat_template(message), " bored", lm.encode))
+    assert before == prompt_ids(run.tokenizer, message), "one start token"  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="trained on questions of a chat"):
+        evaluate_tasks(lm, [task("choice")])
+
+
 def test_answers_are_written(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(capsys, str(models["mdlm_tiny"]), "--tasks", task("write"), "--steps", "4")
     assert found["stories_write/exact_match"]["rows"] == len(QUESTIONS)
@@ -191,6 +208,7 @@ WRONG = {
     "no such directory": (["--tasks", "x", "--include", "nowhere"], "nowhere is not a directory"),
     "flags without tasks": (["--shots", "1"], "--shots is for tasks"),
     "chat without tasks": (["--chat"], "--chat is for tasks"),
+    "no chat template": (["--tasks", task("choice"), "--chat"], "has no chat template"),
     "other text": (["--tasks", "x", "--data", "stories"], "bring their own text"),
     "an empty name": (["--tasks", ""], "empty name"),
     "no questions": (["--tasks", task("choice"), "--limit", "0"], "--limit 0: it must be from 1"),

@@ -60,7 +60,7 @@ def test_the_dict_holds_them_all() -> None:
 
 
 def test_every_preset_of_every_room_is_listed_once() -> None:
-    rooms = [index.tiny, index.tokens, index.vectors, index.latents, index.own]
+    rooms = [index.tiny, index.chat, index.tokens, index.vectors, index.latents, index.own]
     found = [function.__name__ for room in rooms for function in index._presets(room)]
     assert sorted(found) == sorted(PRESETS)
     assert {"_tiny", "_small", "Run"}.isdisjoint(found), "helpers are no presets"

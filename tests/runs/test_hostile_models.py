@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import models
 
-from redraft.model.chat import ChatError, prompt_ids, rendered
+from redraft.chat import ChatError, prompt_ids, rendered
 from redraft.runs import CheckpointError, convert, load
 from redraft.text import Hub
 

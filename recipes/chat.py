@@ -1,0 +1,74 @@
+"""LLaDA's fine-tuning in small: a question by the chat template, a story as the answer.
+
+    python recipes/chat.py --minutes 2
+
+Minutes are those of one core. The row goes to recipes/results/chat.jsonl, the model to runs/chat; called again it goes
+on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rows import Rows, Trained, cpu, trained
+
+from redraft import presets
+from redraft.chat import prompt_ids
+from redraft.corpora import STORIES, StoryAttributes
+from redraft.data import evaluation, tokenise
+from redraft.evaluate import grammatical, likelihood
+from redraft.text import Hub
+from redraft.write import fill, to_write
+
+ASKED = 128  # questions of the test stream
+
+
+def answered(made: Trained, count: int) -> dict[str, Any]:
+    """How many of the attributes the stories have, and what one costs."""
+    run, task = made.run, made.run.data
+    assert isinstance(task, StoryAttributes)
+    assert isinstance(run.tokenizer, Hub)
+    (asked,) = evaluation(tokenise(task, "test", run.tokenizer, run.framing), count, count)
+    with cpu() as clock:
+        record = fill(made.model, run.sampler, to_write(made.model, run.framing, count, asked), seed=0)
+    pairs = [task.pair("test", index) for index in range(count)]
+    texts = [written.new.strip() for written in record]
+    found = [task.check(pair.source, text) for pair, text in zip(pairs, texts, strict=True)]
+    share = sum(each.share for each in found) / count
+    spread = sum((each.share - share) ** 2 for each in found) / count
+    return {
+        "attributes": share,
+        "attributes_stderr": math.sqrt(spread / count),
+        "exact": sum(each.exact for each in found) / count,
+        "grammatical": grammatical(texts, STORIES).share,
+        "ended": sum(written.stop == "end" for written in record) / count,
+        "questions": count,
+        "nfe": record.nfe,
+        "seconds_per_answer": clock.seconds / count,
+        "bits_per_token": likelihood(made.model, [asked]).bits_per_token,
+        "example": [pairs[0].source, texts[0]],
+        "prompt_tokens": len(prompt_ids(run.tokenizer, [{"role": "user", "content": pairs[0].source}])),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=2.0, help="of one core")
+    parser.add_argument("--questions", type=int, default=ASKED)
+    parser.add_argument("--out", type=Path, default=Path("runs/chat"))
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args(argv)
+
+    def measure() -> dict[str, Any]:
+        made = trained(presets.llada_chat_tiny(), options.out / "llada_chat_tiny", options.minutes)
+        return {"run": made.run.digest, **made.cost(), **answered(made, options.questions)}
+
+    Rows(options.results / "chat.jsonl").add("llada_chat_tiny", measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""LLaDA's fine-tuning in small: the prompt by its template, end tokens learnt, random lengths; asked and judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from redraft import cli, presets
+from redraft.chat import ChatError, prompt_ids, question_ids
+from redraft.corpora import StoryAttributes
+from redraft.data import Answers, DataError, tokenise
+from redraft.model import DiffusionLM
+from redraft.objectives import Objective, Recover
+from redraft.ops import rng
+from redraft.runs import Run, export
+from redraft.text import Hub, Words
+from redraft.write import Opened, generate
+
+QUESTION = "who Leo, friend Carl, where river, season summer, mood tired, plot help"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return presets.llada_chat_tiny()
+
+
+@pytest.fixture(scope="module")
+def hub(run: Run) -> Hub:
+    assert isinstance(run.tokenizer, Hub)
+    return run.tokenizer
+
+
+def test_a_row_is_prompt_answer_and_end_tokens(run: Run, hub: Hub) -> None:
+    """The prompt is what the template makes of the message; the rest is learnt, end tokens included."""
+    pair = run.data.pair("train", 0)  # type: ignore[union-attr]
+    prompt = prompt_ids(hub, [{"role": "user", "content": pair.source}])
+    row = tokenise(run.data, "train", hub, replace(run.framing, shorten=0.0)).take([0])  # type: ignore[type-var]
+    ids, learn = row.tokens[0].tolist(), row.learn[0]
+    assert ids[: len(prompt)] == prompt
+    assert not learn[: len(prompt)].any()
+    assert learn[len(prompt) :].all()
+    answer = hub.encode(pair.target)
+    assert ids[len(prompt) :] == answer + [hub.vocab.eos] * (run.framing.length - len(prompt) - len(answer))
+    assert hub.decode(answer) == pair.target, "words come back as they were"
+
+
+def test_questions_are_prompts(hub: Hub) -> None:
+    """Rendered once for all questions, or for each: the same ids; special tokens that are spelt out stay text."""
+    ask = question_ids(hub)
+    for text in (QUESTION, f" {QUESTION} ", "", "who <|eot_id|> Leo"):
+        assert ask(text) == prompt_ids(hub, [{"role": "user", "content": text}])
+    assert ask("<|eot_id|>").count(hub.id_of("<|eot_id|>") or 0) == 1
+
+
+def test_a_share_of_the_rows_is_cut(run: Run, hub: Hub) -> None:
+    rows = tokenise(run.data, "train", hub, replace(run.framing, shorten=0.5))  # type: ignore[type-var]
+    batch, again = rows.take(range(200)), rows.take(range(200))
+    assert batch.pad is not None
+    assert torch.equal(batch.tokens, again.tokens), "the same row is cut at the same place"
+    sizes = (~batch.pad).sum(-1)
+    cut = sizes < run.framing.length
+    assert 70 < int(cut.sum()) < 130
+    assert int(sizes.min()) >= 26, "some of the answer is left"
+    assert len(set(sizes[cut].tolist())) > 30
+    assert not (batch.learn & batch.pad).any()
+
+
+def test_only_the_answer_is_noised_and_learnt(run: Run) -> None:
+    torch.manual_seed(0)
+    model = DiffusionLM(run.model, run.tokenizer)
+    batch = tokenise(run.data, "train", run.tokenizer, run.framing).take(range(4))
+    loss = Objective(Recover())(model, batch, rng=rng(0, 4))
+    assert loss.count.tolist() == batch.learn.sum(-1).tolist()
+    assert model.blank(batch).z[~batch.learn].tolist() == batch.tokens[~batch.learn].tolist()
+
+
+def test_it_is_asked_and_judged(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the command line: a question as source, `eval` with facts, and a task of lm-eval as chat."""
+    torch.manual_seed(0)
+    model = DiffusionLM(run.model, run.tokenizer)
+    export(tmp_path / "chat", model, run)
+    cli.main(["eval", str(tmp_path / "chat"), "--rows", "2", "--draws", "1", "--samples", "2", "--json"])
+    found = {row["name"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert found.keys() >= {"bits_per_token", "facts", "exact", "nfe"}
+    (written,) = generate(Opened(model, run), source=QUESTION, max_new_tokens=5)
+    prompt = prompt_ids(run.tokenizer, [{"role": "user", "content": QUESTION}])  # type: ignore[arg-type]
+    assert sum(written.given) == len(prompt) - 1, "all but the start token"
+    with pytest.raises(ValueError, match="needs a source"):
+        generate(Opened(model, run))
+
+
+def test_wrong_tokenizers_and_lengths(run: Run, hub: Hub) -> None:
+    with pytest.raises(DataError, match="chat template"):
+        tokenise(run.data, "train", Words(("a",), ("bos", "eos", "mask")), run.framing)
+    with pytest.raises(DataError, match="leaves no room"):
+        tokenise(run.data, "train", hub, Answers(20)).take([0])
+    with pytest.raises(ValueError, match="shorten=2"):
+        Answers(20, shorten=2)
+    with pytest.raises(ChatError, match="does not repeat a message once"):
+        question_ids(replace(hub, template="nothing"))
+    with pytest.raises(DataError, match="no pairs"):
+        tokenise(presets.mdlm_tiny().data, "train", hub, run.framing)
+    assert isinstance(run.data, StoryAttributes)
+
+
+def test_the_page_says_what_was_measured() -> None:
+    """The figures of docs/chat.md are those of the committed row."""
+    root = Path(__file__).parents[2]
+    row = json.loads((root / "recipes" / "results" / "chat.jsonl").read_text())
+    page = (root / "docs" / "chat.md").read_text("utf-8")
+    for figure in (
+        f"--minutes {row['minutes']:.0f}`",
+        f"{row['steps']} steps of {row['batch']} rows",
+        f"{row['questions']} unseen questions {row['attributes']:.0%}".replace("%", " %"),
+        f"{row['exact']:.0%} of the stories".replace("%", " %"),
+        f"{row['nfe']:.0f} network calls and {row['seconds_per_answer']:.3f} CPU seconds",
+        f"{row['bits_per_token']:.3f} bits per token",
+    ):
+        assert figure in page

@@ -91,12 +91,12 @@ def instant(canvas: Canvas, t: float) -> Tensor:
 
 def start(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
     """Noise to begin with; an error if a network that writes block after block is asked for several at once."""
-    if denoise.block is not None and scattered(canvas, denoise.block):
+    if denoise.block is not None and _scattered(canvas, denoise.block):
         raise ValueError(f"this network writes blocks of {denoise.block}, one after the other; use Blocks(sampler)")
     return process.prior(canvas, rng=rng)
 
 
-def scattered(canvas: Canvas, block: int) -> bool:
+def _scattered(canvas: Canvas, block: int) -> bool:
     """Whether a row has tokens to write in more than one block."""
     if canvas.context.place is not None and canvas.z.shape[1] <= block and len(canvas.context.place) == 1:
         places = canvas.context.place[0].tolist()  # a window that lies in one block, as it should: nothing to compute

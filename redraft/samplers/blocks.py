@@ -11,7 +11,7 @@ from torch import Tensor
 from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
-from redraft.samplers.base import Sampler, scattered
+from redraft.samplers.base import Sampler
 from redraft.samplers.stops import refuse_ids, stopped
 from redraft.samplers.windows import Approximate, Stale, Window
 from redraft.types import Canvas, Context, Denoiser
@@ -27,7 +27,6 @@ class Blocks:
     For full attention `decode_block` says how many tokens at a time, counted from the first token to be written in each
     row. The whole canvas is then read at every step (semi-autoregressive decoding of LLaDA), or with `cache=Dual()` or
     `Prefix()` a window of it, beside an approximate cache of the rest (Fast-dLLM).
-    `Blocks(Blocks(sampler, decode_block=4))` writes each block of the network in parts of 4 tokens (Fast-dLLM v2).
     With `stop`, a row ends at its first end token: the rest of it is filled with end tokens and costs nothing.
     """
 
@@ -50,12 +49,12 @@ class Blocks:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if isinstance(process, Insertion):
             raise ValueError("insertion shifts later tokens right, so it has no blocks; use Ancestral or Unmask")
-        size = self._size(denoise, canvas)
+        size = self._size(denoise)
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         if isinstance(self.cache, Approximate):
             yield from self._windows(denoise, process, canvas, size, self.cache, rng)
-        elif denoise.block == size and self.cache:
+        elif denoise.block is not None and self.cache:
             yield from self._cached(denoise, process, canvas, size, rng)
         else:
             yield from self._whole(denoise, process, canvas, _block_of(denoise, canvas, size), rng)
@@ -90,7 +89,7 @@ class Blocks:
         """Full attention with an approximate cache; rows with nothing to write in a block are left out of it."""
         block_of, begin = _block_of(denoise, canvas, size), _begin(canvas).tolist()
         for i in range(int(block_of.max()) + 1):
-            active = _only(canvas, block_of, i)
+            active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
             for row in _alike((~active.fixed).any(-1).nonzero().squeeze(-1).tolist(), begin, active):
                 window = cache.window(row, [begin[k] + i * size for k in row], size, canvas)
                 whole = window.whole(active)
@@ -106,7 +105,7 @@ class Blocks:
     ) -> Iterator[Canvas]:
         """Without a cache: the whole canvas is read at every step."""
         for i in range(int(block_of.max()) + 1):
-            active = _only(canvas, block_of, i)
+            active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
             if bool(active.fixed.all()):
                 continue
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
@@ -118,13 +117,12 @@ class Blocks:
     def _end(self, process: Process) -> int | None:
         return process.vocab.eos if self.stop else None
 
-    def _size(self, denoise: Denoiser, canvas: Canvas) -> int:
-        """How many tokens a block has; a single block of the network may be written in parts."""
+    def _size(self, denoise: Denoiser) -> int:
+        """How many tokens a block has."""
         size = denoise.block if self.decode_block is None else self.decode_block
         if size is None:
             raise ValueError("a network with full attention has no blocks of its own; use Blocks(…, decode_block=32)")
-        own = size if denoise.block is None else denoise.block
-        if size > own or (size < own and scattered(canvas, own)):
+        if denoise.block not in (None, size):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
         if denoise.block is not None and isinstance(self.cache, Approximate):
             name = type(self.cache).__name__
@@ -136,15 +134,8 @@ def _block_of(denoise: Denoiser, canvas: Canvas, size: int) -> Tensor:
     """(B, L) the number of the block that each position is written in."""
     pos = torch.arange(canvas.z.shape[1], device=canvas.z.device)
     if denoise.block is not None:
-        return (canvas.place % denoise.block // size if size < denoise.block else pos // size).expand_as(canvas.fixed)
+        return (pos // size).expand_as(canvas.fixed)
     return ((pos - _begin(canvas)[:, None]) // size).clamp(min=0)
-
-
-def _only(canvas: Canvas, block_of: Tensor, i: int) -> Canvas:
-    """The canvas with one of its blocks to be written; later ones wait."""
-    later = ~canvas.fixed & (block_of > i)
-    waiting = later if canvas.waiting is None else later | canvas.waiting
-    return replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=waiting)
 
 
 def _begin(canvas: Canvas) -> Tensor:

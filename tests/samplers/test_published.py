@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.model import DiffusionLM
 from redraft.ops import Rng, rng
-from redraft.processes import Choice, Pick, Process
+from redraft.processes import Choice, Pick
 from redraft.runs import load
 from redraft.samplers import (
     Adaptive,
@@ -33,7 +32,7 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Denoiser, Prediction
+from redraft.types import Canvas, Prediction
 from redraft.write import calls
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -117,32 +116,3 @@ def test_dream(name: str, algorithm: str, steps: int) -> None:
     ours, theirs, nfe = written(name, sampler, f"gen_{algorithm}_steps{steps}")
     assert ours == theirs
     assert nfe <= steps
-
-
-@dataclass(frozen=True)
-class FirstAtOnce:
-    """Fast-dLLM v2 takes the first token of a block from the state before it, without asking how sure it is."""
-
-    sampler: Sampler
-
-    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        first = torch.arange(canvas.z.shape[1]) == 0
-        begun = last(Unmask(1)(denoise, process, replace(canvas, fixed=canvas.fixed | ~first), rng=rng))
-        begun = replace(canvas, z=begun.z, fixed=canvas.fixed | first)
-        return self.sampler(denoise, process, begun, rng=rng)
-
-
-@pytest.mark.parametrize("name", [n for n in sorted(io("fast_dllm_v2")) if n.startswith("gen_prompt")])
-def test_fast_dllm_v2(name: str) -> None:
-    """Blocks of 8 behind an exact cache, each written in parts of 4 or 8; and how many network calls it takes."""
-    number, size, threshold = re.findall(r"prompt(\d)_small(\d)_threshold([\d.]+)", name)[0]
-    inner = Blocks(Unmask(None, ConfidenceThreshold(float(threshold))), decode_block=int(size))
-    model = load(GOLDEN / "fast_dllm_v2", mask=37)
-    prompt, truth = io("fast_dllm_v2")[f"prompt_{number}"], io("fast_dllm_v2")[name]
-    z = torch.cat([prompt, torch.zeros_like(truth[:, prompt.shape[1] :])], 1)
-    canvas = Canvas(z, torch.arange(z.shape[1])[None] < prompt.shape[1])
-    with calls(model) as counted:
-        ours = last(Blocks(FirstAtOnce(inner))(model, model.process, canvas, rng=rng(0)))
-    assert ours.z.tolist() == truth.tolist()
-    scalars = json.loads((GOLDEN / "fast_dllm_v2" / "expected.json").read_text())["scalars"]
-    assert counted.rows == scalars[f"{name}_nfe"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -197,19 +196,6 @@ def test_prompts_of_different_lengths_are_written_side_by_side(placed: Build, pa
     write(Blocks(inner), model, canvas.rows(torch.tensor([0])))
     if inner == Unmask(2):
         assert together == len(passes) + isinstance(pattern, BlockCausal), "one pass for the prompts, no other"
-
-
-@pytest.mark.parametrize("inner", [Ancestral(2), Unmask(2)], ids=repr)
-def test_blocks_are_written_in_parts(placed: Build, inner: Sampler) -> None:
-    """Inside each block of the network, from left to right; with the cache and without."""
-    model, canvas = placed(BlockCausal(4)), prompts(0, 7, 3, 12, 6, length=14)
-    parts = Blocks(Blocks(inner, decode_block=2))
-    assert torch.equal(write(parts, model, canvas), write(replace(parts, cache=False), model, canvas))
-    known = [(step.z[0] != MASK).tolist() for step in parts(model, model.process, canvas, rng=rng(0, 5))]
-    halves = [[any(row[i : i + 2]) for i in range(0, 14, 2)] for row in known]
-    assert all(not late or early for row in halves for early, late in pairwise(row)), "left to right"
-    with pytest.raises(ValueError, match="decode_block=2 for a network of blocks of 4; leave decode_block out"):
-        write(Blocks(inner, decode_block=2), model, canvas)
 
 
 def test_rows_that_have_ended_leave_the_batch(placed: Build) -> None:

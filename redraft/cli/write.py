@@ -33,7 +33,7 @@ class Showing:
     watch: Flag = False
     """Show the first text being written, on stderr."""
     profile: Flag = False
-    """Print where the time went, on stderr: network, output layer, sampler."""
+    """Print where the time went, on stderr: network, output layer, rules, sampler."""
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
     trust: Annotated[Path | None, optional("FILE.py")] = None

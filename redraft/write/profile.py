@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
+from redraft.constraints import Conditioned
 from redraft.model import DiffusionLM
 
 
@@ -62,16 +63,22 @@ _WORK = {"forward": "network", "absorb": "network", "with_gaps": "network", "log
 
 @contextmanager
 def profiled(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter) -> Iterator[Profile]:
-    """Times the model's network while it lasts, by any clock; a method that calls another counts as one call."""
+    """Times network, output layer and rules while it lasts, by any clock; a method that calls another is one call."""
     found = Profile({name: Part() for name in dict.fromkeys(_WORK.values())}, clock)
     network: Any = model.network
+    rules: Any = Conditioned
+    plain = {method: getattr(rules, method) for method in ("at", "draw")}
     for method, name in _WORK.items():
         setattr(network, method, _timed(found, name, getattr(network, method)))
+    for method, function in plain.items():
+        setattr(rules, method, _timed(found, "constraint", function))
     try:
         yield found
     finally:
         for method in _WORK:
             delattr(network, method)
+        for method, function in plain.items():
+            setattr(rules, method, function)
 
 
 def _timed(found: Profile, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -374,7 +374,7 @@ def test_rules_and_profiles_by_command(say: Say, refused: Callable[..., str], ru
     out, err = say(*command, "--pattern", "day, [a-zA-Z ]+[.]", "--required", "kite", "--json", "--profile")
     assert re.fullmatch(r"One day, [a-zA-Z ]*kite[a-zA-Z ]*\.", objects(out)[0]["text"])
     assert objects(out)[0]["exactness"] in ("matches", "steps")
-    assert [line.split()[0] for line in err.splitlines()[-3:]] == ["network", "output", "sampler"]
+    assert [line.split()[0] for line in err.splitlines()[-4:]] == ["network", "output", "constraint", "sampler"]
     assert "the pattern '(' cannot be read" in refused(*command, "--pattern", "(")
     assert "--schema x: neither a JSON object nor a file" in refused(*command, "--schema", "x")
 

@@ -13,6 +13,7 @@ import torch
 
 import redraft
 from redraft import write
+from redraft.constraints import Conditioned
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import BlockCausal, Full, Pattern, TransformerConfig
 from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
@@ -186,6 +187,12 @@ def test_where_the_time_went() -> None:
     assert [line.split()[0] for line in lines] == ["network", "output", "sampler"]
     assert sum(float(line.split()[-1].rstrip("%")) for line in lines) == pytest.approx(100, abs=0.2)
     assert not {"forward", "logits"} & set(vars(MODEL.network))
+    plain = Conditioned.draw
+    with redraft.profiled(MODEL) as spent:
+        redraft.generate(MODEL, "a", max_new_tokens=4, sampler="confidence", steps=4, required="mat")
+    assert spent.parts["constraint"].calls == 4
+    assert spent.parts["constraint"].seconds > 0
+    assert Conditioned.draw is plain
 
 
 # --- score ----------------------------------------------------------------------------------------------------------

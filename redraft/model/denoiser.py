@@ -107,7 +107,7 @@ class DiffusionLM(nn.Module):
         """What the network sees in training besides z: label and source, and clean earlier blocks if it has blocks."""
         encoded = encoded or self.encode(batch)
         clean = None if self.block is None else encoded.x
-        context = Context(pad=encoded.pad, clean=clean, label=self._known(batch.label))
+        context = Context(pad=encoded.pad, clean=clean, label=self._known(self._told(batch)))
         return self.with_source(context, batch.source, batch.source_pad)
 
     def with_source(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
@@ -230,7 +230,7 @@ class DiffusionLM(nn.Module):
     def blank(self, batch: Batch) -> Canvas:
         """A canvas on which every learned token of a batch is to be written anew; prompts and sources stay given."""
         with torch.no_grad():
-            given = Context(pad=batch.pad, label=self._known(batch.label))
+            given = Context(pad=batch.pad, label=self._known(self._told(batch)))
             z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
             canvas = Canvas(z, ~batch.learn, self.with_source(given, batch.source, batch.source_pad))
             return self.to_vectors(canvas)
@@ -242,6 +242,10 @@ class DiffusionLM(nn.Module):
             raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one for each, or one for all")
         known = self._known(torch.tensor(labels, device=canvas.z.device))
         return replace(canvas, context=replace(canvas.context, label=known))
+
+    def _told(self, batch: Batch) -> Tensor | None:
+        """The classes that the network sees: not those that are there for the attribute layer alone."""
+        return None if self.config.attributes and self.config.network.classes is None else batch.label
 
     def _known(self, label: Tensor | None) -> Tensor | None:
         return require_labels(label, self.config.network.classes or 0)

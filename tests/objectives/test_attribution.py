@@ -102,6 +102,7 @@ def test_it_needs_classes_and_a_layer() -> None:
 
 def test_the_diffusion_leaves_it_alone() -> None:
     model = DiffusionLM(CONFIG)
+    assert model.context(rows(0)).label is None, "the classes are not for the network"
     ours = {id(p) for p in Attribution().learns(model)}
     assert not ours & {id(p) for p in Objective().learns(model)}
 

@@ -121,7 +121,7 @@ def greedy(model: DiffusionLM, batch: Batch) -> Tensor:
     process, device = model.process, model.network.embedding.weight.device
     if not isinstance(process, Masked):
         return torch.zeros(len(batch.tokens), dtype=torch.bool)
-    batch = batch.to(device)
+    batch = model.learnable(batch.to(device))
     hidden, right = batch.learn.clone(), torch.ones(len(batch.tokens), dtype=torch.bool, device=device)
     noise = torch.zeros_like(hidden) if batch.unknown is None else batch.unknown
     learnt = hidden.sum(-1, keepdim=True).clamp(min=1)

@@ -13,8 +13,8 @@ import torch
 from redraft import presets
 from redraft.data import Documents
 from redraft.evaluate import likelihood
-from redraft.harness import Request, RowLayout, Scorer, greedy
-from redraft.heads import Softmax
+from redraft.harness import Request, RowLayout, Scorer, Wanted, Writer, greedy
+from redraft.heads import Shift, Softmax, Subs
 from redraft.model import DiffusionLM
 from redraft.networks import BlockCausal, Causal, Full
 from redraft.ops import rng
@@ -128,6 +128,21 @@ def test_exact_likelihood_by_the_chain_rule(build: Build) -> None:
     each = log_p.gather(-1, ids[..., None]).squeeze()
     (score,) = Scorer(layout := RowLayout(Opened(model)))([asked(layout, "abca", "fed")])
     assert score.log_p == pytest.approx(float(each[4:].sum()), abs=1e-4)
+
+
+@torch.no_grad()
+def test_a_plain_causal_model_is_exact_too(build: Build) -> None:
+    """One without a start token: nothing predicts the first token of a row, all others count."""
+    model = build(Causal(), tokenizer=LETTERS, head=Shift(Subs()))
+    scorer = Scorer(layout := RowLayout(Opened(model)))
+    answer, whole, before = scorer(
+        [asked(layout, "abca", "fed"), asked(layout, "", "abcafed"), asked(layout, "", "abca")]
+    )
+    assert answer.log_p == pytest.approx(whole.log_p - before.log_p, abs=1e-4)
+    assert (answer.tokens, whole.tokens) == (3, 6)
+    assert scorer.exact
+    (text,) = Writer(layout)([(asked(layout, "abca", "f"), Wanted(new=3))])
+    assert scorer([asked(layout, "abca", text)])[0].greedy
 
 
 @torch.no_grad()

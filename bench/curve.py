@@ -18,14 +18,23 @@ WIDTH, HEIGHT, TOP, BOTTOM = 842, 450, 64, 366  # pixels
 PANELS = {"as diverse as the model": (56, 396), "sharper: less diverse": (466, 806)}
 DIVERSE = 4.4  # nats, entropy of the words of all texts; below it a pick sharpens
 TICKS = (1, 2, 3, 4, 5, 7)
-COLOURS = ("#3b5bdb", "#c2570c", "#2b8a3e", "#a61e4d", "#5f3dc4", "#0b7285")
+LIGHT = ("#3b5bdb", "#c2570c", "#2b8a3e", "#a61e4d", "#5f3dc4", "#0b7285")
+DARK = ("#91a7ff", "#ff9f5a", "#69db7c", "#f783ac", "#b197fc", "#3bc9db")
 SHAPES = ("circle", "square", "diamond", "triangle", "cross", "ring")
+
+
+def _painted(colours: Sequence[str]) -> str:
+    """A class for each of the colours."""
+    return "".join(f".c{i}{{stroke:{colour};color:{colour}}}" for i, colour in enumerate(colours))
+
+
 STYLE = (
     "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
     ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
-    "path{fill:none;stroke-width:1.6}"
+    "path,circle{fill:none;stroke-width:1.6}.full{fill:currentColor}"
+    f"{_painted(LIGHT)}"
     "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
-    ".grid{stroke:#31353e}}"
+    f".grid{{stroke:#31353e}}{_painted(DARK)}}}"
 )
 
 
@@ -74,14 +83,14 @@ def _panel(name: str, picks: Sequence[tuple[str, list[Row]]]) -> Iterator[str]:
 
 
 def _curve(pick: str, points: Sequence[Row], number: int, left: int, right: int) -> Iterator[str]:
-    colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
+    colour, shape = f"c{number % len(LIGHT)}", SHAPES[number % len(SHAPES)]
     places = [(_x(row["tokens_per_forward"], left, right), _y(row["grammatical"])) for row in points]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    yield f'<path stroke="{colour}" d="M{path}"/>'
+    yield f'<path class="{colour}" d="M{path}"/>'
     yield from (_mark(shape, x, y, colour) for x, y in places)
     column, line = divmod(number, 3)
     x, y = left + 150 * column, BOTTOM + 40 + 15 * line
-    yield _mark(shape, x, y - 4, colour) + f'<text x="{x + 10}" y="{y}" fill="{colour}">{pick}</text>'
+    yield _mark(shape, x, y - 4, colour) + f'<text x="{x + 10}" y="{y}">{pick}</text>'
 
 
 def _mark(shape: str, x: float, y: float, colour: str) -> str:
@@ -92,9 +101,8 @@ def _mark(shape: str, x: float, y: float, colour: str) -> str:
         "cross": f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8",
     }.get(shape)
     if outline is not None:
-        return f'<path stroke="{colour}" style="fill:{colour if shape != "cross" else "none"}" d="{outline}"/>'
-    fill = colour if shape == "circle" else "none"
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}" stroke="{colour}"/>'
+        return f'<path class="{colour if shape == "cross" else f"{colour} full"}" d="{outline}"/>'
+    return f'<circle class="{f"{colour} full" if shape == "circle" else colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
 
 
 def _x(tokens: float, left: int, right: int) -> float:

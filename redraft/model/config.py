@@ -15,7 +15,7 @@ from redraft.processes import (
     Insertion,
     Process,
 )
-from redraft.types import Vocab
+from redraft.types import Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class DiffusionLMConfig:
     attributes: int = 0  # classes that a layer of its own tells apart in noisy text, for guidance; 0: no such layer
 
     def __post_init__(self) -> None:
+        require_range(self, 0, 2**31, "attributes")
         self._require_encoder()
         self._require_level()
         if self.codec is not None or isinstance(self.process, Gaussian):

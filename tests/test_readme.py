@@ -33,8 +33,9 @@ SMALL_NETWORK = ["--model.network.width", "16", "--model.network.layers", "1", "
 SMALL = {
     "demo": ["--minutes", "0.02"],
     "train": [*SMALL_NETWORK, "--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet"],
-    "generate": ["--steps", "4", "--new", "8"],
+    "generate": ["--steps", "4", "--new", "12"],
     "infill": ["--steps", "4"],
+    "choose": [],
     "eval": ["--rows", "2", "--draws", "1", "--samples", "1"],
     "show": [],
     "doctor": [],

@@ -27,7 +27,7 @@ class Constrained:
     factorised posterior given the rule. That is not p(x | rule) of the model itself, since x̂ looks ahead one token at
     a time; `Particles` corrects for it.
 
-    Works with every process that knows the evidence of z for itself (mask, uniform and hybrid noise, remasking).
+    Works with every process that has `evidence`: mask, uniform and hybrid noise, remasking.
     Put it outside all other guidance: what is mixed later would not obey.
     """
 

@@ -103,7 +103,7 @@ class TokenProcess(Process):
         """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
 
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
-        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), how strongly z (B, L) speaks for itself; ∞: z is x.
+        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), evidence that the token in z is right; ∞: z is x.
 
         Only for noise that treats all other tokens alike: rules about the text need it (`Constrained`).
         """

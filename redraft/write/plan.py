@@ -226,7 +226,7 @@ def _has(value: Any, name: str) -> bool:
 
 
 def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
-    """A sampler that writes so many tokens at a time, left to right; steps are then steps per block."""
+    """A sampler that writes left to right in blocks of `size` tokens; steps then count per block."""
     if it.model.block not in (None, size):
         raise ArgumentError(
             "decode_block", f"decode_block={size}: this network writes blocks of {it.model.block}; leave it out"

@@ -58,7 +58,7 @@ class Decoding(Ruled):
     threshold: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
     """For threshold and klass: how sure the model must be of a token to write it; above 1 one token at a time."""
     top_k: Annotated[int | None, optional("INT", "all tokens")] = None
-    """Draw only from so many likeliest tokens."""
+    """Sample only from the k likeliest tokens."""
     top_p: Annotated[float | None, optional("FLOAT", "all tokens")] = None
     """Draw only from the fewest likeliest tokens that have this probability together (the nucleus)."""
     min_p: Annotated[float | None, optional("FLOAT", "all tokens")] = None
@@ -66,12 +66,12 @@ class Decoding(Ruled):
     repetition_penalty: Annotated[float | None, optional("FLOAT", "none")] = None
     """Tokens that the text has already get the power of it: above 1 they become less likely."""
     decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
-    """Write left to right, so many tokens at a time (semi-autoregressive); for networks with full attention."""
+    """Write left to right in blocks of this many tokens (semi-autoregressive); for networks with full attention."""
     cache: CacheName = "own"
     """Of keys and values. exact: for networks that write in blocks, changes no text. prefix, dual: approximate ones for
     full attention with --decode-block, faster, but they may change the text."""
     refresh: Annotated[int | None, optional("INT", "at the start of each block")] = None
-    """For prefix and dual: read the whole row again every so many steps; 1 changes no text."""
+    """For prefix and dual caches: reread the whole row after this many steps; 1 changes no text."""
     seed: int = 0
     """The same seed gives the same text."""
 

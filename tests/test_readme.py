@@ -160,7 +160,7 @@ def test_commands_are_found() -> None:
     found = commands(README)
     assert found[:2] == ["make demo", "make test"]
     assert {words[1] for words in map(str.split, found) if words[0] == "redraft"} == {
-        *("train", "generate", "infill", "eval", "check")
+        *("train", "generate", "infill", "choose", "eval", "check")
     }
     assert {words.split()[0] for words in found} == {"make", "redraft", "torchrun"}
     assert len(GUIDES) >= 4

@@ -29,7 +29,7 @@ class Redraft(LM):
     seed: seed of the noise and of the texts; a request has the same answer whatever is asked beside it.
     length: tokens of a row at most; None: as many as in training.
     steps: of writing, where the task says nothing; None: one for each token for mask noise, else the sampler's own.
-    watch: is told how far it is.
+    watch: called with the progress.
     """
 
     def __init__(

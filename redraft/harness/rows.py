@@ -162,7 +162,7 @@ class RowLayout:
         return [vocab.bos]
 
     def filled(self, size: int) -> int:
-        """How long the row of a text of so many tokens is.
+        """The length of the row that a text of this many tokens needs.
 
         Rows of a fixed length in training stay that long, blocks are whole: what follows the text is unknown.
         """

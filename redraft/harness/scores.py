@@ -147,6 +147,6 @@ def _surest(confidence: Tensor, hidden: Tensor, block: int | None) -> Tensor:
 
 
 def rows_at_once(it: Opened, length: int) -> int:
-    """How many rows of so many tokens fit into half of the free memory."""
+    """How many rows of this length fit into half of the free memory."""
     free = it.free
     return AT_ONCE if free is None else int(min(AT_ONCE, max(1, free // 2 // (length * it.bytes_per_token))))

@@ -24,27 +24,27 @@ from redraft.write.settings import (
 
 if TYPE_CHECKING:
     from redraft.write.choices import Choices, Chosen, choose
-    from redraft.write.filling import Calls, Writing, calls, fill, generated, to_write
+    from redraft.write.filling import fill, to_write
     from redraft.write.holes import infill, infilling
     from redraft.write.models import Model, Opened, as_opened, opened
-    from redraft.write.plan import MOST_STEPS, Plan, batch_size, choose_sampler
     from redraft.write.profile import Profile, profiled
-    from redraft.write.prompts import generate, generation
     from redraft.write.record import Draft, Record, Written
+    from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler
     from redraft.write.scores import Scored, ScoreRecord, score
-    from redraft.write.streaming import drafts
+    from redraft.write.steps import Calls, calls, generated
+    from redraft.write.writing import Plan, Writing, generate, generation
 
 _HOMES = {
     "choices": "Choices Chosen choose",
-    "filling": "Calls Writing calls fill generated to_write",
+    "filling": "fill to_write",
     "holes": "infill infilling",
     "models": "Model Opened as_opened opened",
-    "plan": "MOST_STEPS Plan batch_size choose_sampler",
     "profile": "Profile profiled",
-    "prompts": "generate generation",
     "record": "Draft Record Written",
+    "sampling": "MOST_STEPS batch_size choose_sampler",
     "scores": "Scored ScoreRecord score",
-    "streaming": "drafts",
+    "steps": "Calls calls generated",
+    "writing": "Plan Writing generate generation",
 }
 _HOME = {name: f"redraft.write.{file}" for file, names in _HOMES.items() for name in names.split()}
 

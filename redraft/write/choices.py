@@ -14,7 +14,7 @@ from redraft.model import eval_mode
 from redraft.processes import Masked, Remask
 from redraft.types import Canvas
 from redraft.write.models import Model, Opened, as_opened
-from redraft.write.plan import batch_size
+from redraft.write.sampling import batch_size
 from redraft.write.settings import HOLE, ArgumentError, require_texts
 
 _EXAMPLE = '"The sky is [[?]]."'

@@ -9,10 +9,9 @@ from typing import Any, Literal, overload
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
 from redraft.write.models import Model, Opened, as_opened
-from redraft.write.plan import Order, Plan, plan
 from redraft.write.record import Draft, Record
 from redraft.write.settings import HOLE, Infilling, require_holes, require_texts
-from redraft.write.streaming import drafts
+from redraft.write.writing import Order, Plan, plan
 
 
 @overload
@@ -41,7 +40,11 @@ def infill(
         options: the fields of `Infilling`, by name: steps, seed, temperature, room, … ; also by names of other projects
     """
     plans = infilling(as_opened(model), templates, settings_from(Infilling, options))
-    return chain.from_iterable(map(drafts, plans)) if stream else Record.joined(made.record() for made in plans)
+    return (
+        chain.from_iterable(made.drafts() for made in plans)
+        if stream
+        else Record.joined(made.record() for made in plans)
+    )
 
 
 def infilling(it: Opened, templates: str | Sequence[str], asked: Infilling) -> list[Plan]:

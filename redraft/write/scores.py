@@ -14,10 +14,10 @@ from redraft.evaluate import BIT, Likelihood, likelihood
 from redraft.processes import Masked
 from redraft.types import Batch
 from redraft.write.aliases import settings_from
-from redraft.write.filling import calls
 from redraft.write.models import Model, Opened, as_opened
-from redraft.write.plan import batch_size
+from redraft.write.sampling import batch_size
 from redraft.write.settings import ArgumentError, Scoring, require_texts
+from redraft.write.steps import calls
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from redraft.model import text_places
 from redraft.processes import Masked
 from redraft.samplers import (
@@ -18,41 +16,26 @@ from redraft.samplers import (
     Klass,
     LeftToRight,
     Ranked,
+    Sampler,
     Strides,
     Unmask,
 )
 from redraft.types import Canvas
-from redraft.write.filling import Writing
 from redraft.write.models import Opened
-from redraft.write.plan import Beginning, Plan, layers
 from redraft.write.record import Draft
+from redraft.write.sampling import Beginning, layers
 
 _WRITE_ONCE = (Ancestral, Beginning, Blocks, FirstHitting, Guided, Strides, Unmask)  # a token they wrote stays
 _NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, LeftToRight, Ranked)
 
 
-def drafts(plan: Plan) -> Iterator[Draft]:
-    """A draft for each text that changed in a step; the last one of each text brings it finished."""
-    for writing in plan.writings():
-        view = View(plan.it, writing)
-        said: dict[int, tuple[str, str]] = {}
-        for canvas in writing:
-            for row in range(len(canvas.z)):
-                draft = view.draft(canvas, row)
-                if (draft.committed, draft.tentative) != said.get(row):
-                    said[row] = (draft.committed, draft.tentative)
-                    yield draft
-        for written in plan.finished(writing):
-            yield Draft(written.row, written.text, "", written)
-
-
 class View:
-    """How the rows of a writing look to a reader."""
+    """How rows that are being written look to a reader; `first` is the number of row 0 in its call."""
 
-    def __init__(self, it: Opened, writing: Writing) -> None:
+    def __init__(self, it: Opened, sampler: Sampler, first: int) -> None:
         self._tokenizer, self._vocab, self._model = it.tokenizer, it.model.config.vocab, it.model
-        self._first, self._said = writing.first, dict[int, str]()
-        parts = list(layers(writing.sampler))
+        self._first, self._said = first, dict[int, str]()
+        parts = list(layers(sampler))
         once = all(isinstance(part, _WRITE_ONCE) for part in parts)
         once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
         self._final = once and type(it.model.process) is Masked

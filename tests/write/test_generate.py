@@ -20,7 +20,7 @@ from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
 from redraft.samplers import Ancestral, Blocks, Guided, Unmask
 from redraft.text import Bytes, Words
 from redraft.write import ALIASES, ArgumentError, Generation, Infilling, settings_from
-from redraft.write import plan as write_plan
+from redraft.write import sampling, writing
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 
@@ -94,7 +94,7 @@ def test_a_text_does_not_depend_on_its_company(kind: str, monkeypatch: pytest.Mo
     assert [text for texts in alone for text in texts] == together.texts[:8]
     assert together.texts[8:] != together.texts[2:4]
     for size in (1, 3):
-        monkeypatch.setattr(write_plan, "batch_size", lambda *_, size=size, **__: size)
+        monkeypatch.setattr(writing, "batch_size", lambda *_, size=size, **__: size)
         assert redraft.generate(model, PROMPTS, **asked).texts == together.texts
     assert redraft.generate(model, PROMPTS, **{**asked, "seed": 4}).texts != together.texts
 
@@ -286,7 +286,7 @@ def test_filters_come_in_one_order_inside_of_rules() -> None:
 
     def made(**options: Any) -> Any:
         decoding = Generation(**options)
-        return write_plan.filtering(it, write.choose_sampler(it, decoding)[0], decoding)
+        return sampling.filtering(it, write.choose_sampler(it, decoding)[0], decoding)
 
     assert made(**asked) == Unmask(32, redraft.Confidence(0.5))
     warm = Guided(Unmask(32, redraft.Confidence(1.0)), redraft.Filter(temperature=0.5, top_k=3))

@@ -1,159 +1,23 @@
-"""How an order of texts is carried out: by which sampler, how many rows at a time; refused before anything is built."""
+"""Which sampler writes, as it was asked for, and how many rows at a time."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
-from redraft.constraints import Constrained, Rule
 from redraft.guidance import Filter
 from redraft.processes import Masked, TokenProcess
-from redraft.samplers import (
-    NAMED,
-    AnyOrder,
-    Approximate,
-    Blocks,
-    Dual,
-    Guided,
-    LeftToRight,
-    Particles,
-    Prefix,
-    Sampler,
-    Strides,
-    Unmask,
-)
+from redraft.samplers import NAMED, Approximate, Blocks, Dual, Guided, Prefix, Sampler, Strides, Unmask
 from redraft.types import Canvas
-from redraft.write.filling import Writing
 from redraft.write.models import Opened
-from redraft.write.record import CacheKind, Exactness, Record
-from redraft.write.ruled import obedient
 from redraft.write.settings import ArgumentError, Decoding
 
 MOST_STEPS = (
     100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
 )
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is to be written, before anything of its size is built."""
-
-    prompts: Sequence[str]
-    compose: Callable[[Sequence[str]], Canvas]  # a row for each of some prompts
-    length: int  # of the longest row, in tokens
-    hidden: int  # the most tokens that a row has to get
-    size: int | None = None  # tokens after the first `size` are not part of the text
-    room: int = 0  # what holes of any length may take besides
-
-
-@dataclass(frozen=True)
-class Plan:
-    """An order, the sampler that carries it out, and how many rows it writes at a time."""
-
-    it: Opened
-    order: Order
-    decoding: Decoding
-    sampler: Sampler
-    batch: int
-    notes: tuple[str, ...] = ()
-    first: int = 0  # the number of its first text in the call
-    earlier: int = 0  # how often the first prompt was written for before
-
-    def __len__(self) -> int:
-        """How many texts there will be."""
-        return self.decoding.n * len(self.order.prompts)
-
-    def writings(self) -> Iterator[Writing]:
-        """The rows, some at a time, in the order of their prompts."""
-        earlier = list(self._earlier())
-        for begin in range(0, len(self), self.batch):
-            yield self._writing(range(begin, min(begin + self.batch, len(self))), earlier)
-
-    def _writing(self, rows: range, earlier: Sequence[int]) -> Writing:
-        canvas, n = self.order.compose([self.order.prompts[row // self.decoding.n] for row in rows]), self.decoding.n
-        samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
-        sampler = self.sampler if self.order.size is None else Beginning(self.sampler, self.order.size)
-        first = self.first + rows.start
-        return Writing(self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first)
-
-    def _earlier(self) -> Iterator[int]:
-        """How often each prompt came before: a text depends on its prompt and the seed, not on other prompts."""
-        seen = Counter({prompt: self.earlier for prompt in self.order.prompts[:1]})
-        for prompt in self.order.prompts:
-            yield seen[prompt]
-            seen[prompt] += 1
-
-    def prompt(self, row: int) -> str:
-        """What a text of the call was written for."""
-        return self.order.prompts[(row - self.first) // self.decoding.n]
-
-    def finished(self, writing: Writing) -> Record:
-        """The record of some rows, with what the plan knows."""
-        found = writing.record()
-        written = tuple(replace(each, prompt=self.prompt(each.row)) for each in found)
-        return replace(
-            found,
-            written=written,
-            run=self.it.name,
-            sampler=str(self.sampler),
-            cache=self.cache,
-            notes=self.notes,
-            exactness=self.exactness,
-        )
-
-    def record(self) -> Record:
-        """All of it at once."""
-        return Record.joined(map(self.finished, self.writings()))
-
-    def noting(self, *notes: str) -> Plan:
-        return replace(self, notes=(*self.notes, *notes))
-
-    def after(self, prompts: int, earlier: int) -> Plan:
-        """The same as a later part of a call: so many prompts come before, and the same one so many times."""
-        return replace(self, first=prompts * self.decoding.n, earlier=earlier)
-
-    @property
-    def cache(self) -> CacheKind:
-        """Of keys and values, as the sampler declares it."""
-        words = {part.exact(self.it.model) for part in layers(self.sampler) if isinstance(part, Blocks)}
-        return "approximate" if False in words else "exact" if True in words else "none"
-
-    @property
-    def exactness(self) -> Exactness:
-        """In which sense texts obey; a pick that looks at what it drew, or another temperature, changes the law."""
-        if self.decoding.rule() is None:
-            return "free"
-        if any(isinstance(part, Particles) for part in layers(self.sampler)):
-            return "model"
-        picks = [part.pick for part in layers(self.sampler) if isinstance(part, Unmask)]
-        blind = all(isinstance(pick, AnyOrder | LeftToRight) and pick.temperature == 1 for pick in picks)
-        drawn = not any(isinstance(part, Guided) and isinstance(part.guidance, Filter) for part in layers(self.sampler))
-        return "steps" if blind and drawn else "matches"
-
-
-def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:
-    """How an order will be carried out; refuses what is too long, before anything is built."""
-    sampler, notes = choose_sampler(it, decoding, order.hidden)
-    batch = batch_size(it, sampler, order.length, order.room)
-    if (rule := decoding.rule()) is not None:  # before other guidance: it is the outermost on the denoiser
-        order, sampler = obeying(it, order, rule), Guided(sampler, Constrained(it.model.process))
-    sampler = filtering(it, sampler, decoding)
-    return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
-
-
-def obeying(it: Opened, order: Order, rule: Rule) -> Order:
-    """The order under a rule; each prompt that contradicts it is refused now, before the network is asked."""
-
-    def compose(some: Sequence[str]) -> Canvas:
-        return obedient(order.compose(some), rule, it.tokenizer, order.size)
-
-    for prompt in dict.fromkeys(order.prompts):
-        compose([prompt])
-    return replace(order, compose=compose)
 
 
 def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) -> tuple[Sampler, tuple[str, ...]]:

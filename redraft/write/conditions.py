@@ -1,79 +1,18 @@
-"""`generate`: texts from scratch or from given beginnings."""
+"""What texts are written under: a class, a source, guidance, a length; what the model cannot do is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from functools import partial
-from typing import Any, Literal, overload
 
 from redraft.guidance import ClassifierFree
 from redraft.processes import Masked
 from redraft.samplers import Guided, GuidedByPrompt, Sampler
-from redraft.types import Canvas
-from redraft.write.aliases import settings_from
-from redraft.write.models import Model, Opened, as_opened
-from redraft.write.plan import Order, Plan, plan
-from redraft.write.record import Draft, Record
-from redraft.write.settings import ArgumentError, Generation, require_texts
-from redraft.write.streaming import drafts
+from redraft.write.models import Opened
+from redraft.write.settings import ArgumentError, Generation
 
 
-@overload
-def generate(
-    model: Model, prompts: str | Sequence[str] = ..., *, stream: Literal[False] = ..., **options: Any
-) -> Record: ...
-
-
-@overload
-def generate(
-    model: Model, prompts: str | Sequence[str] = ..., *, stream: Literal[True], **options: Any
-) -> Iterator[Draft]: ...
-
-
-def generate(
-    model: Model, prompts: str | Sequence[str] = "", *, stream: bool = False, **options: Any
-) -> Record | Iterator[Draft]:
-    """Texts that begin with the prompts, `n` for each, in the order of the prompts.
-
-    A text depends on its prompt, the seed and its number among the texts of that prompt, not on other prompts, the
-    batch, or whether it is streamed.
-
-    Args:
-        model: a trained model, or the directory of one. A directory knows its run: its sampler, its length, its classes
-        prompts: the beginning of a text, or a list of them, of any lengths
-        stream: return an iterator of drafts, one after each step, instead of the finished record
-        options: the fields of `Generation`, by name: max_new_tokens, steps, seed, temperature, … ; also by names that
-            other projects use (gen_length, num_return_sequences, …)
-    """
-    made = generation(as_opened(model), prompts, settings_from(Generation, options))
-    return drafts(made) if stream else made.record()
-
-
-def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> Plan:
-    """How to generate; whatever the model cannot do is refused here, before anything is written."""
-    prompts = require_texts("prompts", prompts)
-    _require_source(it, asked)
-    label = _class(it, asked)
-    _require_comparison(it, asked, label, prompts)
-    given, question = _asked(it, asked), it.question(asked.source)
-    used = {prompt: it.used(prompt) + given for prompt in prompts}
-    holes = {prompt: _size(it, asked, used[prompt]) for prompt in used}
-    length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
-
-    def compose(some: Sequence[str]) -> Canvas:
-        rows: list[list[Any]] = [[*question, prompt, it.hole(holes[prompt])] for prompt in some]
-        beside = asked.source is not None and not question
-        canvas = it.model.compose(rows, [asked.source or ""] * len(rows) if beside else None)
-        return canvas if label is None else it.model.labelled(canvas, label)
-
-    fixed = isinstance(it.hole(0), int)
-    order = Order(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
-    made = plan(it, order, asked, partial(_guided, it, asked))
-    return made.noting(*_long(it, length))
-
-
-def _guided(it: Opened, asked: Generation, sampler: Sampler) -> Sampler:
+def with_guidance(it: Opened, asked: Generation, sampler: Sampler) -> Sampler:
     if asked.guidance == 1:
         return sampler
     if asked.label is not None or asked.source is not None:
@@ -82,7 +21,7 @@ def _guided(it: Opened, asked: Generation, sampler: Sampler) -> Sampler:
     return GuidedByPrompt(sampler, asked.guidance, negative)
 
 
-def _class(it: Opened, asked: Generation) -> int | None:
+def class_number(it: Opened, asked: Generation) -> int | None:
     """The number of the class that is asked for; none is needed if the network has learnt to do without."""
     classes = it.classes
     if asked.label is None:
@@ -103,7 +42,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
 
 
-def _require_comparison(it: Opened, asked: Generation, label: int | None, prompts: Sequence[str]) -> None:
+def require_comparison(it: Opened, asked: Generation, label: int | None, prompts: Sequence[str]) -> None:
     """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
     by_prompt = label is None and asked.source is None and isinstance(it.model.process, Masked) and all(prompts)
     if asked.negative_prompt is not None and not (by_prompt and asked.guidance != 1):
@@ -125,7 +64,7 @@ def _require_comparison(it: Opened, asked: Generation, label: int | None, prompt
         )
 
 
-def _require_source(it: Opened, asked: Generation) -> None:
+def require_source(it: Opened, asked: Generation) -> None:
     """A model that answers needs something to answer, and others cannot be told anything."""
     if it.answers and asked.source is None:
         raise ArgumentError("source", 'this model needs a source to answer; give one: source="TEXT"')
@@ -135,7 +74,7 @@ def _require_source(it: Opened, asked: Generation) -> None:
         )
 
 
-def _asked(it: Opened, asked: Generation) -> int:
+def source_tokens(it: Opened, asked: Generation) -> int:
     """How many tokens of a row the source takes; every word of it must be known."""
     if asked.source is None:
         return 0
@@ -145,7 +84,7 @@ def _asked(it: Opened, asked: Generation) -> int:
     return read - 1 if it.model.encoder is None else 0  # in the row, without a start token of its own
 
 
-def _size(it: Opened, asked: Generation, used: int) -> int:
+def new_tokens(it: Opened, asked: Generation, used: int) -> int:
     """How many tokens to write where so many are given."""
     if asked.max_new_tokens is not None:
         return asked.max_new_tokens
@@ -163,7 +102,7 @@ def _size(it: Opened, asked: Generation, used: int) -> int:
     return length - used
 
 
-def _long(it: Opened, length: int) -> tuple[str, ...]:
+def longer_than_learnt(it: Opened, length: int) -> tuple[str, ...]:
     """A network that counts no positions takes rows of any length, but it has not learnt from such ones."""
     if it.run is None or it.run.model.network.positions is not None or length <= it.run.framing.length:
         return ()

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 
 from redraft.types import Canvas
-from redraft.write.filling import Steps
+from redraft.write.steps import Steps
 
 
 def test_steps_are_counted_per_row_over_its_own_changes() -> None:

@@ -19,8 +19,7 @@ from redraft.networks import BlockCausal, Full, Pattern, TransformerConfig
 from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
 from redraft.samplers import Ancestral, Blocks, Guided, Unmask
 from redraft.text import Bytes, Words
-from redraft.write import ALIASES, ArgumentError, Generation, Infilling, settings_from
-from redraft.write import sampling, writing
+from redraft.write import ALIASES, ArgumentError, Generation, Infilling, sampling, settings_from, writing
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 

@@ -150,6 +150,12 @@ def extrapolate(start: Tensor, end: Tensor, scale: float) -> Tensor:
     return torch.where(excluded, -torch.inf, (1 - scale) * start + scale * end).log_softmax(-1)
 
 
+def log_softplus(x: Tensor) -> Tensor:
+    """log log(1 + e^x), which is x itself far below zero, where e^x would underflow; any shape."""
+    far = x < -15
+    return torch.where(far, x, F.softplus(x.masked_fill(far, 0.0)).log())
+
+
 def poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
     """Poisson counts by inverse CDF: the least n with P(N ≤ n) ≥ u, or `most` if that is less; any shape."""
     low, high = torch.zeros_like(u, dtype=torch.int64), torch.full_like(u, most, dtype=torch.int64)

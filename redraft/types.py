@@ -170,8 +170,13 @@ class Gaps(ABC):
 
     @property
     @abstractmethod
+    def log_mean(self) -> Tensor:
+        """(B, L + 1) fp32: log of how many are expected to be missing; in logs, so a closed gap never means log 0."""
+
+    @property
     def mean(self) -> Tensor:
         """(B, L + 1) fp32: how many are expected to be missing."""
+        return self.log_mean.exp()
 
     @abstractmethod
     def nll(self, count: Tensor) -> Tensor:

@@ -148,7 +148,7 @@ class SentenceOracle:
         even = (torch.arange(x.shape[-1]) < _WORDS) / _WORDS
         x, count = (1 - self.blur) * x + self.blur * even, (1 - self.blur) * count + self.blur / count.shape[-1]
         expected = count @ torch.arange(count.shape[-1], dtype=count.dtype)
-        return Known(x.log(), missing=Counted(count.log()) if self.counted else Expected(expected))
+        return Known(x.log(), missing=Counted(count.log()) if self.counted else Expected.of(expected))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("a text that grows everywhere has no finished part to keep")

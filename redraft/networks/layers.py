@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from redraft import ops
 from redraft.networks.attention import Mask, Rotary, Sight, attend
 from redraft.networks.cache import KeyValue, Stand
 from redraft.networks.config import TransformerConfig
@@ -393,7 +394,8 @@ class TimeEmbedding(nn.Module):
 class GapLayer(nn.Module):
     """The output layer for gaps: from the state of a token, how many are missing right before it; in fp32.
 
-    FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, or logits of counts.
+    FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, here its logarithm, or
+    logits of counts.
     """
 
     def __init__(self, config: TransformerConfig, most: int) -> None:
@@ -405,13 +407,14 @@ class GapLayer(nn.Module):
         self.output = nn.Linear(width, most + 1 if config.gap_counts else 1)
 
     def forward(self, h: Tensor, time: TimeOf | None) -> Tensor:
-        """(B, L, D) → (B, L) expected counts, or (B, L, most + 1) logits of counts."""
+        """(B, L, D) → (B, L) logs of expected counts, or (B, L, most + 1) logits of counts."""
         time = None if time is None else replace(time, embedded=time.embedded.float())  # embedded under autocast
         with torch.autocast(h.device.type, enabled=False):
             h = self.norm(h.float(), *modulated(self.modulation, time, 2))
             if self.hidden is None:
                 return self.output(h)
-            return self.most * F.softplus(self.output(F.gelu(self.hidden(h))).squeeze(-1))
+            raw = self.output(F.gelu(self.hidden(h))).squeeze(-1)
+            return math.log(self.most) + ops.log_softplus(raw)
 
     def initialise(self) -> None:
         self.norm.initialise()

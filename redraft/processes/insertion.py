@@ -25,18 +25,23 @@ from redraft.types import Canvas, Gaps, Noised, Prediction, Vocab
 class Expected(Gaps):
     """The expected count of each gap; arrivals are Poisson (tau-leaping), exact to first order in the step."""
 
-    expected: Tensor  # (B, L + 1), above zero
+    log_expected: Tensor  # (B, L + 1)
+
+    @classmethod
+    def of(cls, expected: Tensor) -> Expected:
+        """From the expected counts themselves, which must be above zero."""
+        return cls(expected.log())
 
     @property
-    def mean(self) -> Tensor:
-        return self.expected
+    def log_mean(self) -> Tensor:
+        return self.log_expected
 
     def nll(self, count: Tensor) -> Tensor:
-        return self.expected - torch.xlogy(count, self.expected) + torch.lgamma(count + 1.0)
+        return self.mean - _times_log(count, self.log_expected) + torch.lgamma(count + 1.0)
 
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
-        gaps = self.expected.shape[1]
-        return ops.poisson(share * self.expected, rng.uniform(gaps), gaps)
+        gaps = self.log_expected.shape[1]
+        return ops.poisson(share * self.mean, rng.uniform(gaps), gaps)
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,9 @@ class Counted(Gaps):
     log_p: Tensor  # (B, L + 1, most + 1)
 
     @property
-    def mean(self) -> Tensor:
-        return self.log_p.exp() @ torch.arange(self.log_p.shape[-1], device=self.log_p.device, dtype=self.log_p.dtype)
+    def log_mean(self) -> Tensor:
+        counts = torch.arange(self.log_p.shape[-1], device=self.log_p.device, dtype=self.log_p.dtype)
+        return (self.log_p + counts.log())[..., 1:].logsumexp(-1)
 
     def nll(self, count: Tensor) -> Tensor:
         return -self.log_p.gather(-1, count[..., None]).squeeze(-1)
@@ -175,10 +181,10 @@ class Insertion(TokenProcess):
             raise ValueError("the bound of insertion is one of continuous time; use Bound() without steps")
         assert noised.gaps is not None
         assert noised.open is not None
-        mean, count = pred.gaps.mean, noised.gaps
+        log_mean, count = pred.gaps.log_mean, noised.gaps
         rate = torch.where(noised.open, self.insert_schedule.rate(noised.t), 0.0)
-        rate = rate.to(torch.promote_types(mean.dtype, torch.float32))
-        missing = rate * (mean - count - torch.xlogy(count, mean))
+        rate = rate.to(torch.promote_types(log_mean.dtype, torch.float32))
+        missing = rate * (log_mean.exp() - count - _times_log(count, log_mean))
         return F.pad(self.unmasking.nelbo(pred, noised), (0, 1)) + missing
 
     def undetermined(self, noised: Noised) -> Tensor:
@@ -224,6 +230,11 @@ class Insertion(TokenProcess):
         lost = 1 - self.unmask_schedule.keep(u)
         density = torch.where(lost > 0, -self.insert_schedule.slope(u) / lost, 0.0)
         return -np.log(t) / 2 * (weight * u * density).sum()
+
+
+def _times_log(count: Tensor, log_mean: Tensor) -> Tensor:
+    """count·log m, zero where nothing is counted, even if m is zero."""
+    return count * torch.where(count > 0, log_mean, 0.0)
 
 
 def inserted(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:

@@ -38,7 +38,8 @@ def raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) ->
     (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.
     """
     ids, context = _with_end(model, tokens)
-    return model.network.with_gaps(ids, _level(model, tokens, level), context)[1]
+    said = model.network.with_gaps(ids, _level(model, tokens, level), context)[1]
+    return said if model.config.network.gap_counts else said.exp()
 
 
 def _level(model: DiffusionLM, tokens: Tensor, level: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -133,10 +134,9 @@ class Marks(Protocol):
     """Rules that the text must obey, laid on a canvas; a denoiser that `Constrained` makes obeys them."""
 
     def rows(self, index: Tensor) -> Marks: ...
-
-    def window(self, z: Tensor, lo: int, hi: int) -> Marks:
-        """Those of columns lo..hi, if z is finished to the left of them."""
-        ...
+    def window(self, z: Tensor, column: Tensor) -> Marks: ...  # of columns (1, n) or (B, n), z being finished before
+    def reading(self, logits: Callable[[Tensor], Tensor]) -> Marks: ...  # on vectors, whose tokens `logits` tells
+    def likeliest(self, z: Tensor) -> Tensor: ...  # (B, L) the likeliest ids that obey, for finished vectors
 
 
 @dataclass(frozen=True)
@@ -371,6 +371,7 @@ class Canvas:
     waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
     confidence: Tensor | None = None  # (B, L) probability of each token when it was written, else 0; None: not tracked
     open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
+    ids: Tensor | None = None  # (B, L) of given tokens on a canvas of vectors, −1 elsewhere; None: nothing is known
 
     def __post_init__(self) -> None:
         if self.z.shape[:2] != self.fixed.shape or self.fixed.dtype != torch.bool:
@@ -406,7 +407,8 @@ class Canvas:
 
     def rows(self, index: Tensor) -> Canvas:
         """The same for some rows of the batch."""
-        optional = {n: v[index] for n in ("waiting", "confidence", "open") if (v := getattr(self, n)) is not None}
+        names = ("waiting", "confidence", "ids", "open")
+        optional = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
 
     @property
@@ -419,20 +421,19 @@ class Canvas:
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi at their places, to be read beside what `context.cache` holds."""
         pad, inside = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.inside))
-        marks = None if self.context.marks is None else self.context.marks.window(self.z, lo, hi)
+        column, marks = torch.arange(lo, hi, device=self.z.device)[None], self.context.marks
+        marks = None if marks is None else marks.window(self.z, column)
         context = replace(context, pad=pad, inside=inside, place=self.place[:, lo:hi], marks=marks)
         return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], context)
 
     def paste(self, window: Canvas, lo: int) -> Canvas:
         """The inverse of `window`: its tokens come back to columns lo.. ."""
-        columns = slice(lo, lo + window.z.shape[1])
-        z = self.z.clone()
+        z, columns = self.z.clone(), slice(lo, lo + window.z.shape[1])
         z[:, columns] = window.z
         if window.confidence is None:
             return self.write(z)
-        confidence = (
-            window.confidence.new_zeros(self.fixed.shape) if self.confidence is None else self.confidence.clone()
-        )
+        old = self.confidence
+        confidence = window.confidence.new_zeros(self.fixed.shape) if old is None else old.clone()
         confidence[:, columns] = window.confidence
         return replace(self.write(z), confidence=confidence)
 

@@ -21,6 +21,7 @@ class Codec(nn.Module, ABC):
 
     width: int  # D
     latents: int | None = None  # N; None: as many as tokens
+    parallel = True  # False: tokens are decoded one after another, so `logits` cannot tell of them
     frozen = False  # True: trained before by its own loss, and left alone while the diffusion is trained
 
     @property
@@ -39,6 +40,10 @@ class Codec(nn.Module, ABC):
     @abstractmethod
     def decode(self, z: Tensor) -> Tensor:
         """(B, N, D) → (B, L) the likeliest ids; a codec that compresses gives as many as its longest texts have"""
+
+    def logits(self, z: Tensor) -> Tensor:
+        """(B, N, D) → (B, L, V) log-weights of tokens up to a constant, for codecs that decode in parallel."""
+        raise ValueError(f"{type(self).__name__} decodes one token after another; there is no law of each by itself")
 
     def survey(self, rows: Callable[[int], list[Batch]]) -> None:
         """Looks at some rows of the corpus before training begins; most codecs do not need to."""

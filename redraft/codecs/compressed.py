@@ -48,6 +48,7 @@ class Compressed(CodecConfig):
 
 class CompressedCodec(Codec):
     frozen = True
+    parallel = False
 
     def __init__(self, config: Compressed, vocab: Vocab) -> None:
         super().__init__()

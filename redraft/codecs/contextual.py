@@ -60,7 +60,10 @@ class ContextualCodec(Codec):
         return self.decoder.nll(z, tokens, pad)
 
     def decode(self, z: Tensor) -> Tensor:
-        return self.decoder.logits(z).argmax(-1)
+        return self.logits(z).argmax(-1)
+
+    def logits(self, z: Tensor) -> Tensor:
+        return self.decoder.logits(z)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late = rng.split(2)

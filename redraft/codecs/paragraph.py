@@ -52,6 +52,7 @@ class Paragraph(CodecConfig):
 
 class ParagraphCodec(Codec):
     frozen = True
+    parallel = False
 
     def __init__(self, config: Paragraph, vocab: Vocab) -> None:
         super().__init__()

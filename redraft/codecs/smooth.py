@@ -93,7 +93,10 @@ class SmoothCodec(Codec):
         return token_nll(self.output(self._decompressed(z, tokens)), tokens)
 
     def decode(self, z: Tensor) -> Tensor:
-        return self.output(self.decompressor(z)).argmax(-1)
+        return self.logits(z).argmax(-1)
+
+    def logits(self, z: Tensor) -> Tensor:
+        return self.output(self.decompressor(z))
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         first, early, late = rng.split(3)

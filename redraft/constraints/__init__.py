@@ -2,5 +2,5 @@
 
 from redraft.constraints.constrained import Conditioned, Constrained
 from redraft.constraints.dfa import TooLarge
-from redraft.constraints.marks import AllMarked, Marked, constrain, hole
+from redraft.constraints.marks import AllMarked, Marked, constrain, hole, numbered_holes
 from redraft.constraints.rules import AllOf, AnyOf, Banned, Json, Length, OneOf, Regex, Required, Rule, TextRule

@@ -13,8 +13,8 @@ from redraft.constraints.asked import Asked
 from redraft.constraints.marks import AllMarked
 from redraft.constraints.tokens import Ints
 from redraft.ops import Rng
-from redraft.processes import Process, TokenProcess
-from redraft.types import Around, Context, Denoiser, Drawn, Prediction
+from redraft.processes import Gaussian, Process, TokenProcess
+from redraft.types import FINITE, Around, Context, Denoiser, Drawn, Mean, Prediction, require_range
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,77 @@ class Constrained:
 
     Works with every process that has `evidence`: mask, uniform and hybrid noise, remasking.
     Put it outside all other guidance: what is mixed later would not obey.
+
+    Vectors (Gaussian noise): the same program, differentiated. With p the law of tokens that the network names, or else
+    the one that the codec reads from x̂, x̂ moves by γ·∂log Z/∂x̂, Z = P(obeys). For a table of vectors e that is
+    γ·Σ_w (p(w | obeys) − p(w))·e_w: at γ = 1 the mean of the vectors becomes their mean given the rule. The finished
+    vectors are decoded to the likeliest text that obeys (`model.to_tokens`): the result obeys, no other law holds.
     """
 
     process: Process = field(repr=False)
+    scale: float = 1.0  # γ, for vectors; 0: the rule only decides how they are decoded
 
     def __post_init__(self) -> None:
-        if not isinstance(self.process, TokenProcess):
-            raise ValueError(f"rules are about tokens; {type(self.process).__name__} noises vectors")
+        if not isinstance(self.process, TokenProcess | Gaussian):
+            raise ValueError(f"rules are about tokens; {type(self.process).__name__} noises something else")
+        require_range(self, 0, FINITE, "scale")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return _Obedient(denoise, self.process)
+        return _Obedient(denoise, self)
+
+    def moved(self, pred: Mean, marks: AllMarked) -> Mean:
+        """A prediction of vectors that leans to texts that obey."""
+        return moved(pred, marks, self.scale)
 
 
 @dataclass(frozen=True)
 class _Obedient(Around):
-    process: Process
+    rule: Constrained
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if not isinstance(context.marks, AllMarked):
             raise ValueError("the canvas has no rule to obey; make one with constrain(canvas, rule, tokenizer)")
-        assert isinstance(self.process, TokenProcess)
-        evidence = self.process.evidence(z, t.expand_as(z))
         pred = self.denoise(z, t, replace(context, marks=None))
-        return Conditioned(pred, z, evidence, context.marks)
+        if not context.marks.parts or not self.rule.scale:  # rows that are free, vectors that are not guided
+            return pred
+        if isinstance(pred, Mean):
+            return self.rule.moved(pred, context.marks)
+        assert isinstance(self.rule.process, TokenProcess)
+        return Conditioned(pred, z, self.rule.process.evidence(z, t.expand_as(z)), context.marks)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return replace(self.denoise.absorb(z, replace(context, marks=None), t), marks=context.marks)
+
+
+def moved(pred: Mean, marks: AllMarked, scale: float) -> Mean:
+    """A prediction of vectors that leans to texts that obey: x̂ + γ·∂log Z/∂x̂ where places are to be written.
+
+    A network that names tokens says log p_γ = (1 − γ)·log p(w) + γ·log p(w | obeys), and x̂ is the mean of that.
+    """
+    where = torch.stack([part.span & ~part.given for part in marks.parts]).any(0)
+    if not bool(where.any()):
+        return pred
+    if pred.log_weights is None:
+        with torch.enable_grad():
+            x = pred.mean.detach().requires_grad_()
+            log_p = marks.log_p(x)[where]
+            obeying = _obeying(log_p.detach(), marks, where).exp()  # marginals: ∂log Z/∂log p
+            slope = torch.autograd.grad((obeying * log_p).sum(), x)[0]
+        return replace(pred, mean=pred.mean + scale * slope)
+    own = pred.log_weights[where]
+    named = ops.extrapolate(own, _obeying(own, marks, where), scale)
+    mean = 2 * named.exp() - 1 if pred.table is None else named.exp() @ pred.table
+    return replace(
+        pred,
+        mean=pred.mean.index_put((where,), mean.to(pred.mean.dtype)),
+        log_weights=pred.log_weights.index_put((where,), named.to(own.dtype)),
+    )
+
+
+def _obeying(log_p: Tensor, marks: AllMarked, where: Tensor) -> Tensor:
+    """(N, V) log-marginals under the rules, of what (N, V) was said at the marked places."""
+    given = torch.stack([part.given for part in marks.parts]).any(0)
+    return Asked(marks, marks.parts[0].tokens, given, where, log_p, where).log_x()
 
 
 class Conditioned(Prediction):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redraft.constraints.program import Bools, Program, Sums
+from redraft.constraints.program import Bools, Maxima, Program, Sums
 from redraft.constraints.rules import Length, Rule, compiled
 from redraft.constraints.spelling import spelling
 from redraft.constraints.tokens import Automaton, Unspeakable, tokens_of
@@ -26,6 +27,7 @@ class Marked:
     may_end: Tensor  # (B, L) bool: the end token may stand here
     must_end: Tensor  # (B, L) bool: nothing but end tokens may stand here
     given: Tensor  # (B, L) bool: tokens that were given
+    tokens: Tensor  # (B, L) ids of those that were given
     state: Tensor  # (B,) the state before the first column
     goals: Tensor  # (B, S) bool: states in which the last column may leave
 
@@ -35,23 +37,31 @@ class Marked:
 
     def rows(self, index: Tensor) -> Marked:
         """The same for some rows of the batch."""
-        names = ("span", "may_end", "must_end", "given", "state", "goals")
+        names = ("span", "may_end", "must_end", "given", "tokens", "state", "goals")
         return replace(self, **{name: getattr(self, name)[index] for name in names})
 
-    def window(self, z: Tensor, lo: int, hi: int) -> Marked:
-        """Columns lo..hi of rows z (B, L) that are finished to the left; to the right only what was given counts.
+    def window(self, z: Tensor, column: Tensor) -> Marked:
+        """Columns (1, n) or (B, n) of rows z (B, L) that are finished to the left; to the right only given ones count.
 
-        So a window is left in a state from which the text can still come to an end in the columns that follow.
+        So a window is left in a state from which the text can still come to an end in the columns that follow. Columns
+        beyond the row are not part of the rule.
         """
-        names = ("span", "may_end", "must_end", "given")
-        left, part, right = (
-            {name: getattr(self, name)[:, columns] for name in names}
-            for columns in (slice(lo), slice(lo, hi), slice(hi, None))
-        )
-        state = replace(self, **left).run(z[:, :lo])
-        after = replace(self, **right)
-        goals = after.possible(after.allowed(z[:, hi:], after.given))
+        length = z.shape[1]
+        place, first, last = torch.arange(length, device=z.device), column[:, :1], column[:, -1:]
+        lo, hi = int(first.max()), min(length, int(last.min()) + 1)
+        state = self.columns(slice(lo), self.span & (place < first)).run(z[:, :lo])
+        after = self.columns(slice(hi, None), self.span & (place > last))
+        goals = after.possible(after.allowed(after.tokens, after.given))
+        at = column.clamp(max=length - 1).expand(len(z), -1)
+        names = ("span", "may_end", "must_end", "given", "tokens")
+        part = {name: getattr(self, name).gather(1, at) for name in names}
+        part["span"] = part["span"] & (column < length)
         return replace(self, **part, state=state, goals=goals)
+
+    def columns(self, columns: slice, span: Tensor) -> Marked:
+        """Some columns, if only those of `span` (B, L) obey."""
+        names = ("may_end", "must_end", "given", "tokens")
+        return replace(self, span=span[:, columns], **{name: getattr(self, name)[:, columns] for name in names})
 
     def run(self, z: Tensor) -> Tensor:
         """(B,) the state behind finished tokens z (B, L)."""
@@ -80,52 +90,120 @@ class Marked:
         values, _ = self.program.backward(allowed.astype(np.float64), _numpy(self.span), _numpy(self.goals), Sums)
         return torch.from_numpy(values[0] > 0).to(self.state.device)
 
+    def likeliest(self, log_p: Tensor) -> Tensor:
+        """(B, L) ids of the likeliest text as a whole, for (B, L, V) log-weights of tokens; −1 outside the rule."""
+        span, state, goals = (_numpy(a) for a in (self.span, self.state, self.goals))
+        live = self.program.live(log_p.flatten(0, 1).float())
+        sums = self.program.summed(live, live.amax(-1, keepdim=True), 1.0, Maxima).reshape(*span.shape, -1)
+        weights = np.where(self.allowed(self.tokens, self.given), sums, Maxima.zero)
+        values, _ = self.program.backward(weights, span, goals, Maxima)
+        kinds = torch.from_numpy(self.program.path(weights, span, state, values, None, Maxima)).to(log_p.device)
+        own = torch.from_numpy(self.automaton.class_of).to(log_p.device) == kinds[..., None]
+        best = log_p.masked_fill(~own, -torch.inf).argmax(-1)
+        return torch.where(self.span, torch.where(self.given, self.tokens, best), -1)
+
+
+Logits = Callable[[Tensor], Tensor]  # vectors (B, N, D) → log-weights of tokens (B, L, V), up to a constant
+
 
 @dataclass(frozen=True, eq=False)
 class AllMarked:
     """Rules on columns of their own."""
 
     parts: tuple[Marked, ...]
+    logits: Logits | None = None  # what vectors say of tokens, on a canvas of vectors
 
     def rows(self, index: Tensor) -> AllMarked:
-        return AllMarked(tuple(part.rows(index) for part in self.parts))
+        return replace(self, parts=tuple(part.rows(index) for part in self.parts))
 
-    def window(self, z: Tensor, lo: int, hi: int) -> AllMarked:
-        return AllMarked(tuple(part.window(z, lo, hi) for part in self.parts))
+    def window(self, z: Tensor, column: Tensor) -> AllMarked:
+        if not column.shape[1]:
+            return replace(self, parts=tuple(part.columns(slice(0), part.span) for part in self.parts))
+        if z.dim() == 3:
+            z = self._read(z, column[:, :1])
+        return replace(self, parts=tuple(part.window(z, column) for part in self.parts))
+
+    def reading(self, logits: Logits) -> AllMarked:
+        return replace(self, logits=logits)
+
+    def likeliest(self, z: Tensor) -> Tensor:
+        return self._decoded(self.log_p(z))
+
+    def log_p(self, z: Tensor) -> Tensor:
+        """(B, L, V) log-probabilities of tokens, as vectors (B, N, D) tell them."""
+        if self.logits is None:
+            raise ValueError("rules on vectors need a codec: model.to_vectors(constrain(model.to_tokens(canvas), …))")
+        return self.logits(z).float().log_softmax(-1)
+
+    def _read(self, z: Tensor, first: Tensor) -> Tensor:
+        """(B, L) the ids of the columns before `first`, as the rules want them; nothing is known of later ones."""
+        later = torch.arange(z.shape[1], device=z.device) >= first
+        return self._decoded(self.log_p(z).masked_fill(later[..., None], 0.0))
+
+    def _decoded(self, log_p: Tensor) -> Tensor:
+        found = log_p.argmax(-1)
+        for part in self.parts:
+            found = torch.where(part.span, part.likeliest(log_p), found)
+        return found
 
 
-def constrain(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | None = None) -> Canvas:
+def constrain(
+    canvas: Canvas, rule: Rule | Sequence[Rule | None], tokenizer: Tokenizer, where: Tensor | None = None
+) -> Canvas:
     """The canvas with a rule on it, for a denoiser that `Constrained` makes; a contradiction is an error at once.
 
-    canvas: tokens to write and given ones, as `model.canvas` and `model.infill` make it.
-    rule: what the text must be: Regex, Json, OneOf, Banned, Required, Length, or several of them joined by &.
+    canvas: tokens to write and given ones, as `model.canvas` and `model.infill` make it. Models of vectors: take
+        `model.to_tokens(canvas)`, and give the result to `model.to_vectors`.
+    rule: what the text must be: Regex, Json, OneOf, Banned, Required, Length, or several of them joined by &; or a list
+        with one for each row, None for those that are free.
     tokenizer: that of the model.
     where: (B, L) bool, the columns that the rule is about, for example a `hole`; None: the whole text, given tokens
         included. Columns at the end of a row may end early, by the end token; others are filled with text.
     """
-    if canvas.z.dim() != 2 or canvas.open is not None:
-        raise ValueError("rules need tokens at fixed places: neither vectors nor insertion models can obey them yet")
+    if canvas.z.dim() != 2:
+        raise ValueError("rules are about tokens: use model.to_vectors(constrain(model.to_tokens(canvas), …))")
+    if canvas.open is not None:
+        raise ValueError("rules need tokens at fixed places: insertion models cannot obey them yet")
+    if isinstance(rule, Rule):
+        return _marked(canvas, rule, tokenizer, where)
+    if len(rule) != len(canvas.z):
+        raise ValueError(f"{len(rule)} rules for {len(canvas.z)} rows; give one for each, or one for all")
+    for each in dict.fromkeys(filter(None, rule)):
+        own = torch.tensor([other == each for other in rule], device=canvas.z.device)[:, None]
+        canvas = _marked(canvas, each, tokenizer, own.expand_as(canvas.z) if where is None else where & own)
+    return replace(canvas, context=replace(canvas.context, marks=canvas.context.marks or AllMarked(())))
+
+
+def _marked(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | None) -> Canvas:
     vocab = tokenizer.vocab
     text = _text(canvas, vocab)
     span = text if where is None else where & text
     before = canvas.context.marks
-    held = before.parts if isinstance(before, AllMarked) else ()
-    if any(bool((part.span & span).any()) for part in held):
+    held = before if isinstance(before, AllMarked) else AllMarked(())
+    if any(bool((part.span & span).any()) for part in held.parts):
         raise ValueError("two rules are about the same columns; join them by &, or give them different holes")
-    program = _program(rule, tokenizer, _begins(span, text, tokenizer))
-    marked = _laid(program, rule.length, span, canvas, vocab)
-    _require_possible(marked, rule, canvas, tokenizer)
-    return replace(canvas, context=replace(canvas.context, marks=AllMarked((*held, marked))))
+    parts = []
+    for begins, columns in _by_beginning(span, text, tokenizer):
+        marked = _laid(_program(rule, tokenizer, begins), rule.length, columns, canvas, vocab)
+        _require_possible(marked, rule, canvas, tokenizer)
+        parts.append(marked)
+    marks = replace(held, parts=(*held.parts, *parts))
+    return replace(canvas, context=replace(canvas.context, marks=marks))
 
 
 def hole(canvas: Canvas, number: int = 0) -> Tensor:
     """(B, L) bool: the columns of a hole of each row, holes being counted from 0 and divided by given tokens."""
+    holes = numbered_holes(canvas)
+    if not bool((holes == number).any(-1).all()):
+        raise ValueError(f"hole {number} of a row with {int(holes.amax(-1).min()) + 1} holes; they are counted from 0")
+    return holes == number
+
+
+def numbered_holes(canvas: Canvas) -> Tensor:
+    """(B, L) the number of the hole that each column is in, from 0; −1: it is given."""
     free = ~canvas.fixed
     begins = free & ~torch.nn.functional.pad(free, (1, 0))[:, :-1]
-    found = free & (begins.cumsum(-1) == number + 1)
-    if not bool(found.any(-1).all()):
-        raise ValueError(f"hole {number} of a row with {int(begins.sum(-1).min())} holes; they are counted from 0")
-    return found
+    return torch.where(free, begins.cumsum(-1) - 1, -1)
 
 
 @lru_cache(64)
@@ -136,13 +214,13 @@ def _program(rule: Rule, tokenizer: Tokenizer, text_begins: bool) -> Program:
         raise ValueError(f"the model has no tokens that spell a text which obeys {rule}; use its words") from None
 
 
-def _begins(span: Tensor, text: Tensor, tokenizer: Tokenizer) -> bool:
-    """Whether the columns are at the beginning of their texts; some tokenizers write no space there."""
-    begins = (span & text & (text.cumsum(-1) == 1)).any(-1)
-    spelled = spelling(tokenizer)
-    if spelled.at(True) != spelled.at(False) and bool(begins.any()) and not bool(begins.all()):
-        raise ValueError("the rule is about the beginning of some texts and the middle of others; use two canvases")
-    return bool(begins.any())
+def _by_beginning(span: Tensor, text: Tensor, tokenizer: Tokenizer) -> list[tuple[bool, Tensor]]:
+    """The columns of rows in which they begin a text, and of others: some tokenizers write no space there."""
+    begins = (span & (text.cumsum(-1) == 1)).any(-1, keepdim=True)
+    others, spelled = span.any(-1, keepdim=True) & ~begins, spelling(tokenizer)
+    if spelled.at(True) == spelled.at(False) or not (bool(begins.any()) and bool(others.any())):
+        return [(bool(begins.any()), span)]
+    return [(True, span & begins), (False, span & others)]
 
 
 def _text(canvas: Canvas, vocab: Vocab) -> Tensor:
@@ -165,7 +243,9 @@ def _laid(program: Program, length: Length, span: Tensor, canvas: Canvas, vocab:
     open_ended = may_end.any(-1)
     goals = torch.from_numpy(np.stack([program.automaton.goals(bool(row)) for row in open_ended])).to(span.device)
     goals &= (~(span.sum(-1) < length.least))[:, None] | (torch.arange(goals.shape[1]) == goals.shape[1] - 1)
-    return Marked(program, span, may_end, must_end, given, torch.zeros(len(span), dtype=torch.int64), goals)
+    goals |= ~span.any(-1, keepdim=True)  # a row that the rule is not about
+    state = torch.zeros(len(span), dtype=torch.int64, device=span.device)
+    return Marked(program, span, may_end, must_end, given, canvas.z, state, goals)
 
 
 def _require_possible(marked: Marked, rule: Rule, canvas: Canvas, tokenizer: Tokenizer) -> None:

@@ -259,20 +259,27 @@ class DiffusionLM(nn.Module):
                 f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
                 "leave out prompt and holes"
             )
+        if (marks := canvas.context.marks) is not None:
+            if not self.codec.parallel:
+                raise ValueError(f"{type(self.codec).__name__} decodes one token after another: it cannot obey rules")
+            canvas = replace(canvas, context=replace(canvas.context, marks=marks.reading(self.codec.logits)))
         if self.codec.latents is None:
+            given = canvas.z.masked_fill(~canvas.fixed, -1)
             with torch.no_grad():
-                return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad))
+                return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad), ids=given)
         z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
         return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, inside=None))
 
     def to_tokens(self, canvas: Canvas) -> Canvas:
-        """The canvas with its vectors decoded to tokens; a canvas of tokens comes back unchanged."""
+        """The canvas with its vectors decoded to tokens, which obey its rules; one of tokens comes back unchanged."""
         if self.codec is None:
             return canvas
+        marks = canvas.context.marks
         with torch.no_grad():
-            ids = self.codec.decode(canvas.z)
+            ids = self.codec.decode(canvas.z) if marks is None else marks.likeliest(canvas.z)
         if self.codec.latents is None:
-            return replace(canvas, z=ids)
+            known = canvas.ids
+            return replace(canvas, z=ids if known is None else torch.where(known < 0, ids, known), ids=None)
         return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))
 
     def text(self, canvas: Canvas) -> list[str]:

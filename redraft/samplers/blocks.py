@@ -90,7 +90,7 @@ class Blocks:
         block_of, begin = _block_of(denoise, canvas, size), _begin(canvas).tolist()
         for i in range(int(block_of.max()) + 1):
             active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
-            for row in _alike((~active.fixed).any(-1).nonzero().squeeze(-1).tolist(), begin, active):
+            if row := (~active.fixed).any(-1).nonzero().squeeze(-1).tolist():
                 window = cache.window(row, [begin[k] + i * size for k in row], size, canvas)
                 whole = window.whole(active)
                 part, reader = window.cut(whole, whole.context), Stale(denoise, whole, window, cache.refresh)
@@ -143,20 +143,11 @@ def _begin(canvas: Canvas) -> Tensor:
     return (~canvas.fixed).int().argmax(-1)
 
 
-def _alike(row: list[int], begin: list[int], canvas: Canvas) -> list[list[int]]:
-    """Rows that are written together: all, but rules are cut to windows that all rows have in common."""
-    if canvas.context.marks is None:
-        return [row] if row else []
-    return [[k for k in row if begin[k] == first] for first in sorted({begin[k] for k in row})]
-
-
 def _given_columns(canvas: Canvas, size: int) -> list[int]:
     """How many columns, in whole blocks from the left, are given in each row."""
     given = torch.where(canvas.fixed.all(-1), canvas.z.shape[1], _begin(canvas)) // size * size
     columns: list[int] = given.tolist()
-    if canvas.context.marks is None or not columns:
-        return columns
-    return [min(columns)] * len(columns)  # rules are cut to windows that all rows have in common
+    return columns
 
 
 def _last_columns(canvas: Canvas) -> list[int]:

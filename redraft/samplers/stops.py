@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from redraft.types import Canvas, Denoiser
+from redraft.types import Around, Canvas, Denoiser
 
 
 @runtime_checkable
@@ -39,19 +39,27 @@ def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Den
         return canvas
     if isinstance(written, int):
         written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
+    denoise = _innermost(denoise)
     tokens = _read(denoise, canvas)
     ends = (tokens.z == end) & ~canvas.fixed & written
     after = ends.cumsum(-1) - ends.int() > 0
     full = replace(tokens, z=torch.full_like(tokens.z, end))
-    z = denoise.to_vectors(full).z if isinstance(denoise, Reader) else full.z
+    z = denoise.to_vectors(full).z if canvas.z.dim() == 3 and isinstance(denoise, Reader) else full.z
     done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
     return replace(done, fixed=canvas.fixed | after)
 
 
+def _innermost(denoise: Denoiser) -> Denoiser:
+    """The denoiser inside all guidance: it knows the tokens."""
+    while isinstance(denoise, Around):
+        denoise = denoise.denoise
+    return denoise
+
+
 def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
     """The canvas in tokens."""
-    if isinstance(denoise, Reader):
-        return denoise.to_tokens(canvas)
     if canvas.z.dim() == 2:
         return canvas
+    if isinstance(denoise, Reader):
+        return denoise.to_tokens(canvas)
     raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the end token; leave out stop")

@@ -60,12 +60,13 @@ class Window:
             waiting = None if whole.waiting is None else whole.waiting[:, self.lo :][:, : self.column.shape[1]]
             return replace(whole.window(self.lo, self.lo + self.column.shape[1], context), waiting=waiting)
         at, beyond = self._at(whole)
-        pad = _taken(whole.context.pad, at)
+        pad, marks = _taken(whole.context.pad, at), whole.context.marks
         context = replace(
             context,
             pad=beyond if pad is None else pad | beyond,
             inside=_taken(whole.context.inside, at),
             place=self.column,
+            marks=None if marks is None else marks.window(whole.z, self.column),
         )
         z = whole.z.take_along_dim(at if whole.z.dim() == 2 else at[..., None], 1)
         return Canvas(z, whole.fixed.gather(1, at) | beyond, context, _taken(whole.waiting, at))

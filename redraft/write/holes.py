@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal, overload
 
@@ -10,6 +11,7 @@ from redraft.types import Canvas
 from redraft.write.aliases import settings_from
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.record import Draft, Record
+from redraft.write.ruled import Holes
 from redraft.write.settings import HOLE, Infilling, require_holes, require_texts
 from redraft.write.writing import Order, Plan, plan
 
@@ -54,10 +56,19 @@ def infilling(it: Opened, templates: str | Sequence[str], asked: Infilling) -> l
         require_holes(template)
     if it.model.encoder is not None or it.answers:
         raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
-    return [
-        plan(it, _order(it, template, asked.room), asked).after(first, found[:first].count(template))
-        for first, template in enumerate(found)
+    orders = [
+        replace(_order(it, template, asked.room), rules=_rules(asked, found, i)) for i, template in enumerate(found)
     ]
+    return [plan(it, order, asked).after(i, found[:i].count(found[i])) for i, order in enumerate(orders)]
+
+
+def _rules(asked: Infilling, templates: Sequence[str], number: int) -> tuple[Holes, ...]:
+    """What each hole of a template must obey."""
+    if not asked.ruled:
+        return ()
+    sizes = [int(size) if size != "*" else asked.room for size in HOLE.findall(templates[number])]
+    rules = asked.hole_rules(number, len(templates), len(sizes))
+    return (tuple(zip(sizes, rules, strict=True)),)
 
 
 def _order(it: Opened, template: str, most: int) -> Order:

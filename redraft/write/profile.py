@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from redraft.constraints import Conditioned
+from redraft.constraints import Conditioned, Constrained
 from redraft.model import DiffusionLM
 
 
@@ -59,6 +59,7 @@ class Profile:
 
 
 _WORK = {"forward": "network", "absorb": "network", "with_gaps": "network", "logits": "output layer"}
+_RULES: tuple[tuple[Any, str], ...] = ((Conditioned, "at"), (Conditioned, "draw"), (Constrained, "moved"))
 
 
 @contextmanager
@@ -66,19 +67,18 @@ def profiled(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter)
     """Times network, output layer and rules while it lasts, by any clock; a method that calls another is one call."""
     found = Profile({name: Part() for name in dict.fromkeys(_WORK.values())}, clock)
     network: Any = model.network
-    rules: Any = Conditioned
-    plain = {method: getattr(rules, method) for method in ("at", "draw")}
+    plain = {(kind, method): getattr(kind, method) for kind, method in _RULES}
     for method, name in _WORK.items():
         setattr(network, method, _timed(found, name, getattr(network, method)))
-    for method, function in plain.items():
-        setattr(rules, method, _timed(found, "constraint", function))
+    for (kind, method), function in plain.items():
+        setattr(kind, method, _timed(found, "constraint", function))
     try:
         yield found
     finally:
         for method in _WORK:
             delattr(network, method)
-        for method, function in plain.items():
-            setattr(rules, method, function)
+        for (kind, method), function in plain.items():
+            setattr(kind, method, function)
 
 
 def _timed(found: Profile, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

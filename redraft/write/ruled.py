@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from tyro.conf import arg
+from tyro.conf import UseAppendAction, arg
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from redraft.constraints import Rule
-    from redraft.text import Tokenizer
+    from redraft.model import DiffusionLM
     from redraft.types import Canvas
+
+Holes: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # how many tokens each hole has, and what it must obey
 
 
 class ArgumentError(ValueError):
@@ -27,8 +31,10 @@ class ArgumentError(ValueError):
 class Ruled:
     """What every text must obey; holes by themselves, and beginnings that are given do not count."""
 
-    pattern: Annotated[str | None, arg(metavar="REGEX", help_behavior_hint="")] = None
-    """A regular expression that what is written matches as a whole, for example "[A-Z][a-z ]+[.]"."""
+    pattern: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="REGEX", help_behavior_hint="")] = ()
+    """A regular expression that what is written matches as a whole, for example "[A-Z][a-z ]+[.]". Given several times:
+    one for each prompt, or for each hole. In Python also a list, with None for what is free; for several templates a
+    list of such lists."""
     schema: Annotated[str | None, arg(metavar="JSON", help_behavior_hint="")] = None
     """A JSON schema of what is written; on the command line also a file that holds it."""
     banned: Annotated[tuple[str, ...], arg(metavar="WORD")] = ()
@@ -39,24 +45,60 @@ class Ruled:
     def __post_init__(self) -> None:
         if isinstance(self.schema, Mapping):
             object.__setattr__(self, "schema", _dumped(self.schema))
-        for name in ("pattern", "schema"):
-            if (given := getattr(self, name)) is not None and not isinstance(given, str):
-                raise ArgumentError(name, f"{name}={given!r:.60}: it must be a text")
+        object.__setattr__(self, "pattern", _patterns(self.pattern))
+        if self.schema is not None and not isinstance(self.schema, str):
+            raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
         for name in ("banned", "required"):
             object.__setattr__(self, name, _listed(name, getattr(self, name)))
 
-    def rule(self) -> Rule | None:
+    @property
+    def ruled(self) -> bool:
+        """Whether there is anything to obey."""
+        return bool(self.pattern or self.schema is not None or self.banned or self.required)
+
+    def rules(self, prompts: int) -> tuple[Rule | None, ...]:
+        """One rule for each prompt."""
+        return tuple(map(self._rule, self._spread(self.pattern, prompts, "prompts")))
+
+    def hole_rules(self, template: int, templates: int, holes: int) -> tuple[Rule | None, ...]:
+        """One rule for each hole of a template, of which this one has a number."""
+        given: Any = self.pattern
+        if any(isinstance(each, tuple) for each in given):
+            given = self._spread(given, templates, "templates")[template]
+        return tuple(map(self._rule, self._spread(given if isinstance(given, tuple) else (given,), holes, "holes")))
+
+    def _spread(self, given: tuple[Any, ...], count: int, what: str) -> tuple[Any, ...]:
+        if len(given) in (0, 1):
+            return (given or (None,)) * count
+        if len(given) != count:
+            raise ArgumentError("pattern", f"pattern=…: {len(given)} patterns for {count} {what}; give one for each")
+        return given
+
+    def _rule(self, pattern: str | None) -> Rule | None:
         """All of it as one rule; None if there is none."""
         from redraft.constraints import AllOf, Banned, Json, Regex, Required
 
-        makers: list[tuple[str, Any]] = [
-            ("pattern", lambda: Regex(self.pattern or "")),
-            ("schema", lambda: Json(self.schema or "")),
-            ("banned", lambda: Banned(*self.banned)),
-            ("required", lambda: Required(*self.required)),
+        if isinstance(pattern, tuple):
+            raise ArgumentError("pattern", "pattern=…: lists of patterns within a list are for the holes of templates")
+        makers: list[tuple[str, Any, Any]] = [
+            ("pattern", pattern, Regex),
+            ("schema", self.schema, Json),
+            ("banned", self.banned or None, lambda words: Banned(*words)),
+            ("required", self.required or None, lambda words: Required(*words)),
         ]
-        rules = [_made(name, make) for name, make in makers if getattr(self, name) not in (None, ())]
+        rules = [_made(name, make, value) for name, value, make in makers if value is not None]
         return None if not rules else rules[0] if len(rules) == 1 else AllOf(tuple(rules))
+
+
+def _patterns(given: Any) -> tuple[Any, ...]:
+    """A text, a list of texts (None: free), or a list of such lists; as tuples."""
+    listed = (given,) if isinstance(given, str) else () if given is None else given
+    if isinstance(listed, tuple | list):
+        found = tuple(tuple(each) if isinstance(each, list) else each for each in listed)
+        texts = [text for each in found for text in (each if isinstance(each, tuple) else (each,))]
+        if all(text is None or isinstance(text, str) for text in texts):
+            return found
+    raise ArgumentError("pattern", f"pattern={given!r:.60}: it must be a text, or a list of texts")
 
 
 def _dumped(schema: Mapping[str, Any]) -> str:
@@ -73,22 +115,51 @@ def _listed(name: str, given: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _made(name: str, make: Any) -> Any:
+def _made(name: str, make: Any, value: Any) -> Any:
     try:
-        return make()
+        return make(value)
     except ValueError as error:
         raise ArgumentError(name, f"{name}=…: {error}") from None
 
 
-def obedient(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, size: int | None = None) -> Canvas:
-    """The canvas with the rule on every hole; columns from `size` on are not part of the text."""
+def obedient(
+    model: DiffusionLM, canvas: Canvas, rules: Sequence[Rule | Holes | None], size: int | None = None
+) -> Canvas:
+    """The canvas with rules on it: for each row one for every hole, or one for each hole.
+
+    Columns from `size` on are not part of the text.
+    """
+    from redraft.constraints import constrain
+
+    assert model.tokenizer is not None
+    tokens = model.to_tokens(canvas)
+    number = _numbered(tokens, rules, size)
+    for hole in range(max(1, int(number.max()) + 1)):
+        each = [_of_hole(rule, hole) for rule in rules]
+        tokens = constrain(tokens, each, model.tokenizer, number == hole)
+    marks = model.to_vectors(tokens).context.marks
+    return replace(canvas, context=replace(canvas.context, marks=marks))
+
+
+def _numbered(canvas: Canvas, rules: Sequence[Rule | Holes | None], size: int | None) -> Tensor:
+    """(B, L) the number of the hole that each column is in; −1: in none."""
     import torch
 
-    from redraft.constraints import constrain, hole
+    from redraft.constraints import numbered_holes
 
-    shown = torch.arange(canvas.z.shape[1], device=canvas.z.device) < (canvas.z.shape[1] if size is None else size)
-    free = ~canvas.fixed & shown
-    holes = int((free & ~torch.nn.functional.pad(free, (1, 0))[:, :-1]).sum(-1).max())
-    for number in range(holes):
-        canvas = constrain(canvas, rule, tokenizer, hole(canvas, number) & shown)
-    return canvas
+    number = numbered_holes(canvas)
+    for row, holes in enumerate(rules):
+        if isinstance(holes, tuple):
+            free = (~canvas.fixed[row]).nonzero().squeeze(-1)
+            named = [hole for hole, (tokens, _) in enumerate(holes) for _ in range(tokens)]
+            number[row] = -1
+            number[row, free[: len(named)]] = torch.tensor(named, device=number.device)[: len(free)]
+    return (
+        number if size is None else torch.where(torch.arange(number.shape[1], device=number.device) < size, number, -1)
+    )
+
+
+def _of_hole(rule: Rule | Holes | None, hole: int) -> Rule | None:
+    if isinstance(rule, tuple):
+        return rule[hole][1] if hole < len(rule) else None
+    return rule

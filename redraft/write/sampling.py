@@ -10,7 +10,23 @@ import torch
 
 from redraft.guidance import Filter
 from redraft.processes import Masked, TokenProcess
-from redraft.samplers import NAMED, Approximate, Blocks, Dual, Guided, Prefix, Sampler, Strides, Unmask
+from redraft.samplers import (
+    NAMED,
+    Ancestral,
+    AnyOrder,
+    Approximate,
+    Blocks,
+    Dual,
+    FirstHitting,
+    Guided,
+    GuidedByPrompt,
+    LeftToRight,
+    MultiBlock,
+    Prefix,
+    Sampler,
+    Strides,
+    Unmask,
+)
 from redraft.types import Canvas
 from redraft.write.models import Opened
 from redraft.write.settings import ArgumentError, Decoding
@@ -138,6 +154,15 @@ def layers(sampler: Any) -> Iterator[Any]:
     while sampler is not None:
         yield sampler
         sampler = getattr(sampler, "sampler", None)
+
+
+def keeps_law(part: Any) -> bool:
+    """Whether a layer of a sampler draws what the prediction says: no filter, no pick that looks at what it drew."""
+    if isinstance(part, Unmask | MultiBlock):
+        return isinstance(part.pick, AnyOrder | LeftToRight) and part.pick.temperature == 1
+    if isinstance(part, Guided):
+        return not isinstance(part.guidance, Filter)
+    return isinstance(part, Ancestral | Beginning | Blocks | FirstHitting | GuidedByPrompt | Strides)
 
 
 def batch_size(it: Opened, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.constraints import Constrained, Rule
-from redraft.guidance import Filter
 from redraft.model import DiffusionLM, eval_mode, text_places
-from redraft.samplers import AnyOrder, Blocks, Guided, LeftToRight, Particles, Sampler, Unmask
+from redraft.processes import Gaussian
+from redraft.samplers import Blocks, Guided, Particles, Sampler
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
 from redraft.write.conditions import (
@@ -33,8 +33,8 @@ from redraft.write.conditions import (
 )
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.record import CacheKind, Draft, Exactness, Record, Written
-from redraft.write.ruled import obedient
-from redraft.write.sampling import Beginning, batch_size, choose_sampler, filtering, layers
+from redraft.write.ruled import Holes, obedient
+from redraft.write.sampling import Beginning, batch_size, choose_sampler, filtering, keeps_law, layers
 from redraft.write.settings import Decoding, Generation, require_texts
 from redraft.write.steps import Calls, Steps, calls, generated, given, stop_reason
 from redraft.write.streaming import View
@@ -104,6 +104,14 @@ class Order:
     hidden: int  # the most tokens that a row has to get
     size: int | None = None  # tokens after the first `size` are not part of the text
     room: int = 0  # what holes of any length may take besides
+    rules: Sequence[Rule | Holes | None] = ()  # what the text of each prompt must obey; nothing: all are free
+
+    def canvas(self, numbers: Sequence[int], it: Opened) -> Canvas:
+        """A row for each of some prompts, by their numbers, under their rules."""
+        canvas = self.compose([self.prompts[number] for number in numbers])
+        if not self.rules:
+            return canvas
+        return obedient(it.model, canvas, [self.rules[number] for number in numbers], self.size)
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,8 @@ class Plan:
             yield self._writing(range(begin, min(begin + self.batch, len(self))), earlier)
 
     def _writing(self, rows: range, earlier: Sequence[int]) -> Writing:
-        canvas, n = self.order.compose([self.order.prompts[row // self.decoding.n] for row in rows]), self.decoding.n
+        n = self.decoding.n
+        canvas = self.order.canvas([row // n for row in rows], self.it)
         samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
         sampler = self.sampler if self.order.size is None else Beginning(self.sampler, self.order.size)
         first = self.first + rows.start
@@ -195,35 +204,37 @@ class Plan:
     @property
     def exactness(self) -> Exactness:
         """In which sense texts obey; a pick that looks at what it drew, or another temperature, changes the law."""
-        if self.decoding.rule() is None:
+        if not self.order.rules:
             return "free"
-        if any(isinstance(part, Particles) for part in layers(self.sampler)):
+        parts = list(layers(self.sampler))
+        if any(isinstance(part, Particles) for part in parts):
             return "model"
-        picks = [part.pick for part in layers(self.sampler) if isinstance(part, Unmask)]
-        blind = all(isinstance(pick, AnyOrder | LeftToRight) and pick.temperature == 1 for pick in picks)
-        drawn = not any(isinstance(part, Guided) and isinstance(part.guidance, Filter) for part in layers(self.sampler))
-        return "steps" if blind and drawn else "matches"
+        vectors = isinstance(self.it.model.process, Gaussian)
+        return "matches" if vectors or not all(map(keeps_law, parts)) else "steps"
 
 
 def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:
     """How an order will be carried out; refuses what is too long, before anything is built."""
     sampler, notes = choose_sampler(it, decoding, order.hidden)
     batch = batch_size(it, sampler, order.length, order.room)
-    if (rule := decoding.rule()) is not None:  # before other guidance: it is the outermost on the denoiser
-        order, sampler = obeying(it, order, rule), Guided(sampler, Constrained(it.model.process))
+    order = obeying(it, order, decoding)
+    if order.rules:  # before other guidance: it is the outermost on the denoiser
+        sampler = Guided(sampler, Constrained(it.model.process))
     sampler = filtering(it, sampler, decoding)
     return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
 
 
-def obeying(it: Opened, order: Order, rule: Rule) -> Order:
-    """The order under a rule; each prompt that contradicts it is refused now, before the network is asked."""
-
-    def compose(some: Sequence[str]) -> Canvas:
-        return obedient(order.compose(some), rule, it.tokenizer, order.size)
-
-    for prompt in dict.fromkeys(order.prompts):
-        compose([prompt])
-    return replace(order, compose=compose)
+def obeying(it: Opened, order: Order, decoding: Decoding) -> Order:
+    """The order under its rules; each prompt that contradicts its own is refused now, before the network is asked."""
+    if not decoding.ruled:
+        return order
+    order = order if order.rules else replace(order, rules=decoding.rules(len(order.prompts)))
+    different = {
+        (prompt, rule): number for number, (prompt, rule) in enumerate(zip(order.prompts, order.rules, strict=True))
+    }
+    for number in different.values():
+        order.canvas([number], it)
+    return order
 
 
 class Writing:

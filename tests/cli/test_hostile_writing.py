@@ -376,6 +376,12 @@ def test_rules_and_profiles_by_command(say: Say, refused: Callable[..., str], ru
     assert objects(out)[0]["exactness"] in ("matches", "steps")
     assert [line.split()[0] for line in err.splitlines()[-4:]] == ["network", "output", "constraint", "sampler"]
     assert "the pattern '(' cannot be read" in refused(*command, "--pattern", "(")
+    vectors = ["generate", runs["diffusion_lm"], "One", "--new", "6", "--steps", "3"]
+    out, err = say(*vectors, "--pattern", "day, [a-zA-Z ]+[.]", "--required", "kite", "--json", "--profile")
+    assert re.fullmatch(r"One day, [a-zA-Z ]*kite[a-zA-Z ]*\.", objects(out)[0]["text"])
+    assert objects(out)[0]["exactness"] == "matches"
+    assert [line.split()[:2] for line in err.splitlines()[-4:] if "constraint" in line] == [["constraint", "3"]]
+    assert "room for 6" in refused(*vectors, "--pattern", "(day ){9}day")
     assert "--schema x: neither a JSON object nor a file" in refused(*command, "--schema", "x")
 
 

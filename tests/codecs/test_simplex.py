@@ -1,7 +1,7 @@
 """SSD-LM: corners of the simplex, blocks of vectors, renoising with drawn tokens."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -125,17 +125,33 @@ def test_rows_end_at_the_stop_token() -> None:
 
 
 class Wrapped(Around):
-    """A denoiser that knows nothing of tokens, as guidance is one."""
+    """Guidance that changes nothing."""
 
     def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
         return self.denoise(z, t, context)
 
 
+@dataclass
+class Stranger:
+    """A denoiser that knows nothing of tokens."""
+
+    inner: Denoiser
+    block: int | None = 3
+
+    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        return self.inner(z, t, context)
+
+    def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
+        return self.inner.absorb(z, context, t)
+
+
 def test_a_stop_that_nobody_can_read_is_refused() -> None:
     net = model()
-    denoise: Denoiser = Wrapped(net)
-    with pytest.raises(ValueError, match="Wrapped cannot tell which vectors are the end token"):
-        last(Blocks(Renoise(2), stop=True)(denoise, PROCESS, net.canvas(new=6), rng=ops.rng(0, 1)))
+    stopping = Blocks(Renoise(2), stop=True)
+    with pytest.raises(ValueError, match="Stranger cannot tell which vectors are the end token"):
+        last(stopping(Stranger(net, net.block), PROCESS, net.canvas(new=6), rng=ops.rng(0, 1)))
+    guided, plain = (last(stopping(d, PROCESS, net.canvas(new=6), rng=ops.rng(0, 1))).z for d in (Wrapped(net), net))
+    assert torch.equal(guided, plain)
 
 
 def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:

@@ -115,8 +115,8 @@ def test_samplers_that_write_token_by_token_are_refused(sampler: Any) -> None:
 
 
 def test_other_noise_is_refused() -> None:
-    with pytest.raises(ValueError, match="rules are about tokens; Gaussian noises vectors"):
-        Constrained(redraft.Gaussian(WORDS.vocab))
+    with pytest.raises(ValueError, match="scale=-1; it must be at least 0"):
+        Constrained(redraft.Gaussian(WORDS.vocab), -1)
     canvas = constrain(blank(2), Regex("a*"), LETTERS)
     markov: Any = redraft.Markov(VOCAB, redraft.UniformJumps())
     with pytest.raises(ValueError, match="Markov noise cannot obey rules"):

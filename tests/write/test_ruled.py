@@ -42,10 +42,42 @@ def test_a_rule_and_a_batch_do_not_mix_rows() -> None:
     ]
 
 
+def test_prompts_have_rules_of_their_own() -> None:
+    prompts, patterns = ["the", "a", "the", "big"], ["cat( on)*", "mat( a)*", None, "cat( on)*"]
+    record = redraft.generate(MODEL, prompts, max_new_tokens=4, n=3, pattern=patterns, seed=5)
+    for text in record:
+        pattern = patterns[text.row // 3]
+        assert pattern is None or re.fullmatch(pattern, text.new.strip())
+    assert record.exactness == "steps"
+    alone = redraft.generate(MODEL, "a", max_new_tokens=4, n=3, pattern=patterns[1], seed=5)
+    assert record.texts[3:6] == alone.texts  # whatever the others obey
+    free = redraft.generate(MODEL, "big", max_new_tokens=4, pattern=[None], seed=5)
+    assert free.texts == redraft.generate(MODEL, "big", max_new_tokens=4, seed=5).texts
+
+
+def test_holes_have_rules_of_their_own() -> None:
+    template = "the [[2]][[1]] sat on [[1]]."
+    record = redraft.infill(MODEL, template, n=5, pattern=["big (cat|mat)", "on|a", "mat"], steps=2)
+    assert all(re.fullmatch(r"the big (cat|mat) (on|a) sat on mat\.", text) for text in record.texts)
+    some = redraft.infill(MODEL, "the [[1]] sat on [[1]].", n=5, pattern=[None, "mat"], seed=2)
+    assert all(text.endswith("on mat.") for text in some.texts)
+    both = redraft.infill(
+        MODEL, ["the [[1]] sat on [[1]].", "a [[1]]."], pattern=[["cat", "mat"], ["big"]], banned=["the"]
+    )
+    assert both.texts == ["the cat sat on mat.", "a big."]
+    with pytest.raises(ArgumentError, match="pattern=…: 2 patterns for 1 holes; give one for each"):
+        redraft.infill(MODEL, "the [[1]].", pattern=["cat", "mat"])
+    with pytest.raises(ArgumentError, match="pattern=…: 3 patterns for 2 templates"):
+        redraft.infill(MODEL, ["the [[1]].", "a [[1]]."], pattern=[["cat"], ["mat"], ["a"]])
+
+
 @pytest.mark.parametrize(
     ("options", "argument", "line"),
     [
-        ({"pattern": 7}, "pattern", "pattern=7: it must be a text"),
+        ({"pattern": 7}, "pattern", "pattern=7: it must be a text, or a list of texts"),
+        ({"pattern": ["a", 7]}, "pattern", "pattern=['a', 7]: it must be a text, or a list of texts"),
+        ({"pattern": ["a", "b"]}, "pattern", "2 patterns for 1 prompts; give one for each"),
+        ({"pattern": [["a", "b"]]}, "pattern", "lists of patterns within a list are for the holes of templates"),
         ({"schema": [1]}, "schema", "schema=[1]: it must be a text"),
         ({"schema": "[1]"}, "schema", "give an object such as"),
         ({"schema": {"type": {1}}}, "schema", "it is not JSON"),
@@ -56,7 +88,7 @@ def test_a_rule_and_a_batch_do_not_mix_rows() -> None:
 )
 def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, line: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(line)) as error:
-        Generation(**options).rule()
+        Generation(**options).rules(1)
     assert error.value.argument == argument
 
 
@@ -94,6 +126,12 @@ def test_the_shell_obeys_too(tmp_path: Path) -> None:
     )
     assert found.returncode == 0, found.stderr
     assert set(json.loads(found.stdout)["text"].split()) == {"mat"}
+    each = ("--pattern", "big (cat|mat)", "--pattern", "mat")
+    filled = run("infill", str(tmp_path / "model"), "the [[2]] sat on [[1]].", *each)
+    assert re.fullmatch(r"the big (cat|mat) sat on mat\.\n", filled.stdout), filled.stderr
+    many = run("generate", str(tmp_path / "model"), "the", "--new", "5", *each)
+    assert many.returncode == 2
+    assert many.stderr == "redraft: --pattern: 2 patterns for 1 prompts; give one for each\n"
     wrong = run("generate", str(tmp_path / "model"), "--new", "5", "--schema", str(tmp_path / "schema.json"))
     assert wrong.returncode == 2
     assert "no tokens that spell a text which obeys Json" in wrong.stderr

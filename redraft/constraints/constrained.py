@@ -139,6 +139,13 @@ class Conditioned(Prediction):
         z = self._z if z is None else z
         return self._asked(torch.ones_like(z, dtype=torch.bool), z).log_match()
 
+    def after(self, z: Tensor) -> Conditioned:
+        """The same once more tokens are written, without asking again: they are settled now."""
+        evidence = self._evidence.masked_fill(z != self._z, torch.inf)
+        later = Conditioned(self._inner, z, evidence, self._marks)
+        later._heard = self._heard
+        return later
+
     def rows(self, index: Tensor) -> Conditioned:
         """The same for some rows, each any number of times, without asking again; `log_match` has asked everything."""
         if self._heard is None:

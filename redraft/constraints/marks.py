@@ -46,17 +46,22 @@ class Marked:
         So a window is left in a state from which the text can still come to an end in the columns that follow. Columns
         beyond the row are not part of the rule.
         """
-        length = z.shape[1]
-        place, first, last = torch.arange(length, device=z.device), column[:, :1], column[:, -1:]
-        lo, hi = int(first.max()), min(length, int(last.min()) + 1)
-        state = self.columns(slice(lo), self.span & (place < first)).run(z[:, :lo])
-        after = self.columns(slice(hi, None), self.span & (place > last))
-        goals = after.possible(after.allowed(after.tokens, after.given))
+        length, first = z.shape[1], column[:, :1]
+        left = self.columns(slice(int(first.max())), self.span & (torch.arange(length, device=z.device) < first))
         at = column.clamp(max=length - 1).expand(len(z), -1)
         names = ("span", "may_end", "must_end", "given", "tokens")
         part = {name: getattr(self, name).gather(1, at) for name in names}
         part["span"] = part["span"] & (column < length)
-        return replace(self, **part, state=state, goals=goals)
+        state = left.run(z[:, : int(first.max())])
+        return replace(self, **part, state=state, goals=self.until(column[:, -1:]).goals)
+
+    def until(self, last: Tensor) -> Marked:
+        """The columns up to `last` (B, 1) or (1, 1): of later ones only what was given counts."""
+        place = torch.arange(self.span.shape[1], device=last.device)
+        after = self.columns(slice(int(last.min()) + 1, None), self.span & (place > last))
+        return replace(
+            self, span=self.span & (place <= last), goals=after.possible(after.allowed(after.tokens, after.given))
+        )
 
     def columns(self, columns: slice, span: Tensor) -> Marked:
         """Some columns, if only those of `span` (B, L) obey."""
@@ -122,6 +127,10 @@ class AllMarked:
         if z.dim() == 3:
             z = self._read(z, column[:, :1])
         return replace(self, parts=tuple(part.window(z, column) for part in self.parts))
+
+    def until(self, last: Tensor) -> AllMarked:
+        """The columns up to `last` (B, 1) or (1, 1), to be left so that the text can still come to its end."""
+        return replace(self, parts=tuple(part.until(last) for part in self.parts))
 
     def reading(self, logits: Logits) -> AllMarked:
         return replace(self, logits=logits)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from redraft.constraints import AllMarked
 from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
@@ -108,6 +109,8 @@ class Blocks:
             active = replace(canvas, fixed=canvas.fixed | (block_of != i), waiting=~canvas.fixed & (block_of > i))
             if bool(active.fixed.all()):
                 continue
+            if denoise.block is not None:
+                active = _unread(active, (i + 1) * denoise.block - 1)
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z, confidence=inner.confidence)
                 yield canvas
@@ -128,6 +131,17 @@ class Blocks:
             name = type(self.cache).__name__
             raise ValueError(f"a network that writes in blocks has an exact cache: use cache=True instead of {name}()")
         return size
+
+
+def _unread(canvas: Canvas, last: int) -> Canvas:
+    """The canvas under rules that do not look at what the network says of columns behind `last`.
+
+    Nor do they with a cache: a network that writes in blocks has not learnt to say anything of later ones.
+    """
+    if not isinstance(canvas.context.marks, AllMarked):
+        return canvas
+    marks = canvas.context.marks.until(torch.tensor([[last]], device=canvas.z.device))
+    return replace(canvas, context=replace(canvas.context, marks=marks))
 
 
 def _block_of(denoise: Denoiser, canvas: Canvas, size: int) -> Tensor:

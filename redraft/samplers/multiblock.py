@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from redraft import ops
+from redraft.constraints import Conditioned
 from redraft.ops import Rng
 from redraft.processes import Masked, Pick, Process
 from redraft.samplers.adaptive import ConfidenceThreshold
@@ -24,6 +25,7 @@ class MultiBlock:
     what it dares in it. It must reveal at least one token there only when the share `full` of the block before is
     written. Picks that do not decide by themselves how many (`Confidence` …) reveal one, and wait for that moment.
     With add = full = 1 this is `Blocks(Unmask(None, pick), decode_block)`, one block after the other.
+    Under a rule blocks are drawn one after the other from the same prediction, each given what the ones before got.
     With `stop`, a row ends once everything up to its first end token is written: the rest becomes end tokens.
     """
 
@@ -38,7 +40,7 @@ class MultiBlock:
         require_range(self, 0, 1, "add", "full")
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        self._require(denoise, process, canvas)
+        self._require(denoise, process)
         assert isinstance(process, Masked)
         canvas = process.prior(canvas, rng=rng)
         yield canvas
@@ -49,12 +51,14 @@ class MultiBlock:
         while bool((left := _count(process.hidden(canvas), block_of)).any()):
             active, forced = self._active(left, total)
             with torch.no_grad():
-                pred = self._read(denoise, process, canvas, block_of, left / total.clamp(min=1), active)
+                pred, seen = self._read(denoise, process, canvas, block_of, left / total.clamp(min=1), active), canvas.z
                 for k in active.any(0).nonzero().squeeze(-1).tolist():
                     here = (block_of == k) & active[:, k : k + 1]
                     share = torch.where(forced[:, k], 0.5 / left[:, k].clamp(min=1), -1.0)[:, None]
                     part, keys = replace(canvas, fixed=canvas.fixed | ~here), rng.fold(k).fold(clock[:, k])
                     t = share.new_ones(share.shape)
+                    if isinstance(pred, Conditioned):  # what earlier blocks got now is part of the text
+                        pred = pred.after(torch.where(process.hidden(canvas), seen, canvas.z))
                     part, picks[k] = process.reveal(pred, part, t, t, picks[k], share=share, rng=keys)
                     canvas = replace(canvas, z=part.z, confidence=part.confidence)
             clock = clock + active
@@ -77,15 +81,17 @@ class MultiBlock:
         here = active.gather(1, block_of)
         shown = replace(canvas, fixed=canvas.fixed | ~here, waiting=process.hidden(canvas) & ~here)
         t = process.moment(share.to(ops.wide(share.device))).gather(1, block_of)
-        return Once(denoise(canvas.z, shown.time(t), canvas.context), process.hidden(shown))
+        pred, hidden = denoise(canvas.z, shown.time(t), canvas.context), process.hidden(shown)
+        if not isinstance(pred, Conditioned):
+            return Once(pred, hidden)
+        pred.at(hidden)  # it remembers what it has asked
+        return pred
 
-    def _require(self, denoise: Denoiser, process: Process, canvas: Canvas) -> None:
+    def _require(self, denoise: Denoiser, process: Process) -> None:
         if not isinstance(process, Masked):
             raise ValueError(f"several blocks at once are for mask noise, not {type(process).__name__}; use Blocks")
         if denoise.block is not None:
             raise ValueError("this network reads finished blocks only; use Blocks(sampler), one block after the other")
-        if canvas.context.marks is not None:
-            raise ValueError("a rule ties blocks together that are drawn apart here; use Blocks(sampler)")
 
 
 class Once(Prediction):

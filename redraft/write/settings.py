@@ -71,7 +71,8 @@ class Decoding(Ruled):
     """Of keys and values. exact: for networks that write in blocks, changes no text. prefix, dual: approximate ones for
     full attention with --decode-block, faster, but they may change the text."""
     refresh: Annotated[int | None, optional("INT", "at the start of each block")] = None
-    """For prefix and dual caches: reread the whole row after this many steps; 1 changes no text."""
+    """For prefix and dual caches: reread the whole row after this many steps; 1 changes no text (dual: unless
+    there is a rule)."""
     seed: int = 0
     """The same seed gives the same text."""
 

@@ -38,6 +38,7 @@ SMALL = {
     "choose": [],
     "eval": ["--rows", "2", "--draws", "1", "--samples", "1"],
     "show": [],
+    "report": ["--rows", "2", "--draws", "1", "--samples", "1"],
     "doctor": [],
     "import": [],
     "export": [],

@@ -16,7 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from test_report import Balance
+from test_page import Balance
 
 from redraft import presets
 from redraft.cli import VERBS

@@ -1,0 +1,63 @@
+"""`redraft report`: a page about a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from redraft.cli.arguments import Flag
+from redraft.cli.limits import require_in_range, require_python, require_seed_flag
+from redraft.cli.output import emit
+from redraft.cli.progress import Progress
+from redraft.write import optional
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write a page about a run: how well it reads and writes, how it learnt, one text from noise to the end."""
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run or a checkpoint."""
+    out: Annotated[Path | None, optional("FILE.html", "run.html in the run's directory")] = None
+    """Where the page goes."""
+    rows: int = 256
+    """Maximum number of held-out rows."""
+    draws: int = 4
+    """Noise levels per row, each drawn twice. More give a smaller error."""
+    samples: int = 32
+    """Number of texts to write."""
+    seed: int = 0
+    """Seed of the noise and the texts."""
+    json: Flag = False
+    """One JSON object with the path of the page."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """Your Python file with the classes that the model uses; its code is run."""
+
+    def __post_init__(self) -> None:
+        require_in_range("--rows", self.rows, 1, 1_000_000)
+        require_in_range("--draws", self.draws, 1, 4096)
+        require_in_range("--samples", self.samples, 1, 1000)
+        require_seed_flag(self.seed)
+        require_python(self.trust)
+
+    def __call__(self) -> None:
+        from redraft.cli.models import open_model
+        from redraft.show.report import Measured, Sizes, write_report
+
+        it = open_model(self.model, self.trust)
+        with Progress(f"measuring {self.model}"):
+            found = Measured.of(it, Sizes(self.rows, self.draws, self.samples, self.seed))
+        home = self.model.parent if self.model.name.startswith("step-") else self.model
+        page = write_report(found, self.out or home / "run.html", _program())
+        emit({"path": str(page)}, self.json, str(page))
+
+
+def _program() -> str:
+    """How the reader of the page calls us from here."""
+    return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))

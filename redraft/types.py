@@ -120,12 +120,10 @@ class Cache(Protocol):
     @property
     def covers(self) -> Tensor:
         """(B, places) bool: which places of each row it holds."""
-        ...
 
     @property
     def exact(self) -> bool:
         """Whether reading it gives what a pass over the whole row would give; False: an approximation."""
-        ...
 
     def rows(self, index: Tensor) -> Cache: ...
 
@@ -319,13 +317,11 @@ class Denoiser(Protocol):
     @property
     def block(self) -> int | None:
         """How many tokens are written at a time, left to right; None: all of them."""
-        ...
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction: ...
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         """Tokens z enter the cache at their places: finished ones, or noisy ones of time t (approximate caches)."""
-        ...
 
 
 @dataclass(frozen=True)

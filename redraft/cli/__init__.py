@@ -17,7 +17,7 @@ from redraft.cli.exchange import Export, Import
 from redraft.cli.levels import Levels
 from redraft.cli.output import say
 from redraft.cli.prove import Check, Demo
-from redraft.cli.report import Report
+from redraft.cli.report import ReportRun
 from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
@@ -34,7 +34,7 @@ VERBS = {
     "score": ScoreTexts,
     "levels": Levels,
     "show": Show,
-    "report": Report,
+    "report": ReportRun,
     "import": Import,
     "export": Export,
     "check": Check,

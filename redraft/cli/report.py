@@ -19,7 +19,7 @@ from redraft.write import optional
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportRun:
     """Write a page about a run: how well it reads and writes, how it learnt, one text from noise to the end."""
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
@@ -48,7 +48,7 @@ class Report:
 
     def __call__(self) -> None:
         from redraft.cli.models import open_model
-        from redraft.show.report import Measured, Sizes, write_report
+        from redraft.show import Measured, Sizes, write_report
 
         it = open_model(self.model, self.trust)
         with Progress(f"measuring {self.model}"):

@@ -1,3 +1,4 @@
 """Showing: texts as they are written, a run as a page, pictures, the demo."""
 
+from redraft.show.report import Measured, Sizes, write_report
 from redraft.show.watch import display

@@ -19,7 +19,7 @@ from redraft.show.watch import Frame, frames
 from redraft.types import Canvas
 from redraft.write import Opened, Record, Writing, to_write
 
-SHOWN = 6  # texts
+MOST_SHOWN = 6  # texts
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ def _sections(measured: Measured, command: str) -> Iterator[Section]:
             (_curves(measured),),
             "Held-out text, and what training minimises; the two are different quantities.",
         )
-    yield Section(f"The first {min(SHOWN, len(measured.written))} texts it wrote", (_samples(measured),), "Not chosen.")
+    yield Section(
+        f"The first {min(MOST_SHOWN, len(measured.written))} texts it wrote", (_samples(measured),), "Not chosen."
+    )
     yield Section("The run", (_settings(measured.run),))
     yield Section("Go on", (page.Commands(_commands(measured.it, command)),))
 
@@ -154,7 +156,7 @@ def _curves(measured: Measured) -> charts.Charts:
 def _samples(measured: Measured) -> page.Samples:
     from redraft.corpora import StoriesData
 
-    texts = measured.written.texts[:SHOWN]
+    texts = measured.written.texts[:MOST_SHOWN]
     if isinstance(measured.run.data, StoriesData) and not measured.run.framing.asked:
         return page.Samples(tuple(map(findings.judged, texts)))
     return page.Samples(tuple(map(page.Sample, texts)))

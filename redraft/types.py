@@ -2,8 +2,7 @@
 
 Letters, everywhere: x clean, z noisy, t the time of z (0 clean, 1 noise), s < t an earlier time; B batch, L length,
 V states including the mask, D width. Times have shape (B, 1) or (B, L), never (B,): a time per token makes prompts
-(t = 0), infilling and block diffusion ordinary. Where a codec turns tokens into vectors, x and z are (B, N, D): N
-places, as many as tokens or fewer.
+(t = 0), infilling and block diffusion ordinary. Where a codec makes vectors, x and z are (B, N, D), of N ≤ L places.
 """
 
 from __future__ import annotations
@@ -319,7 +318,6 @@ class Denoiser(Protocol):
         """How many tokens are written at a time, left to right; None: all of them."""
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction: ...
-
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         """Tokens z enter the cache at their places: finished ones, or noisy ones of time t (approximate caches)."""
 

@@ -116,10 +116,11 @@ class Generate:
 
 @dataclass(frozen=True)
 class Infill:
-    """Fill the holes of a text: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
+    """Fill the holes of a text: "She opened the [[6]] and [[2-5]], then [[*]]."
 
-    A model trained on whole rows also writes a continuation, because it looks at the text that follows. The
-    continuation is only shown if the template ends with a hole for it.
+    [[6]] has six tokens, [[2-5]] two to five, [[*]] any number up to --room; the model finds out how many. Given text
+    is kept byte for byte. A model trained on whole rows also writes a continuation, because it looks at the text that
+    follows; it is only shown if the template ends with a hole for it.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]

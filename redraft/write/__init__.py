@@ -18,9 +18,9 @@ from redraft.write.settings import (
     Infilling,
     Scoring,
     optional,
-    require_holes,
     require_texts,
 )
+from redraft.write.templates import require_holes
 
 if TYPE_CHECKING:
     from redraft.write.choices import Choices, Chosen, choose

@@ -15,7 +15,8 @@ from redraft.processes import Masked, Remask
 from redraft.types import Canvas
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.sampling import batch_size
-from redraft.write.settings import HOLE, ArgumentError, require_texts
+from redraft.write.settings import ArgumentError, require_texts
+from redraft.write.templates import HOLE
 
 _EXAMPLE = '"The sky is [[?]]."'
 MOST_ANSWERS = 10_000

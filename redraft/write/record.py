@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, overload
 
 from redraft.text import Tokenizer, shares
+from redraft.write.verbatim import Verbatim
 
 Stop = Literal["end", "length"]
 CacheKind = Literal["none", "exact", "approximate"]
@@ -37,10 +38,19 @@ class Written:
     prompt: str | None = None
     """The prompt or template it was written for."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
+    verbatim: Verbatim | None = field(default=None, repr=False, compare=False)
+
+    def spelt(self, verbatim: Verbatim | None) -> Written:
+        """The same, with given text as it was given."""
+        if verbatim is None:
+            return self
+        return replace(self, text=verbatim.text(self.tokens, self.given), verbatim=verbatim)
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
         """What each token adds to the text: all of them together are the text."""
+        if self.verbatim is not None:
+            return self.verbatim.pieces(self.tokens, self.given)
         return () if self.tokenizer is None else tuple(shares(self.tokenizer, list(self.tokens)))
 
     @property
@@ -48,9 +58,15 @@ class Written:
         """What was written, without the given parts; several holes one after the other."""
         return "".join(piece for piece, given in zip(self.pieces, self.given, strict=True) if not given)
 
+    @property
+    def fills(self) -> tuple[str, ...]:
+        """What was written into each hole of a template; none where there was no template."""
+        return () if self.verbatim is None else self.verbatim.fills(self.tokens, self.given)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, the text first."""
-        first = {"text": self.text, "prompt": self.prompt, "row": self.row, "stop": self.stop}
+        first: dict[str, Any] = {"text": self.text, "prompt": self.prompt, "row": self.row, "stop": self.stop}
+        first |= {} if self.verbatim is None else {"fills": list(self.fills)}
         each = {"tokens": self.tokens, "pieces": self.pieces, "given": self.given, "step": self.step}
         confidence = [None if c is None else round(c, 6) for c in self.confidence]
         return first | {name: list(values) for name, values in each.items()} | {"confidence": confidence}

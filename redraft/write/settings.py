@@ -7,7 +7,6 @@ Everything is checked when a value is made, without torch, so a slip costs no wa
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -19,7 +18,6 @@ from redraft.write.ruled import Ruled
 
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
-HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
 SamplerName = Literal[
     "own",
     "ancestral",
@@ -139,11 +137,14 @@ class Infilling(Decoding):
     """What `infill` takes besides the model and the templates."""
 
     room: int = 32
-    """Maximum number of tokens in a hole of any length, [[*]]; for insertion models."""
+    """Maximum number of tokens in a hole of any length, [[*]]."""
+    draws: int = 4
+    """Noise levels by which the lengths of a hole [[*]] or [[2-6]] are compared; insertion models need none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_between("room", self.room, 1, MOST_ROWS)
+        require_between("draws", self.draws, 1, 4096)
 
 
 @dataclass(frozen=True)
@@ -205,19 +206,3 @@ def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
         if not isinstance(text, str):
             raise ArgumentError(name, f"{name}=…: {type(text).__name__} is not a text; give strings")
     return found
-
-
-def require_holes(template: str) -> None:
-    """Raises unless a template has holes, each with a length."""
-    holes = HOLE.findall(template)
-    if not holes:
-        raise ArgumentError(
-            "templates", f"{template!r:.60} has no hole; write [[n]] where n tokens are missing, say [[3]]"
-        )
-    for hole in holes:
-        if hole != "*" and not (hole.isdecimal() and int(hole[:999])):
-            raise ArgumentError(
-                "templates", f"the hole [[{hole}]] has no length; write [[n]] for n tokens, say [[3]], or [[*]]"
-            )
-        if hole != "*" and len(hole) > 9:
-            raise ArgumentError("templates", f"the hole [[{hole}]] is too long; a hole has some tokens, say [[3]]")

@@ -24,6 +24,7 @@ from redraft.types import Canvas
 from redraft.write.models import Opened
 from redraft.write.record import Draft
 from redraft.write.sampling import Beginning, layers
+from redraft.write.verbatim import Verbatim
 
 _WRITE_ONCE = (Ancestral, Beginning, Blocks, FirstHitting, Guided, Strides, Unmask)  # a token they wrote stays
 _NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, LeftToRight, Ranked)
@@ -32,9 +33,9 @@ _NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, FrechetProfile, Kla
 class View:
     """How rows that are being written look to a reader; `first` is the number of row 0 in its call."""
 
-    def __init__(self, it: Opened, sampler: Sampler, first: int) -> None:
+    def __init__(self, it: Opened, sampler: Sampler, first: int, verbatim: Verbatim | None = None) -> None:
         self._tokenizer, self._vocab, self._model = it.tokenizer, it.model.config.vocab, it.model
-        self._first, self._said = first, dict[int, str]()
+        self._first, self._said, self._verbatim = first, dict[int, str](), verbatim
         parts = list(layers(sampler))
         once = all(isinstance(part, _WRITE_ONCE) for part in parts)
         once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
@@ -42,13 +43,22 @@ class View:
 
     def draft(self, canvas: Canvas, row: int) -> Draft:
         canvas = self._model.to_tokens(canvas)
-        ids = canvas.z[row, text_places(canvas, self._vocab, row)].tolist()
+        places = text_places(canvas, self._vocab, row)
+        ids, given = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
         count = 0
         if self._final:
             count = ids.index(self._vocab.mask) if self._vocab.mask in ids else len(ids)
-        whole, before = self._tokenizer.decode(ids), self._said.get(row, "")
+        whole, before = self._text(ids, given, len(ids)), self._said.get(row, "")
         # of a last character perhaps only some bytes are there
-        text = self._tokenizer.decode(ids[:count]).rstrip("\N{REPLACEMENT CHARACTER}")
+        text = self._text(ids, given, count).rstrip("\N{REPLACEMENT CHARACTER}")
         if text.startswith(before) and whole.startswith(text):
             self._said[row] = before = text
         return Draft(self._first + row, before, whole[len(before) :])
+
+    def _text(self, ids: list[int], given: list[bool], count: int) -> str:
+        """The first `count` tokens as text; given parts as they were given."""
+        if self._verbatim is None:
+            return self._tokenizer.decode(ids[:count])
+        if count == len(ids):
+            return self._verbatim.text(ids, given)
+        return "".join(self._verbatim.pieces(ids, given)[:count])

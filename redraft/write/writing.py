@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ from redraft.write.sampling import Beginning, batch_size, choose_sampler, filter
 from redraft.write.settings import Decoding, Generation, require_texts
 from redraft.write.steps import Calls, Steps, calls, generated, given, stop_reason
 from redraft.write.streaming import View
+from redraft.write.verbatim import Verbatim
 
 
 @overload
@@ -105,6 +106,7 @@ class Order:
     size: int | None = None  # tokens after the first `size` are not part of the text
     room: int = 0  # what holes of any length may take besides
     rules: Sequence[Rule | Holes | None] = ()  # what the text of each prompt must obey; nothing: all are free
+    verbatim: Verbatim | None = None  # how given parts are spelt; None: as the tokenizer has it
 
     def canvas(self, numbers: Sequence[int], it: Opened) -> Canvas:
         """A row for each of some prompts, by their numbers, under their rules."""
@@ -112,6 +114,13 @@ class Order:
         if not self.rules:
             return canvas
         return obedient(it.model, canvas, [self.rules[number] for number in numbers], self.size)
+
+
+class Before(NamedTuple):
+    """What was done before the first word is written, such as finding out how long a hole is."""
+
+    calls: int = 0  # rows that the network has read
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     first: int = 0  # the number of its first text in the call
     earlier: int = 0  # how often the first prompt was written for before
+    before: Before = Before()
 
     def __len__(self) -> int:
         """How many texts there will be."""
@@ -159,10 +169,13 @@ class Plan:
     def finished(self, writing: Writing) -> Record:
         """The record of some rows, with what the plan knows."""
         found = writing.record()
-        written = tuple(replace(each, prompt=self.prompt(each.row)) for each in found)
+        verbatim, share = self.order.verbatim, len(found) / len(self)
+        written = tuple(replace(each, prompt=self.prompt(each.row)).spelt(verbatim) for each in found)
         return replace(
             found,
             written=written,
+            nfe=found.nfe + self.before.calls / len(self),
+            seconds=found.seconds + self.before.seconds * share,
             run=self.it.name,
             sampler=str(self.sampler),
             cache=self.cache,
@@ -177,7 +190,7 @@ class Plan:
     def drafts(self) -> Iterator[Draft]:
         """A draft for each text that changed in a step; the last one of each text brings it finished."""
         for writing in self.writings():
-            view = View(self.it, writing.sampler, writing.first)
+            view = View(self.it, writing.sampler, writing.first, self.order.verbatim)
             said: dict[int, tuple[str, str]] = {}
             for canvas in writing:
                 for row in range(len(canvas.z)):

@@ -1,0 +1,97 @@
+"""`python -m bench.given`: 10,000 random Unicode texts with holes, filled; is what was given kept byte for byte?
+
+Half with a byte-level BPE, half with a WordPiece that forgets capitals, accents and white space, as BERT's does. A text
+with a word that the WordPiece does not know must be refused, not changed. The networks have fresh weights: what they
+write does not matter here. Rows: bench/results/given.jsonl.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import tokenizers
+import torch
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from bench import limit
+from bench.race import Row, report, tell
+from redraft import DiffusionLM, DiffusionLMConfig, Masked, TransformerConfig
+from redraft.text import Hub, train_bpe
+from redraft.write import Opened, infill
+
+RESULTS = Path(__file__).parent / "results" / "given.jsonl"
+CASES = 10_000
+SEED_TEXT = "The red kite flew over the lake, and Anna laughed. Ünïcödé wörds, ça va? 123 "
+KNOWN = "aábcdeéfghiïjklmnñoöøpqrsßtuüvwxyzABCDÉÖ .,!?'\t\n\u00a0\u2009"  # what the WordPiece can spell
+
+
+def wordpiece() -> Hub:
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=400, special_tokens=["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"], show_progress=False
+    )
+    backend.train_from_iterator([SEED_TEXT * 4, KNOWN, " ".join(KNOWN)] * 4, trainer)
+    return Hub(backend.to_str(), "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+
+
+def opened(tokenizer: Hub) -> Opened:
+    network = TransformerConfig(width=8, layers=1, heads=1, hidden=8)
+    torch.manual_seed(0)
+    return Opened(DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network), tokenizer))
+
+
+def character(draw: Random) -> str:
+    """Any character of Unicode but brackets, which make holes; often a space or a letter."""
+    kind = draw.random()
+    if kind < 0.4:
+        return draw.choice(KNOWN)
+    while True:
+        point = draw.randrange(0x110000 if kind < 0.6 else 0x3000)
+        if not 0xD800 <= point < 0xE000 and chr(point) not in "[]":
+            return chr(point)
+
+
+def parts(draw: Random, alphabet: str | None) -> list[str]:
+    def text() -> str:
+        count = draw.randrange(9)
+        return "".join(character(draw) if alphabet is None else draw.choice(alphabet) for _ in range(count))
+
+    return [text() for _ in range(draw.randint(2, 4))]
+
+
+def outcome(it: Opened, given: Sequence[str], draw: Random, seed: int) -> str:
+    """kept, refused, or what is wrong."""
+    holes = [f"[[{draw.randint(1, 3)}]]" if draw.random() < 0.9 else "[[0-2]]" for _ in given[1:]]
+    template = "".join(part + hole for part, hole in zip(given, [*holes, ""], strict=True))
+    try:
+        (found,) = infill(it, template, seed=seed, steps=1, draws=1)
+    except ValueError as error:
+        return "refused" if "does not know" in str(error) or "without a word" in str(error) else str(error)
+    whole = "".join(part + fill for part, fill in zip(given, [*found.fills, ""], strict=True))
+    return "kept" if found.text.encode() == whole.encode() else f"changed: {given!r} -> {found.text!r}"
+
+
+def rows(cases: int) -> Iterator[Row]:
+    torch.set_num_threads(1)
+    yield limit.machine("python -m bench.given")
+    for name, it, alphabet in (
+        ("BPE", opened(train_bpe([SEED_TEXT], 320)), None),
+        ("WordPiece", opened(wordpiece()), KNOWN),
+    ):
+        draw = Random(name)
+        found = [outcome(it, parts(draw, alphabet), draw, seed) for seed in range(cases // 2)]
+        wrong = [each for each in found if each not in ("kept", "refused")]
+        counts = {"cases": len(found), "kept": found.count("kept"), "refused": found.count("refused")}
+        yield report(
+            f"infilled texts that changed what was given, {name}", 0.0, ratio=len(wrong), **counts, wrong=wrong[:3]
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(tell(rows(CASES), RESULTS))

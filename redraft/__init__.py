@@ -20,8 +20,8 @@ _HOMES = {
     "ThroughDenoiser TokenClassifier UnitScale",
     "processes": "BandJumps Between ByConfidence Cap Chance Choice Counted Expected Exploding Gaussian Hybrid "
     "Insertion Interpolating Jumps Large Loop Markov MaskJumps MaskNoise Masked Mixing NearJumps Path "
-    "Pick Preserving Process Rate Remask Rescale Revealed Small Star Straight Switch TokenProcess UniformJumps "
-    "UniformNoise Variance mutual_information nearest",
+    "Pick Preserving Process Rate Remask Rescale Revealed Small Star Steering Straight Switch TokenProcess "
+    "UniformJumps UniformNoise Variance mutual_information nearest",
     "networks": "BlockCausal Causal Full Pattern Ports Transformer TransformerConfig",
     "codecs": "Codec CodecConfig Compressed Contextual Embedding Encoder EncoderConfig MaskedLM MiniLM Paragraph "
     "Simplex Size Smooth Smoothing",

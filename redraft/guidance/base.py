@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from redraft import ops
+from redraft.processes import StateLaw, Steering, next_law
 from redraft.types import Cache, Context, Denoiser, Mean, Prediction
 
 
@@ -22,10 +23,10 @@ def require_scale(scale: float) -> None:
         raise ValueError(f"scale={scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
 
 
-def mixed(without: Prediction, given: Prediction, scale: float) -> Prediction:
+def mixed(without: Prediction, given: Prediction, scale: float, posteriors: bool = False) -> Prediction:
     """(1 − γ)·without + γ·given: x̂ of vectors, log-probabilities of tokens."""
     if not (isinstance(without, Mean) and isinstance(given, Mean)):
-        return Extrapolated(without, given, scale)
+        return Extrapolated(without, given, scale, posteriors)
     mean = (1 - scale) * without.mean + scale * given.mean
     if without.log_weights is None or given.log_weights is None:
         return replace(given, mean=mean)
@@ -33,18 +34,30 @@ def mixed(without: Prediction, given: Prediction, scale: float) -> Prediction:
 
 
 @dataclass(frozen=True)
-class Extrapolated(Prediction):
-    """log x̂ ∝ (1 − γ)·start + γ·end for two predictions of tokens, which are queried only where this one is."""
+class Extrapolated(Steering):
+    """log x̂ ∝ (1 − γ)·start + γ·end for two predictions of tokens, which are queried only where this one is.
+
+    With `posteriors` the same for log p(z_s | z_t), in steps of uniform and hybrid noise.
+    """
 
     start: Prediction
     end: Prediction
     scale: float
+    posteriors: bool = False
 
     def __post_init__(self) -> None:
         if self.start.joint or self.end.joint:
             raise ValueError("guidance around Constrained would break its rules; put Constrained outside")
         if not (self.start.normalised and self.end.normalised):
             raise ValueError("free intensities (a Score head) cannot be mixed as probabilities; use Subs or Softmax")
+
+    @property
+    def steers(self) -> bool:
+        return self.posteriors
+
+    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+        without, given = (next_law(pred, law, where) for pred in (self.start, self.end))
+        return ops.extrapolate(without, given, self.scale)
 
     @property
     def x(self) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from redraft import ops
+from redraft.processes import StateLaw, Steering, next_law
 from redraft.types import ABOVE_0, FINITE, Around, Cache, Context, Denoiser, Prediction, require_range
 
 
@@ -114,7 +115,7 @@ class _Read:
 
 
 @dataclass(frozen=True, eq=False)
-class Filtered(Prediction):
+class Filtered(Steering):
     """A prediction of which a filter has left something; the inner one is queried only where this one is."""
 
     inner: Prediction
@@ -129,7 +130,17 @@ class Filtered(Prediction):
         return self.at(everywhere).view(*self.z.shape, -1)
 
     def at(self, where: Tensor) -> Tensor:
-        log_p = self.inner.at(where)
+        return self._filtered(self.inner.at(where), where)
+
+    @property
+    def steers(self) -> bool:
+        return isinstance(self.inner, Steering) and self.inner.steers
+
+    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+        """x̂ of every branch is filtered, before it becomes a law of z_s."""
+        return next_law(self.inner, lambda log_x: law(self._filtered(log_x, where)), where)
+
+    def _filtered(self, log_p: Tensor, where: Tensor) -> Tensor:
         if self.filter.repetition == 1:
             return self.filter.filtered(log_p, None)
         rows = where.nonzero()[:, 0]

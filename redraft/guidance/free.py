@@ -16,18 +16,20 @@ class ClassifierFree:
     """(1 − γ)·unconditional + γ·conditional, for a network that was trained with and without its condition.
 
     Vectors: mixes x̂ itself, which is the same as mixing ε̂, v̂ or scores, since these are affine in it (Ho & Salimans
-    2022, whose w is γ − 1). Tokens: mixes log-probabilities, then normalises. The unconditional branch is the same call
+    2022, whose w is γ − 1). Tokens: mixes log-probabilities, then normalises: those of x̂ under mask noise, those of z_s
+    given z_t where words become other words (Schiff et al. 2024, "D-CFG"). The unconditional branch is the same call
     without `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and return it unchanged.
     """
 
     scale: float = 1.5
     none: int | None = None  # the label of the unconditional branch (UDLM's weights: the last one); None: no label
+    posteriors: bool = True  # False: mixes x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
         require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale, self.none)
+        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale, self.none, self.posteriors)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class _WithAndWithout(Around):
 
     scale: float
     none: int | None
+    posteriors: bool
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         given, without = _branches(context, self.none)
@@ -43,7 +46,7 @@ class _WithAndWithout(Around):
             return self.denoise(z, t, without)
         if context.cond is None and context.label is None:
             raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
-        return mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale)
+        return mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale, self.posteriors)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         given, without = _branches(context, self.none)

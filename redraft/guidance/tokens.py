@@ -1,8 +1,11 @@
 """Guidance of tokens by a classifier of noisy text, exactly or to first order (Schiff et al. 2024, "D-CBG").
 
-At γ = 1 and with the exact classifier p(y | z), x̂_k·p(y | z, x_l = k) is what is known of x_l given z *and* y: one
-token at a time then samples p(x | y) itself. Several tokens at once are drawn as if they had nothing to do with each
-other, as ever. The classifier must know noise: it is asked about masked text.
+Mask noise: x̂_k·p(y | z with k here)^γ. At γ = 1 and with the exact classifier that is what is known of x_l given z
+*and* y, and one token at a time samples p(x | y) itself. Several tokens at once are drawn as if they had nothing to do
+with each other, as ever.
+Uniform and hybrid noise: p(z_s = k | z_t)·p(y | z_t with k here)^γ, as published: the next state is guided, not x̂. With
+γ = 1, the exact classifier and ever smaller steps that is p(x | y) again.
+The classifier must know noise: it is asked about noisy text.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.guidance.base import require_scale
+from redraft.processes import StateLaw, Steering, next_law
 from redraft.types import Around, Context, Denoiser, Prediction
 
 LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
@@ -31,12 +35,13 @@ class TokenClassifier:
 
     log_prob: LogProb
     scale: float = 1.0
+    posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
         require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _tried)
+        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _tried, self.posteriors)
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,13 @@ class FirstOrder:
 
     log_prob: LogProb
     scale: float = 1.0
+    posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
         require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes)
+        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes, self.posteriors)
 
 
 Odds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, int], Tensor]
@@ -85,6 +91,7 @@ class _Steering(Around):
     scale: float
     log_prob: LogProb
     odds: Odds
+    posteriors: bool
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
@@ -94,7 +101,7 @@ class _Steering(Around):
 
 
 @dataclass(frozen=True, eq=False)
-class Steered(Prediction):
+class Steered(Steering):
     """A prediction that a classifier weighs; both are asked only where somebody asks."""
 
     inner: Prediction
@@ -108,10 +115,19 @@ class Steered(Prediction):
         everywhere = torch.ones_like(self.z, dtype=torch.bool)
         return self.at(everywhere).view(*self.z.shape, -1)
 
+    @property
+    def steers(self) -> bool:
+        return self.by.posteriors
+
     def at(self, where: Tensor) -> Tensor:
-        log_x = self.inner.at(where)
-        odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_x.shape[-1])
-        return (log_x + self.by.scale * odds.to(log_x.dtype)).log_softmax(-1)
+        return self._weighed(self.inner.at(where), where)
+
+    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+        return self._weighed(next_law(self.inner, law, where), where)
+
+    def _weighed(self, log_p: Tensor, where: Tensor) -> Tensor:
+        odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_p.shape[-1])
+        return (log_p + self.by.scale * odds.to(log_p.dtype)).log_softmax(-1)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)

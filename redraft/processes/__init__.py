@@ -19,7 +19,17 @@ from redraft.processes.gaussian import (
     x_from_v,
 )
 from redraft.processes.insertion import Counted, Expected, Insertion, inserted
-from redraft.processes.interpolating import Hybrid, Interpolating, MaskNoise, Mix, Mixing, UniformNoise
+from redraft.processes.interpolating import (
+    Hybrid,
+    Interpolating,
+    MaskNoise,
+    Mix,
+    Mixing,
+    StateLaw,
+    Steering,
+    UniformNoise,
+    next_law,
+)
 from redraft.processes.markov import (
     BandJumps,
     Jumps,

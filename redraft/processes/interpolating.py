@@ -7,8 +7,9 @@ noise itself is two numbers per time, its mass on the mask and on each word.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,29 @@ class Mix(NamedTuple):
     def pick(self, where: Tensor) -> Mix:
         """(B, 1) or (B, L) → (N,) at the marked positions."""
         return Mix(*(part.expand_as(where)[where] for part in self))
+
+
+StateLaw: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
+
+
+class Steering(Prediction):
+    """A prediction whose guidance acts on the law of z_s rather than on x̂, where the process knows that law (UDLM)."""
+
+    @property
+    @abstractmethod
+    def steers(self) -> bool:
+        """False: it is guidance of x̂ after all."""
+
+    @abstractmethod
+    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+        """(N, V) log-probabilities of z_s at the marked positions, `law` being how x̂ makes them."""
+
+
+def next_law(pred: Prediction, law: StateLaw, where: Tensor) -> Tensor:
+    """(N, V) log-probabilities of z_s at the marked positions, by guidance of z_s or from x̂."""
+    if isinstance(pred, Steering) and pred.steers:
+        return pred.next_law(law, where)
+    return law(pred.at(where))
 
 
 class Mixing(ABC):
@@ -109,6 +133,11 @@ class Interpolating(TokenProcess):
         """K: all states but the mask."""
         return self.vocab.size - (self.vocab.mask is not None)
 
+    @property
+    def _words_change(self) -> bool:
+        """Whether words become other words; under mask noise alone guidance is that of x̂, as for `Masked`."""
+        return float(self.mixing.mix(torch.tensor(0.5), self.words).word) > 0
+
     # --- the forward law ---
 
     def mix(self, t: Tensor) -> Mix:
@@ -179,6 +208,8 @@ class Interpolating(TokenProcess):
         whether, source = (part.uniform(z.shape[1]) for part in early_keys)
         between = _between(early, self.mix(t))
         into, least = self._b(between, z), between.keep * self._b(early, z)
+        if isinstance(pred, Steering) and pred.steers and self._words_change:
+            return self._steered(pred, canvas, s, t, rng=fresh)
         where = ~canvas.fixed & (whether * (into + least) < into if pred.normalised else into > 0)
         if not where.any():
             return canvas
@@ -196,6 +227,31 @@ class Interpolating(TokenProcess):
         tokens = torch.where(new & ~known, self._lost(at, fresh.uniform(z.shape[1])[where]), tokens)
         tokens = tokens.masked_scatter(known, drawn.tokens(known))
         return canvas.write(z.masked_scatter(where, tokens))
+
+    def posterior(self, log_x: Tensor, z: Tensor, early: Mix, late: Mix) -> Tensor:
+        """(N, V) log p(z_s = y | z_t = z) for log x̂ (N, V), tokens z (N,) and laws at s and t, as many each."""
+        between = _between(early, late)
+        noise = early.word[:, None].expand(log_x.shape)
+        if self.vocab.mask is not None:
+            noise = noise.index_copy(1, torch.tensor([self.vocab.mask], device=z.device), early.mask[:, None])
+        reached = early.keep[:, None] * log_x.to(noise.dtype).exp() + noise
+        kept = F.one_hot(z, log_x.shape[-1]) * between.keep[:, None] + self._b(between, z)[:, None]
+        return (reached.log() + kept.log()).log_softmax(-1)
+
+    def _steered(self, pred: Steering, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """The step by guidance of z_s itself, which may also turn what would stay."""
+        early, late = self.mix(s), self.mix(t)
+        where = ~canvas.fixed & (self._b(_between(early, late), canvas.z) > 0)
+        if not where.any():
+            return canvas
+        at, last = (early.pick(where), late.pick(where)), (s == 0).expand_as(where)[where][:, None]
+
+        def law(log_x: Tensor) -> Tensor:
+            plain = self.posterior(log_x, canvas.z[where], *at)
+            return torch.where(last, log_x.to(plain.dtype), plain) if self.direct else plain
+
+        tokens = ops.draw(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
+        return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     # --- the bound ---
 

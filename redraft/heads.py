@@ -56,10 +56,9 @@ class Subs(Head):
         mask, raw = process.vocab.masked, raw.float()
         if self.zero_mask:
             raw = ops.exclude(raw, mask)
-        seen = z != mask
-        if self.carry_over and bool(seen.any()):
+        if self.carry_over and (ops.host(z) != mask).any():
             itself = torch.full_like(raw, -torch.inf).scatter(-1, z[:, None], 0.0)
-            raw = torch.where(seen[:, None], itself, raw)
+            raw = torch.where((z != mask)[:, None], itself, raw)
         return raw
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +17,7 @@ from torch.autograd.function import once_differentiable
 _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15, the golden ratio in 64 bits
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+_UNSIGNED = tuple(np.uint64(n % 2**64) for n in (_GAMMA, _MIX1, _MIX2))
 
 
 def wide(device: torch.device) -> torch.dtype:
@@ -25,16 +30,56 @@ def _wrap(n: int) -> int:
     return (n + 2**63) % 2**64 - 2**63
 
 
-def _shift(h: Tensor, bits: int) -> Tensor:
+_Ints = Tensor | np.ndarray  # int64, or uint64 in numpy: the same bits, the same sums and products
+
+
+def host(a: Tensor) -> np.ndarray:
+    """The numbers of a tensor for numpy, whose operations on few numbers take a third of torch's time."""
+    return a.numpy() if a.is_cpu else a.cpu().numpy()
+
+
+def marked(where: Tensor) -> Tensor:
+    """(N,) the positions of what is true, counted through all rows."""
+    if where.is_cpu:
+        return torch.from_numpy(np.flatnonzero(where.numpy()))
+    return where.flatten().nonzero().squeeze(-1)
+
+
+def _bits(a: Tensor) -> _Ints:
+    """int64 as they are hashed fastest, without a copy: by numpy on CPUs."""
+    return a.numpy().view(np.uint64) if a.is_cpu else a
+
+
+def _constants(h: _Ints) -> tuple[Any, ...]:
+    """gamma and the two factors of the hash in the type of h."""
+    return (_GAMMA, _MIX1, _MIX2) if isinstance(h, Tensor) else _UNSIGNED
+
+
+def _shift(h: _Ints, bits: int) -> _Ints:
     """Logical right shift: int64 has only the arithmetic one."""
-    return (h >> bits) & ((1 << (64 - bits)) - 1)
+    return (h >> bits) & ((1 << (64 - bits)) - 1) if isinstance(h, Tensor) else h >> bits
 
 
-def _hash(h: Tensor) -> Tensor:
+def _hash(h: _Ints) -> _Ints:
     """The finaliser of splitmix64: a bijection of int64 that looks random (Steele et al. 2014)."""
-    h = (h ^ _shift(h, 30)) * _MIX1
-    h = (h ^ _shift(h, 27)) * _MIX2
+    _, first, second = _constants(h)
+    h = (h ^ _shift(h, 30)) * first
+    h = (h ^ _shift(h, 27)) * second
     return h ^ _shift(h, 31)
+
+
+def _unit(h: _Ints) -> Tensor:
+    """The upper 52 bits as float64 in the open interval (0, 1)."""
+    bits = _shift(h, 12)
+    if isinstance(bits, np.ndarray):
+        return torch.from_numpy((bits + 0.5) * 2.0**-52)
+    return (bits.to(wide(bits.device)) + 0.5) * 2.0**-52
+
+
+@lru_cache(64)
+def _counted(count: int, device: torch.device) -> _Ints:
+    """(count,) what tells the numbers of columns 0, 1, 2 … apart."""
+    return _bits(torch.arange(1, count + 1, device=device) * _GAMMA)
 
 
 @dataclass(frozen=True)
@@ -50,8 +95,23 @@ class Rng:
 
     def fold(self, n: int | Tensor) -> Rng:
         """New keys from n: one number for all rows, or (B,) one for each."""
-        step = _wrap((n + 1) * _GAMMA) if isinstance(n, int) else (n + 1) * _GAMMA
-        return replace(self, key=_hash(self.key * _MIX2 + step))
+        key = _bits(self.key)
+        *_, factor = _constants(key)
+        key = _hash(key * factor + self._step(n))
+        return Rng(torch.from_numpy(key.view(np.int64)) if isinstance(key, np.ndarray) else key, self.place)
+
+    def steps(self, together: int = 32) -> Iterator[Rng]:
+        """fold(0), fold(1), fold(2) …, hashed some at a time: a loop needs one per step."""
+        for first in itertools.count(0, together):
+            number = torch.arange(first, first + together, device=self.key.device)[:, None]
+            held = Rng(self.key[None].expand(together, -1)).fold(number).key
+            yield from (Rng(key, self.place) for key in held)
+
+    def _step(self, n: int | Tensor) -> Any:
+        """(n + 1)·gamma in the type of the keys."""
+        if isinstance(n, Tensor):
+            return _bits((n + 1) * _GAMMA)
+        return np.uint64((n + 1) * _GAMMA % 2**64) if self.key.is_cpu else _wrap((n + 1) * _GAMMA)
 
     def rows(self, index: Tensor) -> Rng:
         """The same for some rows of the batch."""
@@ -64,29 +124,28 @@ class Rng:
 
     def at(self, place: Tensor | None) -> Rng:
         """The numbers of columns at these places (B, L): a window draws what the whole row would draw there."""
-        return replace(self, place=place)
+        return Rng(self.key, place)
 
     def uniform(self, *shape: int) -> Tensor:
         """(B, *shape) in the open interval (0, 1), float64 with 52 bits; shape[0] counts places."""
-        bits = _shift(_hash(self.key[:, None] + self._counter(*shape)), 12)  # (B, count)
-        return ((bits.to(wide(bits.device)) + 0.5) * 2.0**-52).view(len(self.key), *shape)
+        return _unit(_hash(_bits(self.key)[:, None] + self._counter(*shape))).view(len(self.key), *shape)
 
-    def _counter(self, *shape: int) -> Tensor:
+    def _counter(self, *shape: int) -> _Ints:
         """(count,) or (1 or B, count): each place has its own numbers, whatever the window."""
         count = torch.Size(shape).numel()
         if self.place is None:
-            return torch.arange(1, count + 1, device=self.key.device) * _GAMMA
+            return _counted(count, self.key.device)
         if shape[0] != self.place.shape[1]:
             raise ValueError(f"{shape[0]} places to draw for, but the window has {self.place.shape[1]}; use once()")
         each = count // max(1, shape[0])
         if each == 1:
-            return (self.place + 1) * _GAMMA
+            return _bits((self.place + 1) * _GAMMA)
         number = self.place[..., None] * each + torch.arange(1, each + 1, device=self.key.device)
-        return number.flatten(1) * _GAMMA
+        return _bits(number.flatten(1) * _GAMMA)
 
     def once(self) -> Tensor:
         """(B, 1) one number per row, wherever its window is."""
-        return replace(self, place=None).uniform(1)
+        return Rng(self.key).uniform(1)
 
     def normal(self, *shape: int) -> Tensor:
         """(B, *shape) standard normal, by Box–Muller."""
@@ -111,7 +170,7 @@ def draw(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
     if temperature != 1:
         above = log_weights.to(u.dtype) - log_weights.amax(-1, keepdim=True)  # the likeliest stays at 0, however cold
         log_weights = above / temperature
-    cdf = log_weights.to(u.dtype).softmax(-1).cumsum(-1)
+    cdf = log_weights.softmax(-1, dtype=u.dtype).cumsum(-1)
     return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
 
 
@@ -177,10 +236,34 @@ def thin(count: Tensor, share: Tensor, rng: Rng) -> Tensor:
 
 def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
     """(B, L) bool: per row the `count` (B,) highest scores among the marked positions; ties go to the lowest index."""
-    order = score.argsort(dim=-1, descending=True, stable=True)
-    marked = among.gather(-1, order).byte().argsort(dim=-1, descending=True, stable=True)
-    rank = order.gather(-1, marked).argsort(dim=-1)  # the inverse permutation
-    return among & (rank < count[:, None])
+    return Ranking.of(host(score), among).first(host(count))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The marked positions of each row by score, highest first, ties in the order of columns.
+
+    On the host: which few of some hundred numbers are highest is decided sooner there than kernels are started.
+    """
+
+    among: Tensor  # (B, L) bool
+    order: np.ndarray  # (B, L) positions, counted through all rows; those of each row, marked ones first
+    values: np.ndarray  # (B, L) float64 scores in this order, −∞ behind the marked ones
+
+    @classmethod
+    def of(cls, score: np.ndarray, among: Tensor) -> Ranking:
+        """score: (B, L)"""
+        held = host(among)
+        score = np.where(held, score, -np.inf).astype(np.float64)
+        order = np.lexsort((-score, ~held))  # a marked position may have −∞ too: it comes before the others
+        order += among.shape[1] * np.arange(len(order))[:, None]
+        return cls(among, order, score.ravel()[order])
+
+    def first(self, count: np.ndarray) -> Tensor:
+        """(B, L) bool: the `count` (B,) highest of each row."""
+        where = np.zeros(self.order.shape, bool)
+        where.ravel()[self.order[np.arange(self.among.shape[1]) < count[:, None]]] = True
+        return torch.from_numpy(where).to(self.among.device) & self.among
 
 
 def spread(values: Tensor, where: Tensor) -> Tensor:
@@ -218,7 +301,13 @@ def exclude(log_weights: Tensor, state: int) -> Tensor:
     """(…, V) log-weights with one state made impossible; in training in place: logits are large and slow to copy."""
     if log_weights.requires_grad and not log_weights.is_leaf:
         return Excluded.apply(log_weights, state)
-    return log_weights.index_fill(-1, torch.tensor([state], device=log_weights.device), -torch.inf)
+    return log_weights.index_fill(-1, _only(state, log_weights.device), -torch.inf)
+
+
+@lru_cache(64)
+def _only(state: int, device: torch.device) -> Tensor:
+    """(1,) the index of one state."""
+    return torch.tensor([state], device=device)
 
 
 class Excluded(torch.autograd.Function):
@@ -235,7 +324,7 @@ class Excluded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         if bool(grad.select(-1, ctx.state).any()):  # a softmax gives impossible states no gradient
-            grad = grad.index_fill(-1, torch.tensor([ctx.state], device=grad.device), 0.0)
+            grad = grad.index_fill(-1, _only(ctx.state, grad.device), 0.0)
         return grad, None
 
 
@@ -257,7 +346,13 @@ def pkl(r: Tensor, m: Tensor) -> Tensor:
 
 def entropy(log_p: Tensor) -> Tensor:
     """(…, V) normalised log-probabilities → (…) nats; states of zero probability count as zero."""
-    return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
+    return -expected_log(log_p)
+
+
+def expected_log(log_p: Tensor) -> Tensor:
+    """(…, V) normalised log-probabilities → (…) their mean, minus the entropy."""
+    p, finite = log_p.exp(), log_p.clamp(min=torch.finfo(log_p.dtype).min)
+    return (p * finite if log_p.requires_grad else p.mul_(finite)).sum(-1)
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:

@@ -25,12 +25,12 @@ class Schedule(ABC):
     that has not forgotten x (it enters as the prior's KL).
     """
 
-    @property
+    @cached_property
     def start(self) -> float:
         """keep(0)"""
         return float(self.keep(torch.zeros((), dtype=torch.float64)))
 
-    @property
+    @cached_property
     def end(self) -> float:
         """keep(1)"""
         return float(self.keep(torch.ones((), dtype=torch.float64)))

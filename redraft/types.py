@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
@@ -91,13 +92,11 @@ class Batch:
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
         """A batch in which every token is learnt, padding excluded."""
-        learn = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
-        return cls(tokens, learn, pad)
+        return cls(tokens, torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad, pad)
 
     def to(self, device: torch.device) -> Batch:
         names = ("tokens", "learn", "pad", "sample", "source", "source_pad", "label", "unknown")
-        moved = {n: v.to(device) for n in names if (v := getattr(self, n)) is not None}
-        return replace(self, **moved)
+        return replace(self, **{n: v.to(device) for n in names if (v := getattr(self, n)) is not None})
 
 
 class Encoded(NamedTuple):
@@ -191,7 +190,7 @@ class Drawn(ABC):
 
     @abstractmethod
     def tokens(self, kept: Tensor | None = None) -> Tensor:
-        """(N,) the tokens; with `kept` (N,) bool those of some positions, the same as if all had been kept."""
+        """(N,) the tokens; with `kept`, (N,) bool or an index, those of some positions, as if all had been kept."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,13 @@ class Independent(Drawn):
     temperature: float
 
     def tokens(self, kept: Tensor | None = None) -> Tensor:
-        if kept is None:
-            return ops.draw(self.log_x, self.u, self.temperature)
+        if kept is None or "_all" in self.__dict__:  # a pick may have asked for all of them already
+            return self._all if kept is None else self._all[kept]
         return ops.draw(self.log_x[kept], self.u[kept], self.temperature)
+
+    @cached_property
+    def _all(self) -> Tensor:
+        return ops.draw(self.log_x, self.u, self.temperature)
 
 
 class Prediction(ABC):
@@ -237,7 +240,8 @@ class Prediction(ABC):
         the text must match) draws them jointly, or takes the likeliest text as a whole; `at` are then its marginals,
         and some of the tokens may be kept and the rest dropped.
         """
-        return Independent(self.at(where), rng.uniform(where.shape[1])[where], temperature)
+        u = rng.uniform(where.shape[1]) if temperature else torch.empty(where.shape)  # the likeliest needs no draw
+        return Independent(self.at(where), u.to(where.device).take(ops.marked(where)), temperature)
 
     @abstractmethod
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
@@ -269,8 +273,7 @@ class Known(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.log_weights.gather(-1, target[..., None]).squeeze(-1)
-        if not self.normalised:
-            loss = loss + self.log_weights.logsumexp(-1).expm1()
+        loss = loss if self.normalised else loss + self.log_weights.logsumexp(-1).expm1()
         return torch.where(where, loss, torch.zeros_like(loss))
 
     @property
@@ -297,9 +300,8 @@ class Mean(Prediction):
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         """½‖x − x̂‖²; if the network names tokens, the cross-entropy of the token whose vector is the target."""
         if self.log_weights is None:
-            loss = (target - self.mean).square().sum(-1) / 2
-        else:
-            loss = -self.log_weights.gather(-1, self._named(target)[..., None]).squeeze(-1)
+            return torch.where(where, (target - self.mean).square().sum(-1) / 2, 0.0)
+        loss = -self.log_weights.gather(-1, self._named(target)[..., None]).squeeze(-1)
         return torch.where(where, loss, 0.0)
 
     @torch.no_grad()
@@ -396,7 +398,7 @@ class Canvas:
         """
         if self.open is not None:
             return t
-        t = torch.where(self.fixed, torch.zeros_like(t), t)
+        t = t.masked_fill(self.fixed, 0)
         return t if self.waiting is None else t.masked_fill(self.waiting, 1)
 
     def rows(self, index: Tensor) -> Canvas:
@@ -422,13 +424,12 @@ class Canvas:
 
     def paste(self, window: Canvas, lo: int) -> Canvas:
         """The inverse of `window`: its tokens come back to columns lo.. ."""
-        z, columns = self.z.clone(), slice(lo, lo + window.z.shape[1])
+        z, columns, known = self.z.clone(), slice(lo, lo + window.z.shape[1]), window.confidence
         z[:, columns] = window.z
-        if window.confidence is None:
+        if known is None:
             return self.write(z)
-        old = self.confidence
-        confidence = window.confidence.new_zeros(self.fixed.shape) if old is None else old.clone()
-        confidence[:, columns] = window.confidence
+        confidence = known.new_zeros(self.fixed.shape) if self.confidence is None else self.confidence.clone()
+        confidence[:, columns] = known
         return replace(self.write(z), confidence=confidence)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -205,6 +206,23 @@ def test_gumbel_noise_in_float32_loses_the_tail_and_ours_does_not() -> None:
     drawn = torch.cat([ops.draw(weights.log().float().expand(200, -1), part) for part in u.split(200)])
     assert int((drawn > 0).sum()) == pytest.approx(500, abs=1)
     assert torch.histc(drawn[drawn > 0].double(), 5, 1, STATES + 1).tolist() == pytest.approx([100] * 5, abs=1)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_keys_of_many_steps_are_those_of_each(rows: int) -> None:
+    keys, place = ops.rng(7, rows), torch.arange(4, 9)[None]
+    for i, step in zip(range(70), keys.at(place).steps(), strict=False):
+        assert torch.equal(step.key, keys.fold(i).key)
+        assert torch.equal(step.uniform(5), keys.fold(i).at(place).uniform(5))
+
+
+def test_numpy_and_torch_hash_alike() -> None:
+    """CPUs hash in numpy, other devices in torch: a seed gives one text."""
+    numbers = torch.tensor([0, 1, -1, 2**62, -(2**63), 2**63 - 1, 1234567890123456789])
+    unsigned = ops._hash(ops._bits(numbers))
+    assert isinstance(unsigned, np.ndarray)
+    assert unsigned.view(np.int64).tolist() == ops._hash(numbers).tolist()
+    assert torch.equal(ops._unit(unsigned), ops._unit(ops._hash(numbers)))
 
 
 # --- top, nll, entropy ---

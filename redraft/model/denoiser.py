@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 
@@ -354,18 +354,18 @@ class Lazy(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         with self._birth():
-            index = where.flatten().nonzero().squeeze(-1)
+            index = ops.marked(where)
             price = ops.nll if self.normalised else ops.intensity_nll
             loss = price(self._weights(where), target.flatten()[index])
             return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
 
     def _weights(self, where: Tensor) -> Tensor:
         """(N, V) unnormalised fp32 log-weights."""
-        config = self._model.config
-        raw = self._model.network.logits(self._states(where))
+        config, index = self._model.config, ops.marked(where)
+        raw = self._model.network.logits(self._states(where, index))
         raw = raw if raw.shape[-1] == config.vocab.size else _of_states(raw, config.vocab.size)
-        weights = config.token_head.estimate(raw, self._z[where], self._t.expand_as(self._z)[where], config.process)
-        return self._unended(weights, where)
+        z, t = self._z.take(index), self._t.expand_as(self._z).take(index)
+        return self._unended(config.token_head.estimate(raw, z, t, config.process), where)
 
     def _unended(self, weights: Tensor, where: Tensor) -> Tensor:
         """Excludes start, end and padding tokens where given text follows, which they would cut off."""
@@ -376,24 +376,27 @@ class Lazy(Prediction):
         barred[list(ends)] = True
         return weights.masked_fill(inside[where][:, None] & barred, -torch.inf)
 
-    def _states(self, where: Tensor) -> Tensor:
-        """(N, D) states at the marked positions; rows without any are left out of the batch."""
+    def _states(self, where: Tensor, place: Tensor) -> Tensor:
+        """(N, D) states at the marked positions, `place` (N,); rows without any are left out of the batch."""
         config, z, t, context = self._model.config, self._z, self._t, self._context
         if config.network.gaps is not None:
             return self._everything[0][where]
-        rows = where.any(-1)
-        if self._grad and not bool(rows.any()):  # DDP needs a graph that reaches every weight, even from an empty query
-            rows[0] = True
-        if not bool(rows.all()):
-            index = rows.nonzero().squeeze(-1)
-            z, t, context, where = z[index], t[index], context.rows(index), where[index]
+        if len(z) > 1 or not len(place):
+            rows = where.any(-1)
+            if self._grad and not len(place):  # DDP needs a graph that reaches every weight, even from an empty query
+                rows[0] = True
+            if not ops.host(rows).all():
+                index = ops.marked(rows)
+                z, t, context, place = z[index], t[index], context.rows(index), ops.marked(where[index])
         if not len(z):
             return torch.zeros(0, config.network.width, device=z.device)
-        row, column = where.nonzero(as_tuple=True)
+        column = place % z.shape[1]
         source = config.token_head.source(column)
-        if bool((source < 0).any()):
-            return self._from_before(z, t, context, row, source)
-        return self._model.network(z, _level(config, t), context, row * z.shape[1] + source)
+        if source is column:
+            return self._model.network(z, _level(config, t), context, place)
+        if (ops.host(source) < 0).any():
+            return self._from_before(z, t, context, place // z.shape[1], source)
+        return self._model.network(z, _level(config, t), context, place - column + source)
 
     def _from_before(self, z: Tensor, t: Tensor, context: Context, row: Tensor, source: Tensor) -> Tensor:
         """(N, D) states at the sources of which some stand before the window: the last one that the cache holds."""
@@ -424,8 +427,17 @@ class Lazy(Prediction):
         states, gaps = (torch.cat([a, a.new_zeros(B, L - most, *a.shape[2:])], 1) for a in (states, gaps))
         return states[:, :L], gaps
 
-    @contextmanager
-    def _birth(self) -> Iterator[None]:
+    def _birth(self) -> AbstractContextManager[object]:
         kind, dtype, enabled = self._autocast
-        with torch.set_grad_enabled(self._grad), torch.autocast(kind, dtype, enabled=enabled):
-            yield
+        if self._grad == torch.is_grad_enabled() and not enabled and not torch.is_autocast_enabled(kind):
+            return _UNCHANGED
+        return _mode(self._grad, kind, dtype, enabled)
+
+
+_UNCHANGED = nullcontext()
+
+
+@contextmanager
+def _mode(grad: bool, kind: str, dtype: torch.dtype, autocast: bool) -> Iterator[None]:
+    with torch.set_grad_enabled(grad), torch.autocast(kind, dtype, enabled=autocast):
+        yield

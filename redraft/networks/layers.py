@@ -315,39 +315,50 @@ class AskedPositions:
     positions; the results of its padding are dropped.
     """
 
-    row: Tensor  # (N,)
-    column: Tensor  # (N,)
-    slot: Tensor  # (N,) place in the rectangle
+    place: Tensor  # (N,) row · length + column, in the order of the rows
+    length: int
     shape: tuple[int, int]  # (B, M)
+    slot: Tensor | None  # (N,) place in the rectangle; None: it is full, and they fill it in their order
 
     @classmethod
     def of(cls, place: Tensor, rows: int, length: int) -> AskedPositions:
         """(N,) places row · length + column, in the order of the rows."""
+        if rows == 1 and len(place):
+            return cls(place, length, (1, len(place)), None)
         row = place // length
         count = row.bincount(minlength=rows)
         most = max(1, int(count.max()))
+        if len(place) == rows * most:
+            return cls(place, length, (rows, most), None)
         rank = torch.arange(len(place), device=place.device) - (count.cumsum(0) - count)[row]
-        return cls(row, place % length, row * most + rank, (rows, most))
+        return cls(place, length, (rows, most), row * most + rank)
 
     def take(self, a: Tensor) -> Tensor:
         """(B, L, …), or (B, 1, …) of whole rows → (N, …)"""
-        place = self.row if a.shape[1] == 1 else self.row * a.shape[1] + self.column
-        return a.flatten(0, 1).index_select(0, place)
+        return a.flatten(0, 1).index_select(0, self._within(a.shape[1]))
+
+    def _within(self, columns: int) -> Tensor:
+        """(N,) the places in rows of so many columns; one column stands for the whole row."""
+        if columns == self.length:
+            return self.place
+        row = self.place // self.length
+        return row if columns == 1 else row * columns + self.place % self.length
 
     def spread(self, a: Tensor) -> Tensor:
         """(N, …) → (B, M, …), zero where nothing is asked"""
-        if len(a) < self.shape[0] * self.shape[1]:
+        if self.slot is not None:
             a = a.new_zeros(self.shape[0] * self.shape[1], *a.shape[1:]).index_copy(0, self.slot, a)
         return a.unflatten(0, self.shape)
 
     def collect(self, a: Tensor) -> Tensor:
         """(B, M, …) → (N, …)"""
-        return a.flatten(0, 1).index_select(0, self.slot)
+        a = a.flatten(0, 1)
+        return a if self.slot is None else a.index_select(0, self.slot)
 
     @property
     def rectangle(self) -> Tensor:
         """(B, M) columns"""
-        return self.spread(self.column)
+        return self.spread(self.place % self.length)
 
 
 class TimeEmbedding(nn.Module):

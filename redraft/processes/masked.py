@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from redraft import ops
 from redraft.ops import Rng
 from redraft.processes.base import HeldOutBatch, TokenProcess, require_times
 from redraft.schedules import Linear, Schedule
@@ -35,9 +36,9 @@ class Choice(NamedTuple):
     @classmethod
     def of(cls, where: Tensor, drawn: Drawn, kept: Tensor | None = None) -> Choice:
         """The tokens drawn there; with `kept` (N,) some of the N positions that were drawn."""
-        tokens = drawn.tokens(kept)
-        log_x = drawn.log_x if kept is None else drawn.log_x[kept]
-        return cls(where, tokens, log_x.gather(-1, tokens[:, None]).squeeze(-1))
+        index = torch.arange(len(drawn.log_x), device=where.device) if kept is None else ops.marked(kept)
+        tokens = drawn.tokens(None if kept is None else index)
+        return cls(where, tokens, drawn.log_x[index, tokens])
 
 
 class Pick(Protocol):
@@ -90,7 +91,7 @@ def written(canvas: Canvas, choice: Choice, vocab: Vocab) -> Canvas:
     if choice.again is not None:
         z = z.masked_fill(choice.again, vocab.masked)
         confidence = None if confidence is None else confidence.masked_fill(choice.again & ~canvas.fixed, 0.0)
-    return replace(canvas.write(z), confidence=confidence)
+    return replace(canvas, z=torch.where(canvas.fixed, canvas.z, z), confidence=confidence)
 
 
 def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
@@ -144,17 +145,18 @@ class Masked(TokenProcess):
         pick: Pick,
         *,
         share: Tensor | None = None,
+        hidden: Tensor | None = None,
         rng: Rng,
     ) -> Revealed:
         """`step` with another rule for which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
 
         The pick gets the share (B, 1) of the masked positions that this step should reveal: what the schedule reveals
-        between t and s, unless `share` says otherwise.
+        between t and s, unless `share` says otherwise. `hidden` are these positions, for a caller who knows them.
         """
         require_times(canvas.z, s, t)
         share = self.schedule.share(s, t) if share is None else share
-        choice = pick(pred, canvas, self.hidden(canvas), share, rng=rng)
-        if bool((choice.tokens == self.vocab.masked).any()):
+        choice = pick(pred, canvas, self.hidden(canvas) if hidden is None else hidden, share, rng=rng)
+        if (ops.host(choice.tokens) == self.vocab.masked).any():
             raise ValueError("the mask token is never written; x̂ must give it no weight: use the head Subs")
         return Revealed(written(canvas, choice, self.vocab), choice.then or pick)
 

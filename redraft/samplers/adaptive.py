@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.ops import Rng
 from redraft.processes import Choice
-from redraft.samplers.picks import best, confidence, even, require_temperature, rounded
+from redraft.samplers.picks import best, confidence, even, laid_out, require_temperature, rounded
 from redraft.types import FINITE, Canvas, Drawn, Prediction, require_range
 
 
@@ -29,14 +30,9 @@ class Adaptive(ABC):
         """As `Pick`; the share is the least that is revealed, but always one token; below 0 none need be."""
 
 
-def least(hidden: Tensor, share: Tensor) -> Tensor:
+def least(hidden: Tensor, share: Tensor) -> np.ndarray:
     """(B,) how many are revealed in any case."""
-    return torch.where(share.squeeze(-1) < 0, 0.0, even(hidden, share).clamp(min=1))
-
-
-def descending(scores: Tensor, hidden: Tensor) -> Tensor:
-    """(B, L) float64: the scores of the hidden positions, highest first, −∞ behind them."""
-    return scores.to(ops.wide(scores.device)).masked_fill(~hidden, -torch.inf).sort(-1, descending=True).values
+    return np.where(ops.host(share)[:, 0] < 0, 0.0, np.maximum(even(hidden, share), 1))
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,8 @@ class ConfidenceThreshold(Adaptive):
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        def count(scores: Tensor) -> Tensor:
-            return (hidden & (scores >= self.threshold)).sum(-1).maximum(least(hidden, share))
+        def count(c: np.ndarray) -> np.ndarray:
+            return np.maximum((c >= self.threshold).sum(-1), least(hidden, share))
 
         return best(pred, hidden, confidence, count, temperature=self.temperature, rng=rng)
 
@@ -77,10 +73,9 @@ class FrechetProfile(Adaptive):
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        def count(scores: Tensor) -> Tensor:
-            c = descending(scores, hidden)
-            n = torch.arange(1, c.shape[1] + 1, device=c.device)
-            return (c.cumsum(-1) - n + c > self.margin).sum(-1).maximum(least(hidden, share))  # falls as n grows
+        def count(c: np.ndarray) -> np.ndarray:
+            sure = c.cumsum(-1) - np.arange(1, c.shape[1] + 1) + c > self.margin  # the left side falls as n grows
+            return np.maximum(sure.sum(-1), least(hidden, share))
 
         return best(pred, hidden, confidence, count, temperature=self.temperature, rng=rng)
 
@@ -101,17 +96,17 @@ class EntropyBound(Adaptive):
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        def count(scores: Tensor) -> Tensor:
-            h = -descending(scores, hidden)  # +∞ behind the hidden ones
-            before = h.cumsum(-1) - h
-            return (h.isfinite() & (before <= self.bound)).sum(-1).maximum(least(hidden, share))
+        def count(scores: np.ndarray) -> np.ndarray:
+            shown = np.isfinite(scores)
+            h = np.where(shown, -scores, 0)
+            return np.maximum((shown & (h.cumsum(-1) - h <= self.bound)).sum(-1), least(hidden, share))
 
         return best(pred, hidden, _order, count, temperature=self.temperature, rng=rng)
 
 
 def _order(drawn: Drawn) -> Tensor:
     """Lowest entropy first; it is never negative, also after rounding."""
-    return -ops.entropy(drawn.log_x).clamp(min=0)
+    return ops.expected_log(drawn.log_x).clamp(max=0)
 
 
 class _Seen(NamedTuple):
@@ -143,13 +138,14 @@ class Klass(Adaptive):
 
     def after(self, seen: _Seen | None, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         """The choice, given the predictions of the step before."""
-        if not hidden.any():
+        if not ops.host(hidden).any():
             return Choice.nothing(hidden)
         drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
         calm = self._calm(seen, drawn.log_x, hidden)
-        c = ops.spread(rounded(confidence(drawn)), hidden)
-        ready = hidden & (calm >= self.history) & (c > self.threshold)
-        where = ops.top(c + 2 * ready, hidden, ready.sum(-1).maximum(least(hidden, share)))
+        c = laid_out(rounded(confidence(drawn)), hidden)
+        ready = ops.host(hidden) & ops.host(calm >= self.history) & (c > self.threshold)
+        count = np.maximum(ready.sum(-1), least(hidden, share))
+        where = ops.Ranking.of(c + 2 * ready, hidden).first(count)
         then = _KlassAfter(self, _Seen(drawn.log_x, hidden, calm))
         return Choice.of(where, drawn, where[hidden])._replace(then=then)
 
@@ -203,10 +199,10 @@ class Revoke(Adaptive):
         self, revoked: Tensor, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng
     ) -> Choice:
         """The choice in rows that were taken back `revoked` (B,) times."""
-        threshold = torch.where(revoked > 0, self.keep, self.draft)[:, None]
+        threshold = np.where(ops.host(revoked) > 0, self.keep, self.draft)[:, None]
 
-        def count(scores: Tensor) -> Tensor:
-            return (hidden & (scores >= threshold)).sum(-1).maximum(least(hidden, share))
+        def count(c: np.ndarray) -> np.ndarray:
+            return np.maximum((c >= threshold).sum(-1), least(hidden, share))
 
         choice = best(pred, hidden, confidence, count, temperature=self.temperature, rng=rng)
         full = hidden.any(-1) & ~(hidden & ~choice.where).any(-1)
@@ -219,7 +215,7 @@ class Revoke(Adaptive):
         assert choice.log_p is not None
         c = torch.zeros_like(canvas.z, dtype=torch.float32) if canvas.confidence is None else canvas.confidence
         c = c.masked_scatter(choice.where, choice.log_p.float().exp())
-        doubt = (~canvas.fixed & (rounded(c) < self.keep)).float()[:, None]
+        doubt = (~canvas.fixed & canvas.fixed.new_tensor(rounded(c) < self.keep)).float()[:, None]
         near = F.max_pool1d(doubt, 2 * self.neighbours + 1, stride=1, padding=self.neighbours)
         return (near[:, 0] > 0) & ~canvas.fixed
 

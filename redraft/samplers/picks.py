@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,32 +29,42 @@ def require_temperature(temperature: float) -> None:
         raise ValueError(f"temperature={temperature}; 0 takes the likeliest token, above 0 draws")
 
 
-def even(hidden: Tensor, share: Tensor) -> Tensor:
+def even(hidden: Tensor, share: Tensor) -> np.ndarray:
     """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
-    return (hidden.sum(-1) * share.squeeze(-1) - 1e-6).ceil()
+    return np.ceil(ops.host(hidden).sum(-1) * ops.host(share)[:, 0] - 1e-6)
 
 
-def rounded(scores: Tensor) -> Tensor:
+def rounded(scores: Tensor) -> np.ndarray:
     """To multiples of 2⁻¹⁶, so that ties stay ties, whatever the batch; the lowest index then wins."""
-    return (scores * 2**16).round() / 2**16
+    return np.round(ops.host(scores) * np.float32(2**16)) / np.float32(2**16)
+
+
+def laid_out(values: np.ndarray, where: Tensor) -> np.ndarray:
+    """(N,) values to the marked positions of (B, L), zero elsewhere."""
+    found = np.zeros(where.shape, values.dtype)
+    found[ops.host(where)] = values
+    return found
 
 
 def best(
     pred: Prediction,
     hidden: Tensor,
     score: PickScore,
-    count: Callable[[Tensor], Tensor],
+    count: Callable[[np.ndarray], np.ndarray],
     *,
     temperature: float,
     rng: Rng,
 ) -> Choice:
-    """Per row the positions of the highest scores; `count` maps the scores (B, L) to how many (B,)."""
-    if not hidden.any():
+    """Per row the positions of the highest scores; `count` says how many (B,).
+
+    It sees the scores of each row, (B, L) float64, highest first and −∞ behind those of the hidden positions.
+    """
+    if not ops.host(hidden).any():
         return Choice.nothing(hidden)
     drawn = pred.draw(hidden, rng=rng, temperature=temperature)
-    scores = ops.spread(rounded(score(drawn)), hidden)
-    where = ops.top(scores, hidden, count(scores))
-    return Choice.of(where, drawn, where[hidden])
+    ranking = ops.Ranking.of(laid_out(rounded(score(drawn)), hidden), hidden)
+    where = ranking.first(count(ranking.values))
+    return Choice.of(where, drawn, where.take(ops.marked(hidden)))
 
 
 @dataclass(frozen=True)
@@ -72,8 +83,8 @@ class AnyOrder:
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         which, what = rng.split(2)
-        where = ops.top(which.uniform(hidden.shape[1]), hidden, even(hidden, share))
-        if not where.any():
+        where = ops.Ranking.of(ops.host(which.uniform(hidden.shape[1])), hidden).first(even(hidden, share))
+        if not ops.host(where).any():
             return Choice.nothing(hidden)
         return Choice.of(where, pred.draw(where, rng=what, temperature=self.temperature))
 
@@ -88,7 +99,7 @@ class LeftToRight:
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        where = hidden & (hidden.cumsum(-1) <= even(hidden, share)[:, None])
+        where = hidden & (hidden.cumsum(-1) <= hidden.new_tensor(even(hidden, share), dtype=torch.int64)[:, None])
         if not where.any():
             return Choice.nothing(hidden)
         return Choice.of(where, pred.draw(where, rng=rng, temperature=self.temperature))
@@ -109,7 +120,7 @@ class Ranked(ABC):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
         count = even(hidden, share)
-        wanted = hidden & (count > 0)[:, None]  # a row that reveals nothing costs nothing
+        wanted = hidden & hidden.new_tensor(count > 0)[:, None]  # a row that reveals nothing costs nothing
         return best(pred, wanted, self.score, lambda _: count, temperature=self.temperature, rng=rng)
 
 

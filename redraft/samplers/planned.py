@@ -31,12 +31,12 @@ class Planned:
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        if not hidden.any():
+        if not ops.host(hidden).any():
             return Choice.nothing(hidden)
         drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
         text = canvas.z.masked_scatter(hidden, drawn.tokens())
         scores = rounded(-self.critic.error_logits(text, canvas.context))
         free = ~canvas.fixed if self.remask else hidden
-        kept = ops.top(scores, free, (free & ~hidden).sum(-1) + even(hidden, share))
+        kept = ops.Ranking.of(scores, free).first(ops.host((free & ~hidden).sum(-1)) + even(hidden, share))
         where = hidden & kept
         return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)

@@ -17,7 +17,7 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.processes import Insertion, Masked, Pick, Process
 from redraft.samplers.adaptive import Adaptive
-from redraft.samplers.base import grid, instant, require_steps, start
+from redraft.samplers.base import grid, require_steps, start
 from redraft.samplers.paces import EvenPace, Pace
 from redraft.samplers.picks import Confidence
 from redraft.samplers.stops import refuse_ids, stopped
@@ -57,30 +57,39 @@ class Unmask:
             yield from self._inserted(denoise, process, canvas, rng)
 
     def _masked(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
-        pick, total = self.pick, process.hidden(canvas).sum(-1, keepdim=True)
-        counted = self.steps is None or isinstance(pick, Adaptive)  # else how many are left is known beforehand
-        for i in count() if self.steps is None else range(self.steps):
-            hidden = process.hidden(canvas).sum(-1, keepdim=True)
-            if not hidden.any():
+        pick, hidden = self.pick, process.hidden(canvas)
+        left, times = hidden.sum(-1, keepdim=True), self._times(process, hidden.sum(-1, keepdim=True))
+        for i, key in zip(count() if self.steps is None else range(self.steps), rng.steps(), strict=False):
+            if not ops.host(left).any():
                 return
-            left = (
-                hidden.to(ops.wide(hidden.device)) / total.clamp(min=1)
-                if counted
-                else instant(canvas, 1 - i / (self.steps or 1))
-            )
-            t = process.moment(left)
+            t = times.gather(1, left) if self._counted else times[i].expand_as(left)
             with torch.no_grad():
-                pred = denoise(canvas.z, canvas.time(t), canvas.context)
-                share = self._share(hidden, i)
-                canvas, pick = process.reveal(pred, canvas, torch.zeros_like(t), t, pick, share=share, rng=rng.fold(i))
+                pred, share = denoise(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
+                canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
             if self.stop:
                 canvas = stopped(canvas, process.vocab.eos, process.hidden(canvas).cumsum(-1) == 0, denoise)
+            hidden = process.hidden(canvas)
+            left = hidden.sum(-1, keepdim=True)
             yield canvas
+
+    @property
+    def _counted(self) -> bool:
+        """Whether the time depends on how many tokens a row has left; else they are known beforehand."""
+        return self.steps is None or isinstance(self.pick, Adaptive)
+
+    def _times(self, process: Masked, hidden: Tensor) -> Tensor:
+        """The times that the network sees: (B, most + 1) by how many tokens a row has left, or (steps,) one by one."""
+        kind, device = ops.wide(hidden.device), hidden.device
+        if not self._counted:
+            steps = self.steps or 1
+            return process.moment(torch.tensor([1 - i / steps for i in range(steps)], dtype=kind, device=device))
+        most = int(hidden.max()) if hidden.numel() else 0
+        return process.moment(torch.arange(most + 1, dtype=kind, device=device) / hidden.clamp(min=1))
 
     def _share(self, hidden: Tensor, step: int) -> Tensor:
         """(B, 1) what a step is to reveal at least; without a maximum half a token, which is one, rounded up."""
         if self.steps is None:
-            return 0.5 / hidden.clamp(min=1).to(ops.wide(hidden.device))
+            return torch.from_numpy(0.5 / ops.host(hidden).clip(1)).to(hidden.device)
         return self.pace(hidden, step, self.steps)
 
     def _inserted(self, denoise: Denoiser, process: Insertion, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:

@@ -20,6 +20,7 @@ class Calls:
     """Network calls, counted per row; divided by the rows written this is the NFE of a sampler."""
 
     rows: int = 0
+    on: bool = True  # False: calls that others make meanwhile do not count
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def calls(model: DiffusionLM, counted: Calls | None = None) -> Iterator[Calls]:
     counted = counted or Calls()
 
     def count(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        counted.rows += len(inputs[0])
+        counted.rows += len(inputs[0]) if counted.on else 0
 
     handle = model.network.blocks[0].register_forward_pre_hook(count)
     try:

@@ -270,17 +270,19 @@ class Writing:
     def __iter__(self) -> Iterator[Canvas]:
         keys = ops.rng(self.seed, self.samples)
         canvases = self.sampler(self.model, self.model.process, self.start, rng=keys)
-        with eval_mode(self.model):
+        with eval_mode(self.model), calls(self.model, self.calls):
             while (canvas := self._next(canvases)) is not None:
                 self.canvas, self.canvases = canvas, self.canvases + 1
                 yield canvas
 
     def _next(self, canvases: Iterator[Canvas]) -> Canvas | None:
         clock = time.perf_counter()
-        with torch.no_grad(), calls(self.model, self.calls):
+        self.calls.on = True
+        with torch.no_grad():
             canvas = next(canvases, None)
-            if canvas is not None:
-                self.steps.see(canvas, self.model.config.vocab.mask)
+        if canvas is not None:
+            self.steps.see(canvas, self.model.config.vocab.mask)
+        self.calls.on = False
         self.seconds += time.perf_counter() - clock
         return canvas
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ class HeldStates:
     tokens: Tensor  # (B, K)
     level: Tensor | None  # (B, 1) or (B, K); None: the network does not see it
     states: Tensor  # (B, K, D)
+    first: int = 0  # place of column 0; −1 for the start token of a causal network
 
     def again(self, tokens: Tensor, level: Tensor | None, place: Tensor) -> Tensor | None:
         """(B, L, D) the states at these places, if tokens and levels there are the same; else None."""
@@ -27,7 +28,24 @@ class HeldStates:
         return self.states.take_along_dim(at[..., None], 1) if bool(same.all()) else None
 
     def rows(self, index: Tensor) -> HeldStates:
-        return HeldStates(self.tokens[index], None if self.level is None else self.level[index], self.states[index])
+        level = None if self.level is None else self.level[index]
+        return HeldStates(self.tokens[index], level, self.states[index], self.first)
+
+    def before(self, place: Tensor, tokens: Tensor) -> Tensor | None:
+        """(B, L, D) of a causal network: the states of the tokens right before these places (1, L), in one piece.
+
+        tokens: (B, L) what stands at the places, of which all but the last were read; None: others were.
+        """
+        lo = int(place[0, 0]) - 1 - self.first
+        hi = lo + place.shape[1]
+        if len(place) > 1 or lo < 0 or hi > self.states.shape[1]:
+            return None
+        return self.states[:, lo:hi] if torch.equal(self.tokens[:, lo + 1 : hi], tokens[:, :-1]) else None
+
+    def cropped(self, places: int) -> HeldStates:
+        """Those of the first places alone."""
+        kept = max(0, places - self.first)
+        return replace(self, tokens=self.tokens[:, :kept], states=self.states[:, :kept])
 
 
 @dataclass(frozen=True)
@@ -69,6 +87,19 @@ class KeyValues:
             return None
         at = (place[:, :1] - 1).clamp(min=0).expand(len(self.said.states), -1)
         return self.said.states.take_along_dim(at[..., None], 1)
+
+    def cropped(self, places: int) -> KeyValues:
+        """The same of the first places alone, for a causal network: what was read later is forgotten."""
+        if not self.exact:
+            raise ValueError("only an exact cache forgets tokens: under full attention the others have seen them")
+        kept = places + self.before
+        if kept >= self.columns:
+            return self
+        said = None if self.said is None else self.said.cropped(places)
+        ahead = said.states[:, -1:] if said is not None and said.states.shape[1] else None
+        layers = tuple((k[:, :, :kept], v[:, :, :kept]) for k, v in self.layers)
+        missing = None if self.missing is None else self.missing[:, :kept]
+        return KeyValues(layers, missing, ahead, self.before, said=said)
 
     def layer(self, i: int) -> KeyValue | None:
         return self.layers[i] if self.layers else None

@@ -114,7 +114,8 @@ class Transformer(nn.Module):
         h, kept, missing = self._run(self._seen(tokens), level, replace(context, pad=pad, cache=past, place=place))
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
         if not isinstance(self.config.pattern, Full):
-            return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact)
+            said = _read_last(tokens, h, place, past.before) if isinstance(self.config.pattern, Causal) else None
+            return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact, said)
         whole = context.place is None and tokens.dim() == 2
         said = HeldStates(tokens, None if self.time is None else level, h) if whole else None
         return KeyValues(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
@@ -304,6 +305,13 @@ def _begun(
     if past.columns:
         return tokens, pad, slot
     return F.pad(tokens, (1, 0), value=start), None if pad is None else F.pad(pad, (1, 0)), F.pad(slot, (1, 0))
+
+
+def _read_last(tokens: Tensor, h: Tensor, place: Tensor | None, before: int) -> HeldStates | None:
+    """The states of tokens that a causal network has read in one pass, if all rows stand alike."""
+    if place is not None and len(place) > 1:
+        return None
+    return HeldStates(tokens, None, h, -before if place is None else int(place[0, 0]) - before)
 
 
 def _ahead(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:

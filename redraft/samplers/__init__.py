@@ -1,5 +1,22 @@
 """Samplers: generators of canvases, from noise to text."""
 
+from redraft.samplers.acceptance import (
+    RULES,
+    Accepted,
+    AcceptRule,
+    BlockWise,
+    Likeliest,
+    Matched,
+    PointMass,
+    Proposal,
+    RoundNoise,
+    SharedGumbel,
+    TokenWise,
+    block_wise,
+    matched,
+    point_mass,
+    token_wise,
+)
 from redraft.samplers.adaptive import (
     Adaptive,
     ConfidenceThreshold,
@@ -12,6 +29,7 @@ from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Even, Hold, Sampler, Warp, grid, last
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
+from redraft.samplers.drafters import DiffusionDraft, Drafter, DraftRequest, NoDraft, PromptLookup, SampledDraft
 from redraft.samplers.euler import Euler
 from redraft.samplers.guided import Guided, GuidedByPrompt
 from redraft.samplers.multiblock import MultiBlock, Once
@@ -30,6 +48,7 @@ from redraft.samplers.solvers.langevin import EulerMaruyama, Langevin, Predictor
 from redraft.samplers.solvers.moves import Move, PreviousStep, Scales, scales, walk
 from redraft.samplers.solvers.renoise import Average, Greedy, MultiHot, Projection, Renoise, Sampled
 from redraft.samplers.solvers.rules import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, Solver
+from redraft.samplers.speculative import Costs, Croppable, DraftTally, Speculate
 from redraft.samplers.stops import Reader, stopped
 from redraft.samplers.strides import Strides
 from redraft.samplers.unmask import Unmask

@@ -1,0 +1,166 @@
+"""Drafters: who proposes the next tokens of a text, for a causal model to accept or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft import ops
+from redraft.processes import Masked, Process
+from redraft.samplers.acceptance import AcceptRule, Proposal, RoundNoise
+from redraft.samplers.base import Sampler, last
+from redraft.types import Canvas, Denoiser, require_range
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What is asked of a drafter."""
+
+    z: Tensor  # (1, n) the text so far
+    count: int  # tokens to propose, at most
+    states: int  # V of the target
+    temperature: float
+    rule: AcceptRule
+    noise: RoundNoise
+
+
+class Drafter(Protocol):
+    @property
+    def ordered(self) -> bool:
+        """Whether it knows the law of each token given those to its left: it drafts left to right."""
+        ...
+
+    def __call__(self, asked: DraftRequest) -> Proposal: ...
+
+
+@dataclass(frozen=True)
+class NoDraft:
+    """Proposes nothing: plain decoding, by the rule's own random numbers."""
+
+    ordered = True
+
+    def __call__(self, asked: DraftRequest) -> Proposal:
+        return Proposal(asked.z[:, :0], torch.zeros(1, 0, asked.states, device=asked.z.device))
+
+
+@dataclass(frozen=True)
+class PromptLookup:
+    """Proposes what followed the last few tokens when they occurred before: free, and good at copying.
+
+    Tries the last `longest` tokens first, then fewer; of several occurrences it takes the latest.
+    """
+
+    longest: int = 3
+    shortest: int = 1
+    ordered = False
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 64, "longest", "shortest")
+        if self.shortest > self.longest:
+            raise ValueError(f"shortest={self.shortest} is above longest={self.longest}; exchange them")
+
+    def __call__(self, asked: DraftRequest) -> Proposal:
+        text = asked.z[0].tolist()
+        found = next(filter(None, (_after(text, n) for n in range(self.longest, self.shortest - 1, -1))), [])
+        return Proposal(asked.z.new_tensor([found[: asked.count]], dtype=torch.int64).view(1, -1))
+
+
+def _after(text: list[int], n: int) -> list[int]:
+    """What followed the last n tokens when they occurred before."""
+    end = text[-n:]
+    for i in range(len(text) - n - 1, -1, -1):
+        if text[i] == end[0] and text[i : i + n] == end:
+            return text[i + n :]
+    return []
+
+
+@dataclass(frozen=True)
+class DiffusionDraft:
+    """A diffusion model with the target's tokenizer: the text so far, then masks, which it fills left to right.
+
+    With one step all tokens are drawn independently from one pass; with more, in as many groups, each of which sees
+    those before it. The law of each token given those to its left is then known, as `TokenWise` needs it.
+    """
+
+    denoise: Denoiser = field(repr=False)
+    process: Masked
+    steps: int = 1
+    canvas: int | None = None  # columns of its canvas, if it was trained on whole rows of this length; None: no more
+    window: int | None = None  # it reads only so many tokens of the text; None: all
+    ordered = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 4096, "steps")
+        require_range(self, 1, 2**24, "canvas", "window")
+
+    def __call__(self, asked: DraftRequest) -> Proposal:
+        canvas, begin = _blank(asked, self.process, self.canvas, self.window)
+        tokens, log_q = [], []
+        for first, end in _groups(asked.count, self.steps):
+            columns = torch.arange(begin + first, begin + end, device=canvas.z.device)
+            found = self._said(canvas, columns, 1 - first / asked.count, asked)
+            place = asked.z.shape[1] + torch.arange(first, end, device=canvas.z.device)
+            drawn = asked.rule.drafted(found[None], place, asked.noise)
+            canvas = canvas.write(canvas.z.index_copy(1, columns, drawn))
+            tokens, log_q = [*tokens, drawn], [*log_q, found[None]]
+        return Proposal(torch.cat(tokens, 1), torch.cat(log_q, 1))
+
+    def _said(self, canvas: Canvas, columns: Tensor, hidden: float, asked: DraftRequest) -> Tensor:
+        """(n, V) log-probabilities of the target's tokens at these columns, at the temperature of the text."""
+        t = self.process.moment(torch.full((1, 1), hidden, dtype=ops.wide(canvas.z.device), device=canvas.z.device))
+        where = torch.zeros_like(canvas.fixed).index_fill(1, columns, True)
+        with torch.no_grad():
+            said = self.denoise(canvas.z, canvas.time(t), canvas.context).at(where)
+        said = F.pad(said[:, : asked.states], (0, max(0, asked.states - said.shape[1])), value=-torch.inf)
+        return (said.double() / (asked.temperature or 1)).log_softmax(-1)
+
+
+@dataclass(frozen=True)
+class SampledDraft:
+    """A diffusion model that fills the masks with any sampler, in any order: confidence, thresholds, remasking …
+
+    What a token's probability was when it was written is not its law given the tokens to its left, so only rules that
+    do without can accept such drafts.
+    """
+
+    denoise: Denoiser = field(repr=False)
+    process: Process
+    sampler: Sampler
+    canvas: int | None = None  # as of `DiffusionDraft`
+    window: int | None = None
+    ordered = False
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 2**24, "canvas", "window")
+
+    def __call__(self, asked: DraftRequest) -> Proposal:
+        canvas, begin = _blank(asked, self.process, self.canvas, self.window)
+        done = last(self.sampler(self.denoise, self.process, canvas, rng=asked.noise.fresh()[0]))
+        tokens = done.z[:, begin : begin + asked.count]
+        return Proposal(tokens[:, : _leading_known(tokens, asked.states)])
+
+
+def _leading_known(tokens: Tensor, states: int) -> int:
+    """How many tokens stand before the first that the target does not have."""
+    return int((tokens < states).long().cumprod(-1).sum())
+
+
+def _blank(asked: DraftRequest, process: Process, columns: int | None, window: int | None) -> tuple[Canvas, int]:
+    """The end of the text and masks after it, and the column of the first mask."""
+    text = asked.z if window is None else asked.z[:, -window:]
+    begin = text.shape[1]
+    free = max(asked.count, 0 if columns is None else columns - begin)
+    z = F.pad(text, (0, free), value=process.vocab.masked)
+    return Canvas(z, torch.arange(begin + free, device=z.device)[None] < begin), begin
+
+
+def _groups(count: int, steps: int) -> list[tuple[int, int]]:
+    """The first and the last column of each group, as even as can be."""
+    steps = min(steps, count)
+    ends = [count * i // steps for i in range(steps + 1)] if steps else [0]
+    return list(pairwise(ends))

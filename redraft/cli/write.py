@@ -61,6 +61,9 @@ class Showing:
                 calls, steps = calls + found.nfe * len(found), steps + writing.canvases
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
         note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
+        if (tally := plan.tally) is not None:
+            share = f"{tally.acceptance:.0%} of {tally.drafted} drafted tokens accepted"
+            note(f"{share}, {tally.tokens_per_round:.2f} tokens per pass of the model")
         if spent is not None:
             note("\n".join(spent.lines(seconds, steps)))
 

@@ -26,7 +26,8 @@ class Proposal(NamedTuple):
     log_q: Tensor | None = None  # (B, γ, V) the law each was drawn from, given those to its left; None: not known
 
 
-class Accepted(NamedTuple):
+@dataclass(frozen=True)
+class Accepted:
     """How many tokens of a proposal are accepted, and the token that comes after them."""
 
     count: Tensor  # (B,)

@@ -88,7 +88,7 @@ class DiffusionDraft:
     """
 
     denoise: Denoiser = field(repr=False)
-    process: Masked
+    process: Masked = field(repr=False)
     steps: int = 1
     canvas: int | None = None  # columns of its canvas, if it was trained on whole rows of this length; None: no more
     window: int | None = None  # it reads only so many tokens of the text; None: all
@@ -100,7 +100,8 @@ class DiffusionDraft:
 
     def __call__(self, asked: DraftRequest) -> Proposal:
         canvas, begin = _blank(asked, self.process, self.canvas, self.window)
-        tokens, log_q = [], []
+        tokens: list[Tensor] = []
+        log_q: list[Tensor] = []
         for first, end in _groups(asked.count, self.steps):
             columns = torch.arange(begin + first, begin + end, device=canvas.z.device)
             found = self._said(canvas, columns, 1 - first / asked.count, asked)
@@ -129,7 +130,7 @@ class SampledDraft:
     """
 
     denoise: Denoiser = field(repr=False)
-    process: Process
+    process: Process = field(repr=False)
     sampler: Sampler
     canvas: int | None = None  # as of `DiffusionDraft`
     window: int | None = None

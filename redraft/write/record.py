@@ -96,6 +96,10 @@ class Record(Sequence[Written]):
     exactness: Exactness = "free"
     """free: no rule; matches: every text obeys the rule; steps: and each step draws exactly from the network's
     prediction, position by position, given the rule; model: from the model's p(text | rule), by particles."""
+    acceptance: float | None = None
+    """With a draft: the share of the drafted tokens that was accepted."""
+    tokens_per_round: float | None = None
+    """With a draft: tokens written per pass of the model."""
 
     @overload
     def __getitem__(self, index: int) -> Written: ...
@@ -122,6 +126,8 @@ class Record(Sequence[Written]):
         """One object per text, each with what the call cost."""
         cost = {"seed": self.seed, "run": self.run, "nfe": self.nfe, "sampler": self.sampler, "cache": self.cache}
         cost |= {"exactness": self.exactness}
+        if self.tokens_per_round is not None:
+            cost |= {"acceptance": self.acceptance, "tokens_per_round": self.tokens_per_round}
         cost |= {"seconds": self.seconds, "new_tokens": self.new_tokens, "tokens_per_second": self.tokens_per_second}
         return [each.to_json() | cost for each in self.written]
 
@@ -135,7 +141,8 @@ class Record(Sequence[Written]):
         calls, seconds = sum(part.nfe * len(part) for part in parts), sum(part.seconds for part in parts)
         tokens = sum(part.new_tokens for part in parts)
         same = (first.seed, first.sampler, first.run, first.cache, first.notes, first.exactness)
-        return cls(written, calls / max(1, len(written)), seconds, tokens, *same)
+        drafts = (parts[-1].acceptance, parts[-1].tokens_per_round)  # counted from the first part on
+        return cls(written, calls / max(1, len(written)), seconds, tokens, *same, *drafts)
 
 
 @dataclass(frozen=True)

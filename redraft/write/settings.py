@@ -34,6 +34,7 @@ SamplerName = Literal[
     "revoke",
 ]
 CacheName = Literal["own", "none", "exact", "prefix", "dual"]
+RuleName = Literal["matched", "gumbel", "token", "block", "point"]
 
 
 def optional(metavar: str, otherwise: str = "") -> Any:
@@ -122,9 +123,23 @@ class Generation(Decoding):
     """How closely to follow label or source, else the prompt: 0 ignores it, 1 is as trained, more exaggerates it."""
     negative_prompt: Annotated[str | None, optional("TEXT")] = None
     """With guidance above 1: a prompt to move away from, at most as long as the prompt; for models with mask noise."""
+    draft: Annotated[str | None, optional("DIR")] = None
+    """For causal models: who proposes tokens that the model then reads several at a time. The directory of a diffusion
+    model with the same tokenizer, or lookup: what followed the same words before. The text does not change."""
+    draft_length: int = 8
+    """Tokens per draft, at most; fewer are drafted where few are accepted."""
+    draft_steps: int = 1
+    """Passes of the drafting model per draft: more are slower, but more tokens are accepted."""
+    accept: RuleName = "matched"
+    """Which drafted tokens are accepted; all rules leave the model's probabilities as they are. matched and gumbel: the
+    text is the same for every drafter; matched: also the same as without. token, block: for models that draft."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_between("draft_length", self.draft_length, 1, 1024)
+        require_between("draft_steps", self.draft_steps, 1, 1024)
+        if self.accept not in get_args(RuleName):
+            raise ArgumentError("accept", f"accept={self.accept!r}: choose from {', '.join(get_args(RuleName))}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise ArgumentError(
                 "max_new_tokens", f"max_new_tokens={short(self.max_new_tokens)}: write at least one token"

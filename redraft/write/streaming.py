@@ -17,6 +17,7 @@ from redraft.samplers import (
     LeftToRight,
     Ranked,
     Sampler,
+    Speculate,
     Strides,
     Unmask,
 )
@@ -26,7 +27,16 @@ from redraft.write.record import Draft
 from redraft.write.sampling import Beginning, layers
 from redraft.write.verbatim import Verbatim
 
-_WRITE_ONCE = (Ancestral, Beginning, Blocks, FirstHitting, Guided, Strides, Unmask)  # a token they wrote stays
+_WRITE_ONCE = (
+    Ancestral,
+    Beginning,
+    Blocks,
+    FirstHitting,
+    Guided,
+    Speculate,
+    Strides,
+    Unmask,
+)  # a token they wrote stays
 _NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, LeftToRight, Ranked)
 
 

@@ -19,7 +19,7 @@ from redraft import ops
 from redraft.constraints import Constrained, Rule
 from redraft.model import DiffusionLM, eval_mode, text_places
 from redraft.processes import Gaussian
-from redraft.samplers import Blocks, Guided, Particles, Sampler
+from redraft.samplers import Blocks, DraftTally, Guided, Particles, Sampler, Speculate
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
 from redraft.write.conditions import (
@@ -36,6 +36,7 @@ from redraft.write.record import CacheKind, Draft, Exactness, Record, Written
 from redraft.write.ruled import Holes, obedient
 from redraft.write.sampling import Beginning, batch_size, choose_sampler, filtering, keeps_law, layers
 from redraft.write.settings import Decoding, Generation, require_texts
+from redraft.write.speculation import speculating
 from redraft.write.steps import Calls, Steps, calls, generated, given, stop_reason
 from redraft.write.streaming import View
 from redraft.write.verbatim import Verbatim
@@ -75,6 +76,8 @@ def generate(
 def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> Plan:
     """How to generate; whatever the model cannot do is refused here, before anything is written."""
     prompts = require_texts("prompts", prompts)
+    if asked.draft is not None:
+        asked = replace(asked, sampler=speculating(it, asked), draft=None)  # type: ignore[arg-type]
     require_source(it, asked)
     label = class_number(it, asked)
     require_comparison(it, asked, label, prompts)
@@ -181,7 +184,14 @@ class Plan:
             cache=self.cache,
             notes=self.notes,
             exactness=self.exactness,
+            acceptance=None if self.tally is None else self.tally.acceptance,
+            tokens_per_round=None if self.tally is None else self.tally.tokens_per_round,
         )
+
+    @property
+    def tally(self) -> DraftTally | None:
+        """What became of the drafts so far; None: nobody drafts."""
+        return next((part.tally for part in layers(self.sampler) if isinstance(part, Speculate)), None)
 
     def record(self) -> Record:
         """All of it at once."""
@@ -211,7 +221,7 @@ class Plan:
     @property
     def cache(self) -> CacheKind:
         """Of keys and values, as the sampler declares it."""
-        words = {part.exact(self.it.model) for part in layers(self.sampler) if isinstance(part, Blocks)}
+        words = {part.exact(self.it.model) for part in layers(self.sampler) if isinstance(part, Blocks | Speculate)}
         return "approximate" if False in words else "exact" if True in words else "none"
 
     @property

@@ -263,7 +263,9 @@ def test_rows_are_as_if_alone(rule: AcceptRule, target: DiffusionLM, other: Diff
     together = last(sampler(target, target.process, canvas, rng=keys)).z
     for i in range(4):
         index = torch.tensor([i])
-        assert torch.equal(last(sampler(target, target.process, canvas.rows(index), rng=keys.rows(index))).z[0], together[i])
+        assert torch.equal(
+            last(sampler(target, target.process, canvas.rows(index), rng=keys.rows(index))).z[0], together[i]
+        )
 
 
 @pytest.mark.parametrize("kind", ["target", "plain"])
@@ -321,7 +323,9 @@ def test_an_end_token_inside_a_draft_ends_the_row(build: Build, other: Diffusion
     model = build(Causal(), process=Masked(Vocab(7, mask=6, eos=2)))
     canvas, seeds = begun(8, 16), 3
     alone = write(Blocks(Ancestral(1), stop=True), model, canvas, seeds)
-    found = write(Speculate(DiffusionDraft(other, other.process), length=4, costs=None, stop=True), model, canvas, seeds)  # type: ignore[arg-type]
+    found = write(
+        Speculate(DiffusionDraft(other, other.process), length=4, costs=None, stop=True), model, canvas, seeds
+    )  # type: ignore[arg-type]
     assert torch.equal(found, alone)
     assert (alone == 2).any()
 

@@ -1,0 +1,69 @@
+"""Speculation as it is asked for: who drafts for a causal model; what cannot be combined with it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from redraft.processes import Masked
+from redraft.samplers import RULES, Blocks, DiffusionDraft, Drafter, PromptLookup, Speculate
+from redraft.write.models import Opened, opened
+from redraft.write.sampling import layers
+from redraft.write.settings import ArgumentError, Generation
+
+_ELSEWHERE = {
+    "sampler": "own",
+    "steps": None,
+    "threshold": None,
+    "decode_block": None,
+    "cache": "own",
+    "guidance": 1.0,
+    "repetition_penalty": None,
+}  # settings that a draft leaves no room for, and their values if nobody sets them
+
+
+def speculating(it: Opened, asked: Generation) -> Speculate:
+    """The sampler of a causal model with somebody who drafts for it."""
+    if it.model.block != 1:
+        raise ArgumentError(
+            "draft", f"draft=…: {it.place} is not a causal model; it already writes several tokens at a time"
+        )
+    for name, value in _ELSEWHERE.items():
+        if getattr(asked, name) != value:
+            raise ArgumentError(name, f"{name}=… cannot be combined with draft=…; leave one of them out")
+    if asked.rule() is not None:
+        raise ArgumentError("draft", "draft=…: rules about the text cannot be combined with it; leave one of them out")
+    stop = any(part.stop for part in layers(it.sampler) if isinstance(part, Blocks))
+    rule, draft = RULES[asked.accept], _drafter(it, asked)
+    if rule.needs_law and not draft.ordered:
+        raise ArgumentError(
+            "accept", f"accept={asked.accept!r}: lookup has no probabilities, which it needs; use matched"
+        )
+    return Speculate(draft, rule, asked.draft_length, stop=stop)
+
+
+def _drafter(it: Opened, asked: Generation) -> Drafter:
+    if asked.draft == "lookup" and not Path("lookup").is_dir():
+        return PromptLookup()
+    other = opened(Path(asked.draft or ""))
+    process = other.model.process
+    if not isinstance(process, Masked) or other.model.codec is not None or other.answers or other.classes:
+        raise ArgumentError("draft", f"draft={asked.draft}: a drafter fills masks, and needs neither source nor class")
+    _require_same_tokens(it, other, str(asked.draft))
+    known = other.always or other.model.config.network.positions
+    window = None if known is None else max(1, known - asked.draft_length)
+    return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
+
+
+def _require_same_tokens(it: Opened, other: Opened, name: str) -> None:
+    """Raises unless every id of the model means the same to the drafter."""
+    if it.tokenizer == other.tokenizer:
+        return
+    ours, theirs = it.model.config.vocab, other.model.config.vocab
+    words = [i for i in range(min(ours.size, theirs.size)) if i not in (ours.mask, theirs.mask)]
+    same = abs(ours.size - theirs.size) <= 1 and all(it.tokenizer.piece(i) == other.tokenizer.piece(i) for i in words)
+    if not same:
+        raise ArgumentError(
+            "draft",
+            f"draft={name}: it has another tokenizer ({theirs.size:,} ids, the model {ours.size:,}); a drafter needs "
+            "the same tokens: train or adapt one with the model's tokenizer",
+        )

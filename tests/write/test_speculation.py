@@ -1,0 +1,106 @@
+"""A drafter for a causal model: the text stays as it is, the record tells what was accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import redraft
+from redraft.heads import Shift
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks import Causal, Full, Pattern, TransformerConfig
+from redraft.processes import Masked
+from redraft.text import Words
+from redraft.write import ArgumentError
+
+WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
+
+
+def model_of(pattern: Pattern, tokenizer: Words = WORDS, **head: Any) -> DiffusionLM:
+    network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0)
+    torch.manual_seed(0)
+    model = DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network, **head), tokenizer)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, 0, 0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("models")
+    redraft.export(folder / "causal", model_of(Causal()))
+    redraft.export(folder / "shift", model_of(Causal(), head=Shift()))
+    redraft.export(folder / "masked", model_of(Full()))
+    redraft.export(folder / "other", model_of(Full(), Words(("one", "two"), ("bos", "eos", "pad", "mask"))))
+    return lambda name: folder / name
+
+
+@pytest.mark.parametrize("target", ["causal", "shift"])
+def test_the_text_does_not_change(saved: Callable[[str], Path], target: str) -> None:
+    plain = redraft.generate(saved(target), ["the cat", "a"], max_new_tokens=12, n=2)
+    for draft in ("lookup", str(saved("masked"))):
+        record = redraft.generate(saved(target), ["the cat", "a"], max_new_tokens=12, n=2, draft=draft)
+        assert record.texts == plain.texts
+        assert record.cache == "exact"
+        assert record.acceptance is not None
+        assert record.tokens_per_round is not None
+        assert record.to_json()[0]["tokens_per_round"] == record.tokens_per_round >= 1
+    assert plain.acceptance is None
+    assert "acceptance" not in plain.to_json()[0]
+
+
+def test_streams_and_temperature(saved: Callable[[str], Path]) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 10, "draft": str(saved("masked")), "draft_steps": 2}
+    greedy = redraft.generate(saved("causal"), "the", temperature=0, accept="block", **options)
+    assert (
+        greedy.texts
+        == redraft.generate(saved("causal"), "the", temperature=0, sampler="confidence", max_new_tokens=10).texts
+    )
+    drafts = list(redraft.generate(saved("causal"), "the", stream=True, **options))
+    assert drafts[-1].written is not None
+    assert all(drafts[-1].committed.startswith(draft.committed) for draft in drafts)
+    top = redraft.generate(saved("causal"), "the", top_k=2, **options)
+    assert top.texts == redraft.generate(saved("causal"), "the", top_k=2, max_new_tokens=10).texts
+
+
+def test_the_command(saved: Callable[[str], Path], say: Callable[..., tuple[str, str]]) -> None:
+    words = ("generate", saved("causal"), "the cat", "--new", 12)
+    plain, _ = say(*words)
+    out, err = say(*words, "--draft", "lookup")
+    assert out == plain
+    assert "drafted tokens accepted" in err
+    found = json.loads(say(*words, "--draft", saved("masked"), "--accept", "gumbel", "--json")[0])
+    assert 0 <= found["acceptance"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("masked", {"draft": "lookup"}, "is not a causal model"),
+        ("causal", {"draft": "other"}, "another tokenizer"),
+        ("causal", {"draft": "lookup", "accept": "token"}, "lookup has no probabilities"),
+        ("causal", {"draft": "lookup", "accept": "none"}, "choose from matched"),
+        ("causal", {"draft": "lookup", "sampler": "confidence"}, "cannot be combined with draft"),
+        ("causal", {"draft": "lookup", "pattern": "[a-z]*"}, "rules about the text"),
+        ("causal", {"draft": "lookup", "repetition_penalty": 1.2}, "cannot be combined with draft"),
+        ("causal", {"draft": "lookup", "draft_length": 0}, "from 1 to 1,024"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    saved: Callable[[str], Path], target: str, options: dict[str, Any], message: str
+) -> None:
+    if options["draft"] != "lookup":
+        options = options | {"draft": str(saved(options["draft"]))}
+    with pytest.raises(ArgumentError, match=message):
+        redraft.generate(saved(target), "the", max_new_tokens=4, **options)
+
+
+def test_a_drafter_that_is_not_there(saved: Callable[[str], Path], say: Callable[..., tuple[str, str]]) -> None:
+    _, err = say("generate", saved("causal"), "the", "--new", 4, "--draft", "nowhere", code=2)
+    assert "nowhere" in err
+    assert err.count("\n") <= 2

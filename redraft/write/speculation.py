@@ -30,7 +30,7 @@ def speculating(it: Opened, asked: Generation) -> Speculate:
     for name, value in _ELSEWHERE.items():
         if getattr(asked, name) != value:
             raise ArgumentError(name, f"{name}=… cannot be combined with draft=…; leave one of them out")
-    if asked.rule() is not None:
+    if asked.ruled:
         raise ArgumentError("draft", "draft=…: rules about the text cannot be combined with it; leave one of them out")
     stop = any(part.stop for part in layers(it.sampler) if isinstance(part, Blocks))
     rule, draft = RULES[asked.accept], _drafter(it, asked)

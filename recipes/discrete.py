@@ -29,10 +29,10 @@ from redraft import evaluate, presets, write
 from redraft.cli.recipes import recipe, source
 from redraft.corpora import STORIES, StoriesData
 from redraft.data import Endless, Split, Tally, evaluation, tokenise
-from redraft.heads import Subs
+from redraft.heads import Head, Subs
 from redraft.model import DiffusionLM
-from redraft.objectives import Bound, Clip, Objective
-from redraft.processes import Cap, Hybrid, Interpolating, Star, Switch
+from redraft.objectives import Bound, Clip, Importance, Objective
+from redraft.processes import Cap, Hybrid, Interpolating, MaskNoise, Star, Switch
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
 from redraft.schedules import CosineSquared
@@ -41,6 +41,7 @@ from redraft.text import Characters
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
 STEPS = (16, 64, 256)
+CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 ROWS, LENGTH = 512, 256  # of real text, in characters
@@ -78,18 +79,33 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
 
 
 def ablations() -> dict[str, tuple[Run, Sampling]]:
-    """Each differs from its base in one thing."""
+    """Each differs from its base in one thing; the halves of the substitution go one after the other, as in MDLM."""
     base, any_order = presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())
     runs = {
-        "mdlm_no_carry_over": vary.with_model(base, head=Subs(carry_over=False)),
-        "mdlm_no_zero_mask": vary.with_model(base, head=Subs(zero_mask=False)),
         "mdlm_time": vary.with_network(base, time=64),
         "mdlm_bound": replace(base, objective=Objective(Bound())),
-        "mdlm_bound_1000": replace(base, objective=Objective(Bound(steps=1000))),
+        "mdlm_bound_1000": replace(base, objective=Objective(Bound(steps=CHAIN))),
     }
-    return {name: (run, any_order) for name, run in runs.items()} | {
-        f"gidd_{round(100 * p)}": (hybrid(p), Ancestral) for p in (0.0, 0.1, 0.2)
+    less = {
+        "mdlm_no_carry_over": (d3pm(base, Subs(carry_over=False)), Ancestral),
+        "mdlm_no_zero_mask": (d3pm(base, Subs(carry_over=False, zero_mask=False)), Ancestral),
     }
+    return (
+        {name: (run, any_order) for name, run in runs.items()}
+        | less
+        | {f"gidd_{round(100 * p)}": (hybrid(p), Ancestral) for p in (0.0, 0.1, 0.2)}
+    )
+
+
+def d3pm(base: Run, head: Head) -> Run:
+    """D3PM's parameterisation of mask noise: T steps, the last of which draws every token from x̂, also visible ones.
+
+    With Bayes' rule alone carry-over changes nothing: it keeps visible tokens whatever x̂ says. A tenth of the rows
+    learn the last step, which has a weight of T/10: drawn among T steps it would hardly ever be seen.
+    """
+    process = Interpolating(base.model.vocab, mixing=MaskNoise(), direct=True)
+    often = Importance((CHAIN / 9, *[1.0] * (CHAIN - 1)))
+    return replace(vary.with_model(base, process=process, head=head), objective=Objective(Bound(steps=CHAIN), often))
 
 
 def hybrid(uniform: float) -> Run:

@@ -29,11 +29,11 @@ PUBLISHED = ("ar_tiny", "bd3_tiny", "mdlm_tiny", "sedd_tiny", "udlm_tiny")  # be
 ENGLISH = (*PUBLISHED, "gidd_tiny")
 ABLATIONS = {
     "mdlm_tiny": "the preset: unweighted cross-entropy, no time",
-    "mdlm_no_carry_over": "without carry-over",
-    "mdlm_no_zero_mask": "without zero-masking",
     "mdlm_time": "the network sees time",
     "mdlm_bound": "trained on the bound, continuous time",
     "mdlm_bound_1000": "trained on the bound, T = 1000",
+    "mdlm_no_carry_over": "the same without carry-over: D3PM's last step",
+    "mdlm_no_zero_mask": "and without zero-masking",
 }
 GIDD = {"gidd_0": "0", "gidd_10": "0.1", "gidd_20": "0.2"}
 REMASKING = {

@@ -46,7 +46,8 @@ class Softmax(Head):
 class Subs(Head):
     """MDLM's substitution: the clean token is never the mask, and a visible token is itself.
 
-    Either half can be switched off, as in the paper's ablation.
+    Either half can be switched off, as in the paper's ablation. Without carry-over nothing changes as long as steps are
+    Bayes' rule; it counts where the last step asks x̂ for visible tokens too: `Interpolating(…, direct=True)`.
     """
 
     zero_mask: bool = True

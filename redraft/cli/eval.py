@@ -54,8 +54,8 @@ class Eval:
     """Number of solved examples before each question."""
     chat: Flag = False
     """Ask questions as messages, by the model's chat template."""
-    steps: Annotated[int | None, optional("INT", "one per token")] = None
-    """Steps to write the answer of a task, for mask noise."""
+    steps: Annotated[int | None, optional("INT", "continuous time; a task: one per token")] = None
+    """T of the T-step bound (multinomial diffusion publishes 1000 and 4000); with --tasks, steps to write an answer."""
     seed: int = 0
     """Seed of the noise and the texts."""
     json: Flag = False
@@ -77,7 +77,7 @@ class Eval:
 
     def _require_tasks(self) -> None:
         """Flags of tasks need tasks, and tasks bring their own text."""
-        given = {"include": self.include, "limit": self.limit, "shots": self.shots, "steps": self.steps}
+        given = {"include": self.include, "limit": self.limit, "shots": self.shots}
         alone = [name for name, value in {**given, "chat": self.chat or None}.items() if value is not None]
         if alone and not self.tasks:
             raise ValueError(f"--{alone[0]} is for tasks; name some: --tasks hellaswag")
@@ -139,14 +139,16 @@ class Eval:
     ) -> Iterator[Found]:
         """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
         from redraft.evaluate import BIT, HeldOut, excess, likelihood
+        from redraft.objectives import Bound
 
+        bound = None if self.steps is None else Bound(steps=self.steps)
         with Progress("rows measured", self.rows) as progress:
             held = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
             progress.total = sum(len(batch.tokens) for batch in held.batches)
             batches = progress.over(held.batches, lambda batch: len(batch.tokens))
-            found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed)
+            found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
         count = len(found.row_nats)
-        of = {"split": self.split, "rows": count}
+        of = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
         yield "bits_per_token", found.bits_per_token, {"stderr": found.stderr, **of}
         yield "bits_per_char", found.bits_per_char, {"stderr": found.relative_error * found.bits_per_char, **of}
         yield "perplexity", found.perplexity, of

@@ -24,6 +24,7 @@ from redraft.text import Tokenizer
 from redraft.types import Batch, Prediction
 
 BIT = math.log(2)  # nats
+CHAIN = 1000  # steps of the bound where noise has none in continuous time: the published protocol
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def likelihood(
         draws: strata of noise levels, each costing one network call per estimate; more give a smaller error
         seed: seed of the noise; a row draws from (seed, its number), whatever its batch
         texts: the text of each row, to count characters and bytes; None: decode the tokens
-        bound: another bound to estimate, always at stratified times; None: the process decides
+        bound: another bound to estimate, always at stratified times, such as `Bound(steps=1000)`; None: the process
+            decides, and noise that has a bound only as a chain of steps is measured with 1000 of them
     """
     if draws < 1:
         raise ValueError(f"draws={draws}; the bound needs at least one stratum of noise levels")
@@ -164,6 +166,8 @@ def ending(model: DiffusionLM, logsnr: float) -> DiffusionLM:
 
 def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
     """(2, B) two independent estimates in nats; for a causal network the exact value, twice."""
+    if bound is None and not model.process.continuous:
+        bound = Bound(steps=CHAIN)
     sight, halves = _HeldOutBatch(model, batch, bound or Bound()), keys.split(2)
     if bound is not None:
         return torch.stack([sight.by_time(draws, rng=half) for half in halves])
@@ -188,10 +192,24 @@ class _HeldOutBatch:
     def by_time(self, strata: int, *, rng: Rng) -> Tensor:
         """(B,) the bound of any process, at a time in each of K equal strata.
 
+        The last of T steps gives x itself, and a step drawn among T would hardly ever be that one: it is always
+        measured, and the strata are those of the others. With as many strata as other steps nothing is left to chance
+        but z.
+        """
+        T, power = self.bound.steps, self.model.process.time_power
+        if T is None:
+            return self._drawn(Stratified(block=self.model.block, power=power), strata, rng=rng)
+        last = self._drawn(Stratified(0, 1 / T, self.model.block), 1, rng=rng.fold(strata)) / T
+        if T == 1:
+            return last
+        return last + (1 - 1 / T) * self._drawn(Stratified(1 / T, 1, self.model.block), strata, rng=rng)
+
+    def _drawn(self, times: Stratified, strata: int, *, rng: Rng) -> Tensor:
+        """(B,) the mean of the bound over times, one in each stratum.
+
         In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key depends on the stratum, so after all
         turns the row's place in its batch does not matter.
         """
-        times = Stratified(block=self.model.block, power=self.model.process.time_power)
         objective, row = Objective(self.bound, times), torch.arange(len(self.batch.tokens))
         turns = [(replace(self.batch, first=k, total=strata), (row + k) % strata) for k in range(strata)]
         nats = [objective(self.model, part, rng=rng.fold(stratum.to(rng.key.device))).nats for part, stratum in turns]

@@ -111,7 +111,8 @@ class Recover(Term):
 
     power 0 is plain masked cross-entropy, which learns faster at small scale; power 1 is LLaDA's loss, for mask noise
     with the linear schedule the same as `Bound`. For insertion it adds −log p(g), g the tokens missing in each gap.
-    However you train, evaluate with `Bound`.
+    With uniform noise it has another optimum than the bound: it teaches x̂ to trust a visible token, which Bayes' rule
+    then counts twice; train such noise with `Bound`. However you train, evaluate with `Bound`.
     """
 
     power: float = 0.0

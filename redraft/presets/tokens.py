@@ -110,8 +110,9 @@ def multinomial_enwik8(path: str = "enwik8") -> Run:
 
 def _multinomial(tokenizer: Tokenizer, data: Corpus, framing: Packed, steps: int) -> Run:
     run = _small(tokenizer, data, framing)
-    network = replace(run.model.network, width=512, heads=16, dropout=0.0)
-    model = DiffusionLMConfig(Interpolating(tokenizer.vocab, CosineRatio()), network, Softmax(), ByTime(4000.0))
+    network = replace(run.model.network, width=512, heads=8, dropout=0.0)
+    process = Interpolating(tokenizer.vocab, CosineRatio(), direct=True)
+    model = DiffusionLMConfig(process, network, Softmax(), ByTime(4000.0))
     rate = Optimiser(lr=1e-4, floor=0.1)
     run = replace(run, model=model, objective=Objective(Bound(steps=steps)), sampler=Ancestral(steps), batch=32)
     return replace(run, optimiser=rate)

@@ -1,6 +1,13 @@
 """Processes: how a clean sequence becomes noise, and what Bayes' rule says about the way back."""
 
-from redraft.processes.base import HeldOutBatch, Process, TokenProcess, require_times, require_vectors
+from redraft.processes.base import (
+    HeldOutBatch,
+    Process,
+    TokenProcess,
+    require_times,
+    require_vectors,
+    without_mask,
+)
 from redraft.processes.gaussian import (
     Between,
     Exploding,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from redraft import ops
 from redraft.ops import Rng
 from redraft.types import Batch, Canvas, Noised, Prediction, Vocab
 
@@ -135,3 +137,48 @@ def _require_aligned(z: Tensor, times: Sequence[Tensor]) -> None:
                 f"times must have shape (B, 1) or (B, L) = {(z.shape[0], 1)} or {tuple(z.shape[:2])}; "
                 f"got {tuple(t.shape)}"
             )
+
+
+def rewritten(noised: Noised, s: Tensor) -> Tensor:
+    """(B, L) bool: what a `direct` step to s draws from x̂ whatever z is: all but given tokens if s = 0."""
+    where = ((s == 0) & (noised.t > 0)).expand_as(noised.z)
+    return where if noised.pad is None else where & ~noised.pad
+
+
+def without_mask(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
+    """x̂ for a step to s: where s = 0 the text is finished, so weight that a head leaves on the mask is taken away.
+
+    Heads that keep the mask (`Subs(zero_mask=False)`, `Softmax()`) say before that how long a token stays masked.
+    """
+    if vocab.mask is None or pred.joint or not bool((s == 0).any()):
+        return pred
+    return _Finished(pred, s, vocab.mask)
+
+
+@dataclass(frozen=True)
+class _Finished(Prediction):
+    """A prediction, normalised anew without the mask in the rows that this step finishes."""
+
+    pred: Prediction
+    s: Tensor  # (B, 1)
+    mask: int
+
+    @property
+    def normalised(self) -> bool:
+        return self.pred.normalised
+
+    @property
+    def x(self) -> Tensor:
+        return self._unmasked(self.pred.x, (self.s == 0)[..., None])
+
+    def at(self, where: Tensor) -> Tensor:
+        return self._unmasked(self.pred.at(where), (self.s == 0).expand_as(where)[where][:, None])
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        return self.pred.nll(where, target)
+
+    def _unmasked(self, log_x: Tensor, last: Tensor) -> Tensor:
+        if not bool((log_x[..., self.mask] > -torch.inf).any()):  # as after `Subs()`: not one bit changes
+            return log_x
+        words = ops.exclude(log_x, self.mask)
+        return torch.where(last, words.log_softmax(-1) if self.normalised else words, log_x)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import TokenProcess, require_times
+from redraft.processes.base import TokenProcess, require_times, rewritten, without_mask
 from redraft.schedules import Linear, Schedule
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -122,7 +122,7 @@ class Interpolating(TokenProcess):
     vocab: Vocab
     schedule: Schedule = Linear()
     mixing: Mixing = UniformNoise()
-    direct: bool = False  # the step to s = 0 draws x̂ itself, as D3PM and the paper (not the code) of multinomial do
+    direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones (D3PM, multinomial's paper)
 
     def __post_init__(self) -> None:
         if float(self.mixing.mix(torch.tensor(0.5), self.words).mask) > 0:
@@ -191,6 +191,10 @@ class Interpolating(TokenProcess):
         return self._table(_between(early, late))
 
     @property
+    def continuous(self) -> bool:
+        return not self.direct  # a last step that draws x̂ has a cost that depends on where the last step begins
+
+    @property
     def jump(self) -> bool:
         return self.schedule.start < 1
 
@@ -210,9 +214,11 @@ class Interpolating(TokenProcess):
         into, least = self._b(between, z), between.keep * self._b(early, z)
         if isinstance(pred, Steering) and pred.steers and self._words_change:
             return self._steered(pred, canvas, s, t, rng=fresh)
-        where = ~canvas.fixed & (whether * (into + least) < into if pred.normalised else into > 0)
+        last = (s == 0).expand_as(z) if self.direct else torch.zeros_like(canvas.fixed)
+        where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalised else into > 0))
         if not where.any():
             return canvas
+        pred = without_mask(pred, s, self.vocab)
         if pred.joint:  # x as a whole first, then z_s given x: the same law, but now tokens may depend on each other
             x = z.masked_scatter(where, pred.draw(where, rng=rng.split(4)[-1]).tokens())
             pred = _Certain(x, self.vocab.size)
@@ -220,9 +226,7 @@ class Interpolating(TokenProcess):
         log_x = drawn.log_x
         mass = 1 + at.keep * log_x.logsumexp(-1).expm1()  # Σq_s(· | x̂): one, unless the sum of x̂ is free
         stay = between.pick(where).keep * (at.keep * _said(log_x, tokens).exp() + self._b(at, tokens))
-        if self.direct:
-            stay = torch.where((s == 0).expand_as(z)[where], 0.0, stay)
-        new = whether[where] * (into[where] * mass + stay) < into[where] * mass
+        new = last[where] | (whether[where] * (into[where] * mass + stay) < into[where] * mass)
         known = new & (source[where] * mass >= 1 - at.keep)  # from α·x̂ + b: from x̂, or noise of the mass 1 − α
         tokens = torch.where(new & ~known, self._lost(at, fresh.uniform(z.shape[1])[where]), tokens)
         tokens = tokens.masked_scatter(known, drawn.tokens(known))
@@ -257,6 +261,8 @@ class Interpolating(TokenProcess):
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
+        if self.direct and s is not None:
+            where = where | rewritten(noised, s)
         places = _Places.of(pred, noised, where)
         mix = self.mix(noised.t).pick(where)
         if s is None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import TokenProcess, require_times
+from redraft.processes.base import TokenProcess, require_times, rewritten, without_mask
 from redraft.schedules import Linear, Schedule, Tabulated
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -195,7 +195,7 @@ class Markov(TokenProcess):
     vocab: Vocab
     jumps: Jumps = UniformJumps()
     schedule: Schedule = Linear()
-    direct: bool = False  # the step to s = 0 draws x̂ itself, as D3PM does
+    direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones, as D3PM does
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         u = rng.uniform(canvas.z.shape[1])
@@ -216,8 +216,11 @@ class Markov(TokenProcess):
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         require_times(canvas.z, s, t)
         where = ~canvas.fixed & self._entered(canvas.z)
+        if self.direct:
+            where = where | (~canvas.fixed & (s == 0))
         if not where.any():
             return canvas
+        pred = without_mask(pred, s, self.vocab)
         z, early, late = canvas.z[where], s.expand_as(canvas.z)[where], t.expand_as(canvas.z)[where]
         guess = pred.at(where).exp()
         weights = self._onto(z, early, late) * self._mixed(guess, early)
@@ -228,6 +231,8 @@ class Markov(TokenProcess):
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
+        if self.direct and s is not None:
+            where = where | rewritten(noised, s)
         log_x, z, x, t = pred.at(where), noised.z[where], noised.target[where], noised.t.expand_as(where)[where]
         if s is None:
             nats = self._continuous(log_x.exp(), z, x, t)
@@ -263,6 +268,10 @@ class Markov(TokenProcess):
         states = torch.arange(self.vocab.size)
         early, late = (torch.full((len(states),), a, dtype=torch.float64) for a in (s, t))
         return _dusted(self._onto(states, early, late).T)
+
+    @property
+    def continuous(self) -> bool:
+        return not self.direct  # a last step that draws x̂ has a cost that depends on where the last step begins
 
     @property
     def jump(self) -> bool:

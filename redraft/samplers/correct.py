@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes import Process
+from redraft.processes import Process, without_mask
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler, instant, require_free, require_steps
 from redraft.types import Canvas, Denoiser, Noised
@@ -57,7 +57,7 @@ class Correct:
         for i in range(self.steps):
             if not active.any():
                 return
-            canvas, agreed, changed = self._step(denoise, canvas, free & active[:, None], rng.fold(i))
+            canvas, agreed, changed = self._step(denoise, process, canvas, free & active[:, None], rng.fold(i))
             waited = torch.where(agreed > best, 0, waited + 1)
             best = torch.maximum(best, agreed)
             active = active & changed & (waited < self.patience)
@@ -74,9 +74,12 @@ class Correct:
         return free
 
     @torch.no_grad()
-    def _step(self, denoise: Denoiser, canvas: Canvas, free: Tensor, rng: Rng) -> tuple[Canvas, Tensor, Tensor]:
+    def _step(
+        self, denoise: Denoiser, process: Process, canvas: Canvas, free: Tensor, rng: Rng
+    ) -> tuple[Canvas, Tensor, Tensor]:
         """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
         pred = denoise(canvas.z, canvas.time(instant(canvas, self.level)), canvas.context)
+        pred = without_mask(pred, instant(canvas, 0.0), process.vocab)
         drawn = pred.draw(free, rng=rng, temperature=self.temperature)
         sharp, proposed = (drawn.log_x / self.temperature).log_softmax(-1), drawn.tokens()
         # rounded, so that ties stay ties, whatever the batch

@@ -27,6 +27,7 @@ from redraft.corpora import STORIES, StoriesData
 from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, TextFiles, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.networks import Causal
+from redraft.objectives import Bound
 from redraft.presets import PRESETS, PURPOSES, TINY
 from redraft.runs import config, parameters, run, vary
 from redraft.samplers import NAMED, Ancestral, Blocks, Dual, Entropy, FirstHitting, Sampler, Unmask
@@ -488,6 +489,17 @@ def test_eval_measures_against_the_truth(mdlm: Path) -> None:
     assert found["nfe"]["value"] > 0
     assert found["tokens_per_second"]["value"] > 0
     assert {(record["run"], record["seed"]) for record in found.values()} == {(it.name, 4)}
+
+
+def test_eval_measures_the_bound_of_a_chain(say: Say, mdlm: Path) -> None:
+    out, _ = say("eval", mdlm, "--rows", "2", "--draws", "2", "--samples", "0", "--steps", "5", "--json")
+    it = open_model(mdlm)
+    assert it.run is not None
+    rows = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), 2)
+    chain = evaluate.likelihood(it.model, rows, draws=2, bound=Bound(steps=5))
+    first = objects(out)[0]
+    assert (first["name"], first["steps"]) == ("bits_per_token", 5)
+    assert first["value"] == pytest.approx(chain.bits_per_token)
 
 
 def test_eval_on_other_text_and_other_splits(say: Say, mdlm: Path, tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from redraft import presets
 from redraft.codecs import MaskedLM, Size
 from redraft.data import Endless, JsonlPairs, Pairs, Sourced, TextFiles
 from redraft.model import DiffusionLM
-from redraft.objectives import Autoencode
+from redraft.objectives import Autoencode, Bound, Objective
 from redraft.presets import PRESETS, PUBLISHED, TINY, index
+from redraft.processes import Interpolating
 from redraft.runs import Run, config, vary
 from redraft.text import Special, Words
 from redraft.train import fit
@@ -81,6 +82,17 @@ def test_the_small_dit_has_the_published_size() -> None:
     assert parameters(build("mdlm_lm1b"), ".blocks.") == 12 * block
     assert parameters(build("mdlm_text8"), ".blocks.") == 12 * block
     assert parameters(build("ar_owt")) < parameters(run)  # no time, no modulation
+
+
+@pytest.mark.parametrize(("name", "steps"), [("multinomial_text8", 1000), ("multinomial_enwik8", 4000)])
+def test_multinomial_diffusion_as_published(name: str, steps: int) -> None:
+    """12 layers of 512 with 8 heads, chains of 1000 and 4000 steps, the last of which takes x̂ itself."""
+    run = build(name)
+    network, process = run.model.network, run.model.process
+    assert (network.layers, network.width, network.heads) == (12, 512, 8)
+    assert isinstance(process, Interpolating)
+    assert process.direct
+    assert run.objective == Objective(Bound(steps=steps))
 
 
 def test_llada_has_the_published_size() -> None:

@@ -150,6 +150,7 @@ class Context:
     place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
     other: Tensor | None = None  # (B, places) ids of another prompt, −1: as it stands (`OtherPrompt`); None: no other
     marks: Marks | None = None  # rules about the text; None: it is free
+    ending: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → what is after a stop string
 
     def rows(self, index: Tensor) -> Context:
         """The same for some rows of the batch."""

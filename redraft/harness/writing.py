@@ -16,7 +16,7 @@ from redraft.model import sized_hole
 from redraft.processes import Masked
 from redraft.samplers import Blocks, Sampler, last
 from redraft.types import Canvas
-from redraft.write import ALIASES, Decoding, choose_sampler, settings_from
+from redraft.write import ALIASES, Decoding, StopTexts, choose_sampler, settings_from, with_stops
 
 NEW = 256  # tokens, if a task says nothing
 _SIZES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the harness knows them all
@@ -44,13 +44,8 @@ class Wanted:
         chance = settings.get("temperature", 1.0) if settings.get("do_sample") else 0.0
         decoding = settings_from(Decoding, {**ours, "temperature": float(chance)})
         ignored = set(settings) - set(ours) - {*_SIZES, "until", "do_sample", "temperature"}
-        stops = (until,) if isinstance(until, str) else tuple(until)
+        stops = (until,) if isinstance(until, str) else tuple(text for text in until if text)
         return cls(sizes[0] if sizes else NEW, stops, decoding), sorted(ignored)
-
-    def stopped(self, text: str) -> str:
-        """The text before the first of `until`."""
-        ends = [place for stop in self.until if stop and (place := text.find(stop)) >= 0]
-        return text[: min(ends)] if ends else text
 
 
 @dataclass(frozen=True)
@@ -68,15 +63,15 @@ class Writer:
         watch.begin("answers written", len(asked))
         for some in self._batches(sized):
             _, new, how = sized[some[0]]
-            written = self._written([sized[i][0] for i in some], [earlier[i] for i in some], new, how.decoding)
+            written = self._written([sized[i][0] for i in some], [earlier[i] for i in some], new, how)
             for i, text in zip(some, written, strict=True):
-                texts[i] = asked[i][1].stopped(text)
+                texts[i] = text
             watch.advance(len(some))
         return texts
 
     def _batches(self, sized: Sequence[tuple[Request, int, Wanted]]) -> Iterator[list[int]]:
-        """Answers of the same length and decoding together, short prompts first."""
-        kinds = [(new, how.decoding) for _, new, how in sized]
+        """Answers of the same length, decoding and ends together, short prompts first."""
+        kinds = [(new, how.decoding, how.until) for _, new, how in sized]
         for kind in dict.fromkeys(kinds):
             order = [i for i, each in enumerate(kinds) if each == kind]
             order.sort(key=lambda i: len(sized[i][0].context))
@@ -92,15 +87,18 @@ class Writer:
         new = min(asked.new, max(1, room // 2, room - self.layout.taken(request)))
         return self.layout.shortened(request, new), new, asked
 
-    def _written(self, some: Sequence[Request], earlier: Sequence[int], new: int, decoding: Decoding) -> list[str]:
+    def _written(self, some: Sequence[Request], earlier: Sequence[int], new: int, how: Wanted) -> list[str]:
         """Rows that are written together."""
-        model, canvas = self.layout.model, self._canvas(some, new)
+        model, tokenizer = self.layout.model, self.layout.it.tokenizer
+        canvas = with_stops(self._canvas(some, new), how.until, tokenizer)
         samples = torch.tensor([request.sample for request in some], device=canvas.z.device)
         keys = ops.rng(self.seed, samples).fold(torch.tensor(earlier, device=canvas.z.device))
-        sampler = self._chosen(decoding, int((~canvas.fixed).sum(-1).max()))
+        sampler = self._chosen(how.decoding, int((~canvas.fixed).sum(-1).max()))
         with torch.no_grad():
             end = model.to_tokens(last(sampler(model, model.process, canvas, rng=keys)))
-        return [self._text(end, row, len(self.layout.before(request)), new) for row, request in enumerate(some)]
+        stop = StopTexts(how.until, tokenizer)
+        given = [self.layout.before(request) for request in some]
+        return [stop.before(self._answer(end, row, len(ids), new), ids) for row, ids in enumerate(given)]
 
     def _canvas(self, some: Sequence[Request], new: int) -> Canvas:
         layout, rows = self.layout, []
@@ -111,14 +109,12 @@ class Writer:
         beside = layout.model.encoder is not None
         return layout.model.compose(rows, [request.context for request in some] if beside else None)
 
-    def _text(self, end: Canvas, row: int, used: int, new: int) -> str:
-        """What was written after the first `used` tokens, up to the end token."""
+    def _answer(self, end: Canvas, row: int, used: int, new: int) -> list[int]:
+        """The ids that were written after the first `used` tokens, up to the end token."""
         pad, vocab = end.context.pad, self.layout.model.config.vocab
         there = torch.ones_like(end.fixed[row]) if pad is None else ~pad[row]
-        ids = end.z[row][there].tolist()[used : used + new]
-        ids = ids[: ids.index(vocab.eos)] if vocab.eos in ids else ids
-        assert self.layout.model.tokenizer is not None
-        return self.layout.model.tokenizer.decode(ids)
+        ids: list[int] = end.z[row][there].tolist()[used : used + new]
+        return ids[: ids.index(vocab.eos)] if vocab.eos in ids else ids
 
     def _chosen(self, decoding: Decoding, hidden: int) -> Sampler:
         """For mask noise the most confident token first, in the blocks of network or run; else the run's sampler.

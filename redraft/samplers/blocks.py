@@ -13,7 +13,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
-from redraft.samplers.stops import refuse_ids, stopped
+from redraft.samplers.stops import refuse_ids, stopped, stops
 from redraft.samplers.windows import Approximate, Stale, Window
 from redraft.types import Canvas, Context, Denoiser
 
@@ -72,7 +72,7 @@ class Blocks:
                 canvas = window.paste(canvas, inner)
                 yield canvas
             lo = [first + size for first in lo]
-            if self.stop:
+            if stops(self.stop, canvas):
                 canvas = stopped(canvas, self._end(process), ~_from(canvas, lo), denoise)
                 last = _last_columns(canvas)
             yield canvas

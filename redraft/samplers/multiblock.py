@@ -13,7 +13,7 @@ from redraft.constraints import Conditioned
 from redraft.ops import Rng
 from redraft.processes import Masked, Pick, Process
 from redraft.samplers.adaptive import ConfidenceThreshold
-from redraft.samplers.stops import stopped
+from redraft.samplers.stops import stopped, stops
 from redraft.types import Canvas, Denoiser, Prediction, require_range
 
 
@@ -62,9 +62,9 @@ class MultiBlock:
                     part, picks[k] = process.reveal(pred, part, t, t, picks[k], share=share, rng=keys)
                     canvas = replace(canvas, z=part.z, confidence=part.confidence)
             clock = clock + active
-            if self.stop:
+            if stops(self.stop, canvas):
                 written = process.hidden(canvas).cumsum(-1) == 0
-                canvas = stopped(canvas, process.vocab.eos, written, denoise)
+                canvas = stopped(canvas, process.vocab.eos if self.stop else None, written, denoise)
             yield canvas
 
     def _active(self, left: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:

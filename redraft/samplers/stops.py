@@ -1,4 +1,4 @@
-"""When a row is over: an end token, and nothing unwritten before it."""
+"""When a row is over: an end token or a stop string, and nothing unwritten before it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,30 @@ def refuse_ids(stop: bool) -> None:
 
 
 def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
-    """Finishes rows that have written the end token: everything after it becomes end tokens, and is fixed.
+    """Finishes rows that have written the end token or a stop string: everything after it is fixed: end tokens, or padding.
 
     `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the end token.
     """
-    if end is None:
+    ending = canvas.context.ending if canvas.context.place is None else None  # a window does not hold the whole text
+    if end is None and ending is None:
         return canvas
     if isinstance(written, int):
         written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
     denoise = _innermost(denoise)
     tokens = _read(denoise, canvas)
-    ends = (tokens.z == end) & ~canvas.fixed & written
+    ends = (tokens.z == end) & ~canvas.fixed & written if end is not None else torch.zeros_like(canvas.fixed)
     after = ends.cumsum(-1) - ends.int() > 0
+    if ending is not None:
+        after = after | ending(tokens.z, canvas.fixed, written.expand_as(canvas.fixed))
+    return _padded(canvas, after) if end is None else _filled(canvas, tokens, after, end, denoise)
+
+
+def stops(stop: bool, canvas: Canvas) -> bool:
+    """Whether rows may end early: at their end token, or at a stop string."""
+    return stop or (canvas.context.ending is not None and canvas.context.place is None)
+
+
+def _filled(canvas: Canvas, tokens: Canvas, after: Tensor, end: int, denoise: Denoiser) -> Canvas:
     full = replace(tokens, z=torch.full_like(tokens.z, end))
     z = denoise.to_vectors(full).z if canvas.z.dim() == 3 and isinstance(denoise, Reader) else full.z
     done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
@@ -54,6 +66,12 @@ def _innermost(denoise: Denoiser) -> Denoiser:
     while isinstance(denoise, Around):
         denoise = denoise.denoise
     return denoise
+
+
+def _padded(canvas: Canvas, after: Tensor) -> Canvas:
+    pad = canvas.context.pad
+    context = replace(canvas.context, pad=after if pad is None else pad | after)
+    return replace(canvas, fixed=canvas.fixed | after, context=context) if bool(after.any()) else canvas
 
 
 def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:

@@ -20,7 +20,7 @@ from redraft.samplers.adaptive import Adaptive
 from redraft.samplers.base import grid, require_steps, start
 from redraft.samplers.paces import EvenPace, Pace
 from redraft.samplers.picks import Confidence
-from redraft.samplers.stops import refuse_ids, stopped
+from redraft.samplers.stops import refuse_ids, stopped, stops
 from redraft.types import Canvas, Denoiser
 
 
@@ -66,8 +66,9 @@ class Unmask:
             with torch.no_grad():
                 pred, share = denoise(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
                 canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
-            if self.stop:
-                canvas = stopped(canvas, process.vocab.eos, process.hidden(canvas).cumsum(-1) == 0, denoise)
+            if stops(self.stop, canvas):
+                end = process.vocab.eos if self.stop else None
+                canvas = stopped(canvas, end, process.hidden(canvas).cumsum(-1) == 0, denoise)
             hidden = process.hidden(canvas)
             left = hidden.sum(-1, keepdim=True)
             yield canvas

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler
     from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.steps import Calls, calls, generated
+    from redraft.write.stopping import StopTexts, with_stops
     from redraft.write.writing import Plan, Writing, generate, generation
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
     "sampling": "MOST_STEPS batch_size choose_sampler",
     "scores": "Scored ScoreRecord score",
     "steps": "Calls calls generated",
+    "stopping": "StopTexts with_stops",
     "writing": "Plan Writing generate generation",
 }
 _HOME = {name: f"redraft.write.{file}" for file, names in _HOMES.items() for name in names.split()}

@@ -44,6 +44,7 @@ def _scale(alias: str, given: Any) -> float:
 ALIASES: Mapping[str, Alias] = {
     "max_tokens": Alias("max_new_tokens", "OpenAI, vLLM"),
     "num_return_sequences": Alias("n", "transformers"),
+    "stop_strings": Alias("stop", "transformers"),
     "gen_length": Alias("max_new_tokens", "LLaDA"),
     "block_length": Alias("decode_block", "LLaDA"),
     "block_size": Alias("decode_block", "SGLang, dllm"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal, overload
 
 from redraft.text import Tokenizer, shares
 from redraft.write.verbatim import Verbatim
 
-Stop = Literal["end", "length"]
+Stop = Literal["end", "length", "stop"]
 CacheKind = Literal["none", "exact", "approximate"]
 Exactness = Literal["free", "matches", "steps", "model"]
 
@@ -32,7 +33,7 @@ class Written:
     """When each token took its final value: 1 for those written first in this text, 2 for the next … ; 0 if given.
     None where nothing is committed token by token (models of vectors)."""
     stop: Stop
-    """end: the text ended by itself; length: there was no more room."""
+    """end: the text ended by itself; stop: at a stop string; length: there was no more room."""
     row: int = 0
     """The number of the text in its call."""
     prompt: str | None = None
@@ -49,9 +50,12 @@ class Written:
     @cached_property
     def pieces(self) -> tuple[str, ...]:
         """What each token adds to the text: all of them together are the text."""
-        if self.verbatim is not None:
-            return self.verbatim.pieces(self.tokens, self.given)
-        return () if self.tokenizer is None else tuple(shares(self.tokenizer, list(self.tokens)))
+        if self.tokenizer is None:
+            return ()
+        given = self.verbatim
+        whole = shares(self.tokenizer, list(self.tokens)) if given is None else given.pieces(self.tokens, self.given)
+        ends = [min(end, len(self.text)) for end in accumulate(map(len, whole), initial=0)]
+        return tuple(piece[: hi - lo] for piece, (lo, hi) in zip(whole, pairwise(ends), strict=True))  # cut by a stop
 
     @property
     def new(self) -> str:

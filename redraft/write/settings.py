@@ -115,6 +115,8 @@ class Generation(Decoding):
         ),
     ] = None
     """Number of tokens to write; the text may end before."""
+    stop: Annotated[tuple[str, ...], arg(metavar="TEXT")] = ()
+    """The text ends before the first of these strings; special tokens count as they are spelt."""
     source: Annotated[str | None, optional("TEXT")] = None
     """What the text should answer, for models trained on pairs: attributes of a story, or a story to summarise."""
     label: Annotated[str | None, optional("NAME")] = None
@@ -135,6 +137,7 @@ class Generation(Decoding):
     text is the same for every drafter; matched: also the same as without. token, block: for models that draft."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", _stop_strings(self.stop))
         super().__post_init__()
         require_between("draft_length", self.draft_length, 1, 1024)
         require_between("draft_steps", self.draft_steps, 1, 1024)
@@ -145,6 +148,9 @@ class Generation(Decoding):
                 "max_new_tokens", f"max_new_tokens={short(self.max_new_tokens)}: write at least one token"
             )
         require_between("guidance", self.guidance, 0, 1000)
+        ruled = next((name for name in ("pattern", "schema", "required") if getattr(self, name)), None)
+        if self.stop and ruled:
+            raise ArgumentError("stop", f"stop=… might end a text before it obeys {ruled}=…; leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,14 @@ def require_types(value: Any) -> None:
             continue
         if not (float in kinds and isinstance(given, int) and not isinstance(given, bool)):
             raise ArgumentError(name, f"{name}={given!r:.60}: it must be {_WORDS[kinds[0]]}")
+
+
+def _stop_strings(given: Any) -> tuple[str, ...]:
+    """One string, or a list of them; none is empty, for an empty one would end every text at once."""
+    texts = (given,) if isinstance(given, str) else () if given is None else given
+    if not isinstance(texts, tuple | list) or not all(isinstance(text, str) and text for text in texts):
+        raise ArgumentError("stop", f"stop={given!r:.60}: give one text or a list of them, none of them empty")
+    return tuple(texts)
 
 
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text"}

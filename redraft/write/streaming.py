@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from redraft.model import text_places
 from redraft.processes import Masked
 from redraft.samplers import (
@@ -25,6 +27,7 @@ from redraft.types import Canvas
 from redraft.write.models import Opened
 from redraft.write.record import Draft
 from redraft.write.sampling import Beginning, layers
+from redraft.write.stopping import StopTexts
 from redraft.write.verbatim import Verbatim
 
 _WRITE_ONCE = (
@@ -61,6 +64,8 @@ class View:
         whole, before = self._text(ids, given, len(ids)), self._said.get(row, "")
         # of a last character perhaps only some bytes are there
         text = self._text(ids, given, count).rstrip("\N{REPLACEMENT CHARACTER}")
+        if isinstance(ending := canvas.context.ending, StopTexts):
+            whole, text = self._until(ending, whole, text, ids, given)
         if text.startswith(before) and whole.startswith(text):
             self._said[row] = before = text
         return Draft(self._first + row, before, whole[len(before) :])
@@ -72,3 +77,12 @@ class View:
         if count == len(ids):
             return self._verbatim.text(ids, given)
         return "".join(self._verbatim.pieces(ids, given)[:count])
+
+    def _until(self, ending: StopTexts, whole: str, text: str, ids: list[int], given: list[bool]) -> tuple[str, str]:
+        """Both texts up to a stop string; what might become one is not yet committed."""
+        first = sum(1 for _ in takewhile(bool, given))
+        begin = len(self._text(ids, given, first))
+        if (count := ending.count(ids[first:], ids[:first])) is not None:
+            whole = self._text(ids[: first + count], given[: first + count], first + count)
+            text = text[: len(whole)]
+        return whole[:begin] + whole[begin:][: ending.first(whole[begin:])], text[:begin] + ending.safe(text[begin:])

@@ -38,6 +38,7 @@ from redraft.write.sampling import Beginning, batch_size, choose_sampler, filter
 from redraft.write.settings import Decoding, Generation, require_texts
 from redraft.write.speculation import speculating
 from redraft.write.steps import Calls, Steps, calls, generated, given, stop_reason
+from redraft.write.stopping import StopTexts, with_stops
 from redraft.write.streaming import View
 from redraft.write.verbatim import Verbatim
 
@@ -90,6 +91,7 @@ def generation(it: Opened, prompts: str | Sequence[str], asked: Generation) -> P
         rows: list[list[Any]] = [[*question, prompt, it.hole(holes[prompt])] for prompt in some]
         beside = asked.source is not None and not question
         canvas = it.model.compose(rows, [asked.source or ""] * len(rows) if beside else None)
+        canvas = with_stops(canvas, asked.stop, it.tokenizer)
         return canvas if label is None else it.model.labelled(canvas, label)
 
     fixed = isinstance(it.hole(0), int)
@@ -323,7 +325,7 @@ class Writing:
         tokens, was_given = end.z[row, places].tolist(), known[places].tolist()
         steps = [None] * len(places) if step is None else step[places].tolist()
         probability = [None] * len(places) if sure is None else sure[places].tolist()
-        return Written(
+        written = Written(
             "" if tokenizer is None else tokenizer.decode(tokens),
             tuple(tokens),
             tuple(was_given),
@@ -333,3 +335,5 @@ class Writing:
             self.first + row,
             tokenizer=tokenizer,
         )
+        ending = self.start.context.ending
+        return ending.cut(written) if isinstance(ending, StopTexts) else written

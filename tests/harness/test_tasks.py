@@ -200,7 +200,6 @@ def test_settings_of_a_task() -> None:
     assert (wanted.new, wanted.until, wanted.decoding.temperature, wanted.decoding.decode_block) == (7, (".",), 0.5, 4)
     assert ignored == ["num_beams"]
     assert Wanted.of({"do_sample": False, "temperature": 0.8})[0].decoding.temperature == 0
-    assert wanted.stopped("One. Two.") == "One"
 
 
 WRONG = {

@@ -371,20 +371,14 @@ class Canvas:
     ids: Tensor | None = None  # (B, L) of given tokens on a canvas of vectors, −1 elsewhere; None: nothing is known
 
     def __post_init__(self) -> None:
-        if self.z.shape[:2] != self.fixed.shape or self.fixed.dtype != torch.bool:
-            raise ValueError(
-                f"a canvas needs fixed (bool) for each place of z; got z {tuple(self.z.shape)}, "
-                f"fixed {tuple(self.fixed.shape)} {self.fixed.dtype}"
-            )
-        if self.context.inside is not None and self.context.inside.shape != self.fixed.shape:
-            raise ValueError(
-                f"context.inside must be {tuple(self.fixed.shape)} as fixed, not {tuple(self.context.inside.shape)}"
-            )
-        if self.open is not None and self.open.shape != (self.z.shape[0], self.z.shape[1] + 1):
-            raise ValueError(
-                f"{self.z.shape[1]} tokens have one more gap than that: open must be (B, L + 1), not "
-                f"{tuple(self.open.shape)}"
-            )
+        z, fixed = tuple(self.z.shape), tuple(self.fixed.shape)
+        inside, gaps = (None if a is None else tuple(a.shape) for a in (self.context.inside, self.open))
+        if z[:2] != fixed or self.fixed.dtype != torch.bool:
+            raise ValueError(f"a canvas needs fixed (bool) for each place of z; got z {z}, {fixed} {self.fixed.dtype}")
+        if inside not in (None, fixed):
+            raise ValueError(f"context.inside must be {fixed} as fixed, not {inside}")
+        if gaps not in (None, (z[0], z[1] + 1)):
+            raise ValueError(f"{z[1]} tokens have one more gap than that: open must be (B, L + 1), not {gaps}")
 
     def write(self, z: Tensor, hint: Tensor | None = None) -> Canvas:
         """A new canvas with z written wherever nothing is fixed; `hint` is the network's newest x̂."""

@@ -31,7 +31,7 @@ def refuse_ids(stop: bool) -> None:
 
 
 def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
-    """Finishes rows that have written the end token or a stop string: everything after it is fixed: end tokens, or padding.
+    """Finishes rows that have written the end token or a stop string: the rest is fixed, as end tokens or padding.
 
     `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the end token.
     """

@@ -38,8 +38,10 @@ _HOMES = {
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",
-    "write": "ArgumentError Choices Chosen Decoding Draft Generation Infilling Opened Profile Record Scored "
-    "ScoreRecord Scoring Writing Written choose fill generate infill profiled score",
+    "write": "ArgumentError Change Choices Chosen Corrected Correcting Corrections Decoding Draft Generation Infilling "
+    "Opened Profile Record Scored ScoreRecord Scoring Writing Written choose correct fill generate infill profiled "
+    "score",
+    "spelling": "EditChannel Errors Lexicon",
     "show.watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}

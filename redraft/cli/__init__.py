@@ -11,6 +11,7 @@ import os
 import sys
 
 from redraft.cli.arguments import flagged, parse_verb
+from redraft.cli.correct import Correct
 from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
 from redraft.cli.exchange import Export, Import
@@ -31,6 +32,7 @@ VERBS = {
     "generate": Generate,
     "infill": Infill,
     "choose": Choose,
+    "correct": Correct,
     "score": ScoreTexts,
     "levels": Levels,
     "show": Show,
@@ -40,7 +42,13 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
-_WRITING = (["generate"], ["infill"], ["choose"], ["score"])  # verbs whose errors name arguments as Python does
+_WRITING = (
+    ["generate"],
+    ["infill"],
+    ["choose"],
+    ["correct"],
+    ["score"],
+)  # verbs whose errors name arguments as Python does
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -21,7 +21,7 @@ import tyro
 from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, SuppressFixed
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from redraft.write import Generation, Infilling, Scoring
+from redraft.write import Correcting, Generation, Infilling, Scoring
 
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
@@ -116,7 +116,7 @@ def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole
 
 def flagged(said: str) -> str:
     """What `redraft.write` says about arguments, in words of the command line: name=5 is --name 5, name=… is --name."""
-    kinds = (Generation, Infilling, Scoring)
+    kinds = (Generation, Infilling, Correcting, Scoring)
     names = "|".join({field.name for kind in kinds for field in fields(kind)})
     return re.sub(rf"(?<![\w.(-])({names})=(…?)", _flag, said)
 

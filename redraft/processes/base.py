@@ -104,6 +104,15 @@ class TokenProcess(Process):
     def marginal(self, t: float) -> Tensor:
         """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
 
+    def channel(self, z: Tensor, t: Tensor) -> Tensor:
+        """(N, V) log q_t(z | x) for every clean x, of N tokens z at the times t (N,).
+
+        x̂ of a visible token leaves that token out, so its posterior is p(x | z) ∝ x̂ · q_t(z | x). Here by tables.
+        """
+        moments, which = t.unique(return_inverse=True)
+        tables = torch.stack([self.marginal(float(moment)).to(z.device) for moment in moments])  # (times, V, V)
+        return tables[which, :, z].log()
+
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
         """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), evidence that the token in z is right; ∞: z is x.
 

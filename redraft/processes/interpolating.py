@@ -178,6 +178,12 @@ class Interpolating(TokenProcess):
         where = self._b(self.mix(noised.t), noised.z) > 0
         return where if noised.pad is None else where & ~noised.pad
 
+    def channel(self, z: Tensor, t: Tensor) -> Tensor:
+        mix = self.mix(t)
+        noise = self._b(mix, z)
+        same = F.one_hot(z, self.vocab.size) > 0
+        return torch.where(same, (mix.keep + noise)[:, None], noise[:, None]).log()
+
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
         mix = self.mix(t)
         log_odds = (mix.keep / self._b(mix, z)).log1p()  # α/0 where z is x: at t = 0, and without uniform noise

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes import Process, without_mask
+from redraft.processes import Process, TokenProcess, without_mask
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler, instant, require_free, require_steps
 from redraft.types import Canvas, Denoiser, Noised
@@ -20,11 +20,13 @@ from redraft.types import Canvas, Denoiser, Noised
 class Correct:
     """The inner sampler, then up to `steps` corrections (von Rütte et al. 2025, "self-correction").
 
-    Each draws a token for every position from x̂^{1/temperature} at the time `level`, and writes the `tokens` likeliest
-    of those that differ from the present ones. A row is done when nothing differs, or when the share of its tokens that
-    are the likeliest ones has not grown for `patience` steps; it then costs nothing more. Only noise that changes
-    visible tokens teaches a network to doubt them: uniform or hybrid noise, and a head without carry-over. This no
-    longer samples from the model: texts get likelier and less diverse.
+    Each draws a token for every position from p(x | z)^{1/temperature}, p(x | z) ∝ x̂ · q_t(z | x) at the time `level`,
+    and writes the `tokens` likeliest of those that differ from the present ones. The bound trains an x̂ that leaves out
+    the token it looks at, so x̂ alone would change right tokens wherever the rest leaves a choice; `level` says how
+    much to distrust the text. A row is done when nothing differs, or when the share of its tokens that are the
+    likeliest ones has not grown for `patience` steps; it then costs nothing more. Only noise that changes visible
+    tokens teaches a network to doubt them: uniform or hybrid noise, and a head without carry-over. This no longer
+    samples from the model: texts get likelier and less diverse.
     """
 
     sampler: Sampler = Ancestral()
@@ -52,6 +54,7 @@ class Correct:
     def correct(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         """Only the corrections, for any text: its tokens that are not fixed may change."""
         free = self._doubtful(process, canvas)
+        assert isinstance(process, TokenProcess)  # others have no free token
         best = torch.full((len(free),), -1.0, device=free.device)
         waited, active = torch.zeros_like(best), free.any(-1)
         for i in range(self.steps):
@@ -75,19 +78,21 @@ class Correct:
 
     @torch.no_grad()
     def _step(
-        self, denoise: Denoiser, process: Process, canvas: Canvas, free: Tensor, rng: Rng
+        self, denoise: Denoiser, process: TokenProcess, canvas: Canvas, free: Tensor, rng: Rng
     ) -> tuple[Canvas, Tensor, Tensor]:
         """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
-        pred = denoise(canvas.z, canvas.time(instant(canvas, self.level)), canvas.context)
-        pred = without_mask(pred, instant(canvas, 0.0), process.vocab)
-        drawn = pred.draw(free, rng=rng, temperature=self.temperature)
-        sharp, proposed = (drawn.log_x / self.temperature).log_softmax(-1), drawn.tokens()
+        t = canvas.time(instant(canvas, self.level))
+        pred = without_mask(denoise(canvas.z, t, canvas.context), instant(canvas, 0.0), process.vocab)
+        log_x = pred.at(free)
+        log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)
+        proposed = ops.draw(log_p, rng.uniform(free.shape[1])[free], self.temperature)
+        sharp = (log_p / self.temperature).log_softmax(-1)
         # rounded, so that ties stay ties, whatever the batch
         confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
         scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, confidence)
         z = canvas.z.masked_scatter(free, proposed)
         differs = free & (z != canvas.z)
         chosen = ops.top(scores, differs, torch.full((len(free),), self.tokens, device=free.device))
-        likeliest = canvas.z.masked_scatter(free, drawn.log_x.argmax(-1)) == canvas.z
+        likeliest = canvas.z.masked_scatter(free, log_p.argmax(-1)) == canvas.z
         agreed = (free & likeliest).sum(-1) / free.sum(-1).clamp(min=1)
         return canvas.write(torch.where(chosen, z, canvas.z)), agreed, chosen.any(-1)

@@ -13,6 +13,7 @@ from redraft.write.settings import (
     MOST_ROWS,
     MOST_SEED,
     ArgumentError,
+    Correcting,
     Decoding,
     Generation,
     Infilling,
@@ -24,6 +25,7 @@ from redraft.write.templates import require_holes
 
 if TYPE_CHECKING:
     from redraft.write.choices import Choices, Chosen, choose
+    from redraft.write.correction import Change, Corrected, Corrections, correct, known_words
     from redraft.write.filling import fill, to_write
     from redraft.write.holes import infill, infilling
     from redraft.write.models import Model, Opened, as_opened, opened
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "choices": "Choices Chosen choose",
+    "correction": "Change Corrected Corrections correct known_words",
     "filling": "fill to_write",
     "holes": "infill infilling",
     "models": "Model Opened as_opened opened",

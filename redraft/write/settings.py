@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from tyro.conf import arg
 
 from redraft.write.ruled import ArgumentError as ArgumentError
-from redraft.write.ruled import Ruled
+from redraft.write.ruled import Ruled, _listed
 
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
@@ -181,6 +181,33 @@ class Scoring:
         require_types(self)
         require_between("draws", self.draws, 1, 4096)
         require_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class Correcting:
+    """What `correct` takes besides the model, the texts and the known words."""
+
+    noise: float = 0.02
+    """How much to distrust the text: the share of letters that are expected to be wrong."""
+    keep: Annotated[tuple[str, ...], arg(metavar="WORD")] = ()
+    """Words that are never changed, in any case."""
+    names: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Change names, too: words with a capital inside of a sentence."""
+    confidence: float = 0.5
+    """Change a word only if the new one is at least this likely to be what was meant."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", _listed("keep", self.keep))
+        require_types(self)
+        if not isinstance(self.names, bool):
+            raise ArgumentError("names", f"names={self.names!r:.60}: it must be true or false")
+        require_between("noise", self.noise, 1e-6, 0.5)
+        require_between("confidence", self.confidence, 0, 1)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The words to keep, in lower case."""
+        return frozenset(word.lower() for word in self.keep)
 
 
 def require_types(value: Any) -> None:

@@ -1,0 +1,86 @@
+"""How well a text was corrected: which misspelt words came back, and which right ones were spoilt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from redraft.spelling import WORD, Corrupted
+
+Corrector = Callable[[Sequence[str]], Sequence[str]]
+
+
+@dataclass
+class Tallied:
+    """Words of one kind of error: how many there were and how many came back."""
+
+    words: int = 0
+    right: int = 0
+
+    def add(self, right: bool) -> None:
+        self.words, self.right = self.words + 1, self.right + right
+
+
+def returned(given: str, text: str) -> list[bool]:
+    """For each word of the given text whether it stands in the other one, the two aligned word by word."""
+    a, b = given.split(), text.split()
+    found = [False] * len(a)
+    for start, _, size in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        found[start : start + size] = [True] * size
+    return found
+
+
+def judged(made: Sequence[Corrupted], texts: Sequence[str], known: Collection[str]) -> dict[str, Any]:
+    """The shares of misspelt words that came back, of all and by kind, and of right words that were spoilt.
+
+    A misspelt word whose spelling is itself a known word is a real-word error, and counted apart. A word with errors of
+    several kinds counts in each of them.
+    """
+    kinds: dict[str, Tallied] = {}
+    wrong, real, right = Tallied(), Tallied(), Tallied()
+    for each, text in zip(made, texts, strict=True):
+        spelt = hidden(each, known)
+        for found, errors, is_real in zip(returned(each.given, text), each.kinds, spelt, strict=True):
+            if not errors:
+                right.add(found)
+            elif is_real:
+                real.add(found)
+            else:
+                wrong.add(found)
+                for kind in dict.fromkeys(errors):
+                    kinds.setdefault(kind, Tallied()).add(found)
+    return {
+        "restored": share(wrong),
+        "restored_with_real": share(Tallied(wrong.words + real.words, wrong.right + real.right)),
+        "spoilt": 1 - share(right),
+        "real_words": share(real),
+        "misspelt": wrong.words,
+        "real": real.words,
+        "words": right.words,
+        "kinds": {kind: share(found) for kind, found in sorted(kinds.items())},
+    }
+
+
+def hidden(each: Corrupted, known: Collection[str]) -> list[bool]:
+    """For each word whether its errors made other known words of it: nobody sees those without the text around."""
+    given, wrong = each.given.split(), each.text.split()
+    found = [False] * len(given)
+    for tag, a, b, c, d in SequenceMatcher(None, given, wrong, autojunk=False).get_opcodes():
+        if tag != "equal":
+            spelt = [w.lower() for text in wrong[c:d] for w in WORD.findall(text)]
+            same = b - a == d - c
+            for i in range(a, b):
+                own = [w.lower() for w in WORD.findall(wrong[c + i - a])] if same else spelt
+                found[i] = bool(own) and all(w in known for w in own)
+    return found
+
+
+def share(found: Tallied) -> float:
+    return found.right / max(1, found.words)
+
+
+def counted(texts: Iterable[str]) -> Counter[str]:
+    return Counter(word for text in texts for word in WORD.findall(text))

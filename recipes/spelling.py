@@ -1,0 +1,261 @@
+"""How well misspelt texts are corrected: our models, and two other ways, in one table.
+
+    python recipes/spelling.py                                              # stories: trains what is missing, measures
+    python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
+    python recipes/spelling.py --write docs/correct.md                      # puts the rows into the page
+    python recipes/spelling.py --channel redraft/spelling/channel.json      # learns the channel anew
+
+Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; called again it goes on where
+it stopped. Human misspellings and SymSpell: pip install --no-deps nlpaug symspellpy editdistpy
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import spellers
+import torch
+from judged import Corrector, counted, judged
+from rows import Rows, cpu
+from symspell import symspell, symspell_compound
+from tables import filled_in, markdown
+
+import redraft
+from redraft import ops
+from redraft.corpora import STORIES, split_seed
+from redraft.data import Tally
+from redraft.spelling import ERROR_KINDS, WORD, Corrupted, EditChannel, Errors, human_errors
+from redraft.write import Opened, opened
+
+STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
+PROSE_RATE, PROSE_COUNT, HUMAN = 0.02, 120, 0.25
+MEXICO = (
+    "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with "
+    "capakity to seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine "
+    "zeven zero and one nyne eiggt six"
+)
+LABELS = {
+    "words": "masked diffusion of words",
+    "chars": "masked diffusion of letters",
+    "ar": "candidates × autoregressive",
+    "prose": "masked diffusion of words",
+    "prose_ar": "candidates × autoregressive",
+    "unigram": "candidates × frequency: no text around",
+    "symspell": "SymSpell, word by word",
+    "symspell_compound": "SymSpell, compound with bigrams",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Texts with errors, the words of the training text, and how much noise a corrector is told."""
+
+    made: tuple[Corrupted, ...]
+    train: tuple[str, ...]
+    noise: float
+    names: bool
+
+    def measure(self, correct: Corrector) -> dict[str, Any]:
+        known = {word.lower() for word in counted(self.train)}
+        with cpu() as clock:
+            texts = correct([each.text for each in self.made])
+        return {**judged(self.made, texts, known), "seconds_per_text": clock.seconds / len(texts)}
+
+
+# --- texts ---
+
+
+def stories(rate: float) -> Setting:
+    """Held-out stories with errors in so many letters; dictionaries learn from stories of the training split."""
+    test = [STORIES.text(split_seed(0, "test"), index) for index in range(STORY_COUNT)]
+    train = tuple(STORIES.text(split_seed(0, "train"), index) for index in range(2000))
+    return Setting(tuple(Errors(rate)(text, i) for i, text in enumerate(test)), train, rate, names=True)
+
+
+@cache
+def paragraphs(folder: Path, split: str) -> tuple[str, ...]:
+    return tuple(spellers.books(folder).documents(split, Tally()))  # type: ignore[arg-type]
+
+
+def prose(folder: Path, split: str, kind: str) -> Setting:
+    """Paragraphs of a book that nobody has learnt from, with made errors or with human ones."""
+    texts = [text for text in paragraphs(folder, split) if 200 <= len(text) <= 600][:PROSE_COUNT]
+    made = map(Errors(PROSE_RATE), texts, itertools.count()) if kind == "made" else map(human, texts, itertools.count())
+    return Setting(tuple(made), paragraphs(folder, "train"), PROSE_RATE, names=False)
+
+
+def human(text: str, index: int) -> Corrupted:
+    """A quarter of the words of which the test half of the table knows misspellings have one of them."""
+    table, pieces, kinds = _table(), text.split(" "), []
+    draws = ops.rng(1).fold(index).uniform(len(pieces), 2)[0].tolist()
+    for i, (piece, (whether, which)) in enumerate(zip(pieces, draws, strict=True)):
+        word = WORD.search(piece)
+        wrong = table.get(word.group(), ()) if word else ()
+        if word and wrong and whether < HUMAN:
+            pieces[i] = piece[: word.start()] + wrong[int(which * len(wrong))] + piece[word.end() :]
+        kinds += [("human",) if piece != pieces[i] else ()] * len(piece.split())
+    return Corrupted(" ".join(pieces), text, tuple(kinds), sum(map(bool, kinds)), len(kinds))  # type: ignore[arg-type]
+
+
+@cache
+def _table() -> Mapping[str, tuple[str, ...]]:
+    return human_errors("test")
+
+
+# --- correctors ---
+
+
+def by_model(path: Path, setting: Setting, words: Mapping[str, float] | None) -> Corrector:
+    it = _opened(path)
+    return lambda texts: redraft.correct(it, texts, words=words, noise=setting.noise, names=setting.names).texts
+
+
+@cache
+def _opened(path: Path) -> Opened:
+    return opened(path)
+
+
+def measure(rows: Rows, name: str, setting: Callable[[], Setting], correct: Callable[[Setting], Corrector]) -> None:
+    def row() -> dict[str, Any]:
+        found = setting()
+        return found.measure(correct(found))
+
+    rows.add(name, row)
+
+
+def story_rows(rows: Rows, out: Path, only: Sequence[str]) -> None:
+    for rate in STORY_RATES:
+        for name in ("words", "ar", "chars"):
+            if (not only or name in only) and (out / name).exists():
+                measure(
+                    rows, f"stories {rate} {name}", partial(stories, rate), lambda s, n=name: by_model(out / n, s, None)
+                )
+        for name, make in (("symspell", symspell), ("symspell_compound", symspell_compound)):
+            if not only or name in only:
+                measure(rows, f"stories {rate} {name}", partial(stories, rate), lambda s, m=make: m(s.train, s.names))
+
+
+def prose_rows(rows: Rows, folder: Path, out: Path, only: Sequence[str]) -> None:
+    for kind in ("made", "human"):
+        setting = cache(partial(prose, folder, "test", kind))
+        for name in ("prose", "prose_ar"):
+            if (not only or name in only) and (out / name).exists():
+                measure(rows, f"{kind} {name}", setting, lambda s, n=name: by_model(out / n, s, counted(s.train)))
+        for name, make in (("symspell", symspell), ("symspell_compound", symspell_compound)):
+            if not only or name in only:
+                measure(rows, f"{kind} {name}", setting, lambda s, m=make: m(s.train, s.names))
+
+
+def letters_row(out: Path) -> dict[str, Any]:
+    """The example of Hoogeboom et al. (2021), figure 5."""
+    found = redraft.correct(_opened(out / "letters"), MEXICO, noise=0.05)[0]
+    return {"given": MEXICO, "text": found.text, "changes": [[c.was, c.now] for c in found.changes]}
+
+
+# --- the channel ---
+
+
+def pairs(most: int = 6000) -> Iterator[tuple[str, str]]:
+    """Human misspellings of the training half, and as many made errors."""
+    table = human_errors("train")
+    people = list(itertools.chain.from_iterable(([(w, x) for x in wrong[:2]] for w, wrong in table.items())))[:most]
+    letters = Errors(0.15, tuple(kind for kind in ERROR_KINDS if kind != "space"))
+    yield from people
+    yield from ((word, letters(word, i).text) for i, (word, _) in enumerate(people))
+
+
+# --- the page ---
+
+
+def rendered(results: Path) -> dict[str, str]:
+    held = Rows(results / "spelling.jsonl").held()
+    return {
+        "stories": table(held, [f"stories {rate}" for rate in STORY_RATES], ("words", "chars", "ar")),
+        "prose": table(held, ["made", "human"], ("prose", "prose_ar")),
+        "kinds": kinds(held),
+        "mexico": mexico(held.get("mexico")),
+    }
+
+
+def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Sequence[str]) -> str:
+    head = ["corrector"]
+    for part in parts:
+        head += [f"{title(part)}: restored, %", "spoilt, %", "real words, %"]
+    names = (*ours, "symspell", "symspell_compound")
+    found = ([LABELS[name], *(cell for part in parts for cell in cells(held.get(f"{part} {name}")))] for name in names)
+    return markdown(
+        [*head, "CPU s per text"], ([*row, last(held, parts, n)] for row, n in zip(found, names, strict=True))
+    )
+
+
+def title(part: str) -> str:
+    rate = part.removeprefix("stories ")
+    return f"{100 * float(rate):.0f} % of letters" if rate != part else f"{part} errors"
+
+
+def cells(row: Mapping[str, Any] | None) -> list[str]:
+    if row is None:
+        return ["–"] * 3
+    real = f"{100 * row['real_words']:.0f} ({row['real']})" if row["real"] else "–"
+    return [f"{100 * row['restored']:.1f}", f"{100 * row['spoilt']:.2f}", real]
+
+
+def last(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], name: str) -> str:
+    row = held.get(f"{parts[-1]} {name}")
+    return "–" if row is None else f"{row['seconds_per_text']:.2f}"
+
+
+def kinds(held: Mapping[str, Mapping[str, Any]]) -> str:
+    """Restored words by kind of error, in percent."""
+    shown = [
+        (part, name)
+        for part in ("stories 0.05", "made")
+        for name in ("words", "prose", "symspell", "symspell_compound")
+    ]
+    rows = [(part, name, held[f"{part} {name}"]["kinds"]) for part, name in shown if f"{part} {name}" in held]
+    label = {"stories 0.05": "stories", "made": "prose"}
+    lines = ([f"{label[p]}: {LABELS[n]}", *(f"{100 * k.get(kind, 0):.0f}" for kind in ERROR_KINDS)] for p, n, k in rows)
+    return markdown(["corrector", *ERROR_KINDS], lines)
+
+
+def mexico(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "Not measured yet."
+    return f"```text\n{row['text']}\n```"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prose", type=Path, help="a folder with books as plain text")
+    parser.add_argument("--wiki", type=Path, help="the folder of WikiText-2: train.txt and valid.txt")
+    parser.add_argument("--only", nargs="+", default=[], help="names of models and correctors; default: all")
+    parser.add_argument("--out", type=Path, default=Path("runs/spelling"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--write", type=Path, help="the page for the rows; nothing is measured")
+    parser.add_argument("--channel", type=Path, help="learn the channel and write it here; nothing is measured")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    if told.write:
+        told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
+        return
+    if told.channel:
+        told.channel.write_text(json.dumps(json.loads(EditChannel.learnt(pairs(), space=0.15).to_json())) + "\n")
+        return
+    rows = Rows(told.results / "spelling.jsonl")
+    spellers.train(told.only, told.prose, told.wiki, told.out)
+    story_rows(rows, told.out, told.only)
+    if told.prose:
+        prose_rows(rows, told.prose, told.out, told.only)
+    if (told.out / "letters").exists() and (not told.only or "letters" in told.only):
+        rows.add("mexico", partial(letters_row, told.out))
+
+
+if __name__ == "__main__":
+    main()

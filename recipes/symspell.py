@@ -1,0 +1,75 @@
+"""SymSpell as a baseline, with the dictionary and the bigrams of the training text; names and digits are as safe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from judged import Corrector, counted
+
+from redraft.spelling import EditChannel, Lexicon
+from redraft.write.spots import PIECE, Speller
+
+EDITS = 2
+
+
+def symspell(train: Sequence[str], names: bool) -> Corrector:
+    """Every word by itself: the nearest known one, of equally near ones the most frequent."""
+    found = _dictionary(train)
+    from symspellpy import Verbosity
+
+    def word(spelling: str) -> str:
+        near = found.lookup(spelling, Verbosity.TOP, EDITS, include_unknown=True, transfer_casing=True)
+        return str(near[0].term)
+
+    return lambda texts: [_replaced(text, names, lambda run: " ".join(map(word, run.split(" ")))) for text in texts]
+
+
+def symspell_compound(train: Sequence[str], names: bool) -> Corrector:
+    """Words together, `lookup_compound`: spaces may be lost or too many, and bigrams decide."""
+    found = _dictionary(train)
+
+    def several(run: str) -> str:
+        return str(found.lookup_compound(run, EDITS, transfer_casing=True)[0].term)
+
+    return lambda texts: [_replaced(text, names, several) for text in texts]
+
+
+def _dictionary(train: Sequence[str]) -> Any:
+    from symspellpy import SymSpell
+
+    found, words = SymSpell(EDITS, 7), Counter[str]()
+    for word, count in counted(train).items():
+        words[word.lower()] += count
+    for word, count in words.items():
+        found.create_dictionary_entry(word, count)
+    for pair, count in _bigrams(train).items():
+        found._bigrams[pair] = count
+        found.bigram_count_min = min(found.bigram_count_min, count)
+    return found
+
+
+def _bigrams(train: Sequence[str]) -> Counter[str]:
+    runs = (run for text in train for _, _, run in _runs(text, True))
+    return Counter(f"{a} {b}" for run in runs for a, b in pairwise(run.lower().split(" ")))
+
+
+def _replaced(text: str, names: bool, correct: Any) -> str:
+    pieces, at = [], 0
+    for start, end, run in _runs(text, names):
+        pieces += [text[at:start], correct(run)]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def _runs(text: str, names: bool) -> Iterator[tuple[int, int, str]]:
+    """Words that may be touched with single spaces between them, as long as possible."""
+    speller = Speller(Lexicon({}), EditChannel.even(), 0.02, names=names)
+    free = [piece for piece in PIECE.finditer(text) if speller.free(text, piece.start(), piece.group())]
+    begin = 0
+    for i in range(1, len(free) + 1):
+        if i == len(free) or text[free[i - 1].end() : free[i].start()] != " ":
+            yield free[begin].start(), free[i - 1].end(), text[free[begin].start() : free[i - 1].end()]
+            begin = i

@@ -31,7 +31,7 @@ import redraft
 from redraft import ops
 from redraft.corpora import STORIES, split_seed
 from redraft.data import Tally
-from redraft.spelling import ERROR_KINDS, WORD, Corrupted, EditChannel, Errors, human_errors
+from redraft.spelling import ERROR_KINDS, WORD, Corrupted, EditChannel, SpellingErrors, human_errors
 from redraft.write import Opened, opened
 
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
@@ -76,7 +76,7 @@ def stories(rate: float) -> Setting:
     """Held-out stories with errors in so many letters; dictionaries learn from stories of the training split."""
     test = [STORIES.text(split_seed(0, "test"), index) for index in range(STORY_COUNT)]
     train = tuple(STORIES.text(split_seed(0, "train"), index) for index in range(2000))
-    return Setting(tuple(Errors(rate)(text, i) for i, text in enumerate(test)), train, rate, names=True)
+    return Setting(tuple(SpellingErrors(rate)(text, i) for i, text in enumerate(test)), train, rate, names=True)
 
 
 @cache
@@ -87,7 +87,11 @@ def paragraphs(folder: Path, split: str) -> tuple[str, ...]:
 def prose(folder: Path, split: str, kind: str) -> Setting:
     """Paragraphs of a book that nobody has learnt from, with made errors or with human ones."""
     texts = [text for text in paragraphs(folder, split) if 200 <= len(text) <= 600][:PROSE_COUNT]
-    made = map(Errors(PROSE_RATE), texts, itertools.count()) if kind == "made" else map(human, texts, itertools.count())
+    made = (
+        map(SpellingErrors(PROSE_RATE), texts, itertools.count())
+        if kind == "made"
+        else map(human, texts, itertools.count())
+    )
     return Setting(tuple(made), paragraphs(folder, "train"), PROSE_RATE, names=False)
 
 
@@ -166,7 +170,7 @@ def pairs(most: int = 6000) -> Iterator[tuple[str, str]]:
     """Human misspellings of the training half, and as many made errors."""
     table = human_errors("train")
     people = list(itertools.chain.from_iterable(([(w, x) for x in wrong[:2]] for w, wrong in table.items())))[:most]
-    letters = Errors(0.15, tuple(kind for kind in ERROR_KINDS if kind != "space"))
+    letters = SpellingErrors(0.15, tuple(kind for kind in ERROR_KINDS if kind != "space"))
     yield from people
     yield from ((word, letters(word, i).text) for i, (word, _) in enumerate(people))
 

@@ -41,7 +41,7 @@ _HOMES = {
     "write": "ArgumentError Change Choices Chosen Corrected Correcting Corrections Decoding Draft Generation Infilling "
     "Opened Profile Record Scored ScoreRecord Scoring Writing Written choose correct fill generate infill profiled "
     "score",
-    "spelling": "EditChannel Errors Lexicon",
+    "spelling": "EditChannel SpellingErrors Lexicon",
     "show.watch": "Frame Token frames",
 }
 _HOME = {name: f"redraft.{module}" for module, names in _HOMES.items() for name in names.split()}

@@ -11,7 +11,7 @@ import os
 import sys
 
 from redraft.cli.arguments import flagged, parse_verb
-from redraft.cli.correct import Correct
+from redraft.cli.correct import CorrectTexts
 from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
 from redraft.cli.exchange import Export, Import
@@ -32,7 +32,7 @@ VERBS = {
     "generate": Generate,
     "infill": Infill,
     "choose": Choose,
-    "correct": Correct,
+    "correct": CorrectTexts,
     "score": ScoreTexts,
     "levels": Levels,
     "show": Show,

@@ -29,7 +29,7 @@ _MARKS = "[-{}-]", "{{+{}+}}"
 
 
 @dataclass(frozen=True)
-class Correct:
+class CorrectTexts:
     """Correct the spelling of texts: the likeliest words, by how words are misspelt and by the text around them.
 
     Everything else stays as it is, byte for byte. Digits and names are safe: words with a digit in them, and words with

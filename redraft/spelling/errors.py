@@ -88,7 +88,7 @@ class Corrupted:
 
 
 @dataclass(frozen=True)
-class Errors:
+class SpellingErrors:
     """Each letter is the place of an error with the probability `rate`.
 
     The kind of an error is drawn evenly from those that are possible there. keyboard: a neighbouring key; phonetic:

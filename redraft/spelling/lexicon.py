@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LONGEST = 24  # letters of a word that can be corrected
+LONGEST_WORD = 24  # letters of a word that can be corrected
 _CODE = {letter: number for number, letter in enumerate(LETTERS)}
 OTHER = len(LETTERS)  # the code of any other letter
 WORD = re.compile(r"[^\W\d_]+")  # letters alone
@@ -32,7 +32,7 @@ class Lexicon:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        return tuple(word for word in self.counts if len(word) <= LONGEST)
+        return tuple(word for word in self.counts if len(word) <= LONGEST_WORD)
 
     @cached_property
     def folded(self) -> frozenset[str]:
@@ -79,8 +79,8 @@ class Lexicon:
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:
-        """(W, LONGEST) the letters of each word as numbers, −1 behind its end."""
-        return np.array([encoded(word) for word in self.words], np.int64).reshape(-1, LONGEST)
+        """(W, LONGEST_WORD) the letters of each word as numbers, −1 behind its end."""
+        return np.array([encoded(word) for word in self.words], np.int64).reshape(-1, LONGEST_WORD)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -103,6 +103,6 @@ class Lexicon:
 
 
 def encoded(word: str) -> list[int]:
-    """LONGEST numbers: the letters in lower case, −1 behind the end."""
-    codes = [_CODE.get(letter, OTHER) for letter in word.lower()[:LONGEST]]
-    return codes + [-1] * (LONGEST - len(codes))
+    """LONGEST_WORD numbers: the letters in lower case, −1 behind the end."""
+    codes = [_CODE.get(letter, OTHER) for letter in word.lower()[:LONGEST_WORD]]
+    return codes + [-1] * (LONGEST_WORD - len(codes))

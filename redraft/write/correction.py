@@ -21,11 +21,11 @@ from redraft.write.letters import letter_changes
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.readers import reader
 from redraft.write.settings import ArgumentError, Correcting, require_texts
-from redraft.write.spots import Found, Speller
+from redraft.write.spots import Replacement, Speller
 from redraft.write.steps import calls
 from redraft.write.sweeps import Sweeps
 
-DOCUMENTS = 2000  # of an endless corpus, from which words are taken
+_DOCUMENTS = 2000  # of an endless corpus, from which words are taken
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def correct(
     return Corrections(rows, counted.rows / len(found), time.perf_counter() - clock, asked.noise, it.name)
 
 
-def _corrected(text: str, changes: Sequence[Found], row: int) -> Corrected:
+def _corrected(text: str, changes: Sequence[Replacement], row: int) -> Corrected:
     pieces, at = [], 0
     for start, was, now, _ in changes:
         pieces += [text[at:start], now]
@@ -179,5 +179,5 @@ def _read_words(it: Opened) -> Lexicon:
         raise ArgumentError("words", f"words=…: {it.place} has no run that names its data; give a list of known words")
     data, tally = it.run.data, Tally()
     if isinstance(data, Endless):
-        return Lexicon.of(data.document("train", index) for index in range(DOCUMENTS))
+        return Lexicon.of(data.document("train", index) for index in range(_DOCUMENTS))
     return Lexicon.of(data.documents("train", tally))

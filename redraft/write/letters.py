@@ -11,15 +11,15 @@ from torch import Tensor
 from redraft.processes import Interpolating
 from redraft.types import Context
 from redraft.write.models import Opened
-from redraft.write.readers import Reader, moment
-from redraft.write.spots import PIECE, Found, Speller
+from redraft.write.readers import HoleReader, moment
+from redraft.write.spots import WHOLE_WORD, Replacement, Speller
 
-MOST_SWEEPS = 8
+_MOST_SWEEPS = 8
 
 
 def letter_changes(
-    it: Opened, ask: Reader, speller: Speller, texts: Sequence[str], confidence: float
-) -> list[list[Found]]:
+    it: Opened, ask: HoleReader, speller: Speller, texts: Sequence[str], confidence: float
+) -> list[list[Replacement]]:
     """The changed words of each text; a letter is replaced if another one is likelier and likely enough.
 
     Words that may not be touched are as certain as spaces around them. Each sweep reads what the last one has written,
@@ -32,7 +32,7 @@ def letter_changes(
         z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
         observed, free = z, _free(text, speller).to(z.device)
         sure = torch.ones(len(z), dtype=torch.float64, device=z.device)
-        for _ in range(MOST_SWEEPS):
+        for _ in range(_MOST_SWEEPS):
             log_p = _posterior(it, process, z, observed, moment(process, speller.noise), ask.room)
             p, best = log_p.exp().max(-1)
             best = torch.where(free & (p >= confidence), best, observed)
@@ -47,7 +47,7 @@ def letter_changes(
 def _free(text: str, speller: Speller) -> Tensor:
     """(L,) which letters may be changed."""
     free = torch.ones(len(text), dtype=torch.bool)
-    for piece in PIECE.finditer(text):
+    for piece in WHOLE_WORD.finditer(text):
         if not speller.free(text, piece.start(), piece.group()):
             free[max(0, piece.start() - 1) : piece.end() + 1] = False
     return free
@@ -81,9 +81,9 @@ def _windows(length: int, room: int) -> Iterator[tuple[int, int, int]]:
         yield start, first, last
 
 
-def _words(was: str, now: str, sure: Sequence[float]) -> Iterator[Found]:
+def _words(was: str, now: str, sure: Sequence[float]) -> Iterator[Replacement]:
     """The changed words: what stands between spaces that are in both texts."""
     cuts = [-1, *(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a == b == " "), len(was)]
     for left, right in itertools.pairwise(cuts):
         if was[left + 1 : right] != now[left + 1 : right]:
-            yield Found(left + 1, was[left + 1 : right], now[left + 1 : right], min(sure[left + 1 : right]))
+            yield Replacement(left + 1, was[left + 1 : right], now[left + 1 : right], min(sure[left + 1 : right]))

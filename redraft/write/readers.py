@@ -19,7 +19,7 @@ from redraft.types import Batch
 from redraft.write.models import Opened
 from redraft.write.sampling import batch_size
 
-MOST_TOKENS = 256  # of a row, for models without a run
+_MOST_TOKENS = 256  # of a row, for models without a run
 
 
 class Hole(NamedTuple):
@@ -31,7 +31,7 @@ class Hole(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reader(ABC):
+class HoleReader(ABC):
     """Scores fillings of holes; every subclass is final."""
 
     it: Opened
@@ -45,7 +45,7 @@ class Reader(ABC):
     def room(self) -> int:
         """How many tokens a row has at most."""
         run, known = self.it.run, self.it.model.config.network.positions
-        length = MOST_TOKENS if run is None else run.framing.length
+        length = _MOST_TOKENS if run is None else run.framing.length
         return length if known is None else min(length, known)
 
     @property
@@ -75,7 +75,7 @@ class _Query(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HiddenReader(Reader):
+class HiddenReader(HoleReader):
     """Mask or hybrid noise: token by token, Σ_j log x̂_j(filling_j | left, filling_<j, right), the rest hidden.
 
     Fillings that begin alike and are equally long share their rows: all words of one token need a single one. Words
@@ -134,7 +134,7 @@ def _chain(hole: Hole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]
 
 
 @dataclass(frozen=True)
-class VisibleReader(Reader):
+class VisibleReader(HoleReader):
     """Uniform noise: x̂ of a visible token does not look at that token, so Σ_j log x̂_j(filling_j) takes one row."""
 
     def __call__(self, holes: Sequence[Hole]) -> list[list[float]]:
@@ -160,7 +160,7 @@ class VisibleReader(Reader):
 
 
 @dataclass(frozen=True)
-class CausalReader(Reader):
+class CausalReader(HoleReader):
     """From left to right: log p of the filling and of all that follows, exactly."""
 
     def __call__(self, holes: Sequence[Hole]) -> list[list[float]]:
@@ -182,7 +182,7 @@ class CausalReader(Reader):
         return Batch(tokens, learn, pad if bool(pad.any()) else None)
 
 
-def reader(it: Opened, noise: float) -> Reader:
+def reader(it: Opened, noise: float) -> HoleReader:
     """How to ask a model; one line if it cannot be asked."""
     process = it.model.process
     process = process.process if isinstance(process, Remask) else process

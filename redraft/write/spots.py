@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redraft.spelling import LONGEST, EditChannel, Lexicon
+from redraft.spelling import LONGEST_WORD, EditChannel, Lexicon
 
-PIECE = re.compile(r"(?<!\w)[^\W\d_]+(?!\w)")  # letters without digits or underscores beside them
+WHOLE_WORD = re.compile(r"(?<!\w)[^\W\d_]+(?!\w)")  # letters without digits or underscores beside them
 _SENTENCE = re.compile(r"(^|[.!?:]|\n)[\s\"'“”‘’(—-]*$")  # what stands before the first word of one
-CERTAIN = 0.999  # a spelling whose own word is so likely, whatever the text, is not looked at
-CANDIDATES, PAIRS, MERGED = 16, 4, 4
+_CERTAIN = 0.999  # a spelling whose own word is so likely, whatever the text, is not looked at
+_CANDIDATES, _PAIRS, _MERGED = 16, 4, 4
 OTHER_CASE = math.log(0.02)  # a word with a capital was written without one, or the other way round
-SPLIT_EDGE = 3.0  # nats by which two words may be likelier than one, and still both are asked
+_SPLIT_EDGE = 3.0  # nats by which two words may be likelier than one, and still both are asked
 
 
 class Candidate(NamedTuple):
@@ -42,7 +42,7 @@ class Spot(NamedTuple):
     candidates: tuple[Candidate, ...]
 
 
-class Found(NamedTuple):
+class Replacement(NamedTuple):
     """A change: where, what it was, what it is now, how likely that is."""
 
     start: int
@@ -63,7 +63,7 @@ class Speller:
 
     def spots(self, text: str) -> list[Spot]:
         """The doubtful spots of a text, from left to right."""
-        pieces = [piece for piece in PIECE.finditer(text) if self.free(text, piece.start(), piece.group())]
+        pieces = [piece for piece in WHOLE_WORD.finditer(text) if self.free(text, piece.start(), piece.group())]
         merged = self._merged(text, pieces)
         inside = [range(spot.start, spot.end) for spot in merged]
         single = [piece for piece in pieces if not any(piece.start() in span for span in inside)]
@@ -72,7 +72,7 @@ class Speller:
 
     def free(self, text: str, start: int, word: str) -> bool:
         """Whether a word may be touched: not one to keep, and no name, which is a capital inside of a sentence."""
-        if word.lower() in self.keep or len(word) > LONGEST:
+        if word.lower() in self.keep or len(word) > LONGEST_WORD:
             return False
         name = word[0].isupper() and not _SENTENCE.search(text[max(0, start - 12) : start])
         return self.names or not name or (word.isupper() and len(word) == 1)
@@ -87,7 +87,7 @@ class Speller:
         near = sorted(self._near(spelling), key=lambda c: c.score)
         others = {c.text: c for c in near if c.text.lower() != spelling.lower()}
         best = sorted([*others.values(), *self._split(spelling)], key=lambda c: -c.score)
-        return (self._own(spelling), *best[:CANDIDATES])
+        return (self._own(spelling), *best[:_CANDIDATES])
 
     def _near(self, spelling: str, edits: int = 2) -> Iterator[Candidate]:
         near = self.lexicon.near(spelling, edits)
@@ -142,7 +142,7 @@ class Speller:
                 found.append((gain, Spot(first.start(), second.end(), (*pairs, *whole))))
         taken: list[Spot] = []
         for gain, spot in sorted(found, key=lambda each: -each[0]):
-            if gain > -SPLIT_EDGE and all(spot.end <= other.start or other.end <= spot.start for other in taken):
+            if gain > -_SPLIT_EDGE and all(spot.end <= other.start or other.end <= spot.start for other in taken):
                 taken.append(spot)
         return taken
 
@@ -150,11 +150,11 @@ class Speller:
         """Known words for two pieces, between which there is a space too many."""
         extra = self.channel.log_space(self.noise)
         found = (c._replace(channel=c.channel + extra) for c in self._near(first + second, 1))
-        return sorted(found, key=lambda c: -c.score)[:MERGED]
+        return sorted(found, key=lambda c: -c.score)[:_MERGED]
 
     def _pairs(self, first: str, second: str) -> list[Candidate]:
         """Each of the two as it may be by itself, their own spellings first."""
-        a, b = self.candidates(first)[:PAIRS], self.candidates(second)[:PAIRS]
+        a, b = self.candidates(first)[:_PAIRS], self.candidates(second)[:_PAIRS]
         return [Candidate(f"{x.text} {y.text}", x.channel + y.channel, x.prior + y.prior) for x in a for y in b]
 
 
@@ -162,7 +162,7 @@ def doubtful(spot: Spot) -> bool:
     """Whether the spelling itself is not by far the likeliest, as far as words alone can tell."""
     scores = np.array([c.score for c in spot.candidates])
     weights = np.exp(scores - scores.max())
-    return len(scores) > 1 and weights[0] < CERTAIN * weights.sum()
+    return len(scores) > 1 and weights[0] < _CERTAIN * weights.sum()
 
 
 def cased(spelling: str, word: str) -> Iterator[tuple[str, float]]:
@@ -180,5 +180,5 @@ def _stands_alone(half: str) -> bool:
     return len(half) > 1 or half in ("a", "A", "I", "i", "O", "o")
 
 
-def _best(channel: np.ndarray, most: int = 4 * CANDIDATES) -> np.ndarray:
+def _best(channel: np.ndarray, most: int = 4 * _CANDIDATES) -> np.ndarray:
     return np.argsort(-channel, kind="stable")[:most]

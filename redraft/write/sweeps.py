@@ -9,11 +9,11 @@ from functools import cached_property
 
 from redraft.text import Hub, Words
 from redraft.write.models import Opened
-from redraft.write.readers import Hole, Reader
-from redraft.write.spots import OTHER_CASE, Found, Speller, Spot
+from redraft.write.readers import Hole, HoleReader
+from redraft.write.spots import OTHER_CASE, Replacement, Speller, Spot
 
-SWEEPS = 2
-BESIDE = 12  # characters on each side of a spot for every token of a row: more than it can hold
+_SWEEPS = 2
+_BESIDE = 12  # characters on each side of a spot for every token of a row: more than it can hold
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Sweeps:
 
     it: Opened
     speller: Speller
-    ask: Reader
+    ask: HoleReader
     confidence: float
 
-    def __call__(self, texts: Sequence[str]) -> list[list[Found]]:
+    def __call__(self, texts: Sequence[str]) -> list[list[Replacement]]:
         """The changes of each text."""
         state = [[_Chosen(spot) for spot in self.speller.spots(text)] for text in texts]
-        for _ in range(SWEEPS):
+        for _ in range(_SWEEPS):
             holes = [
                 self._hole(text, chosen, i)
                 for text, chosen in zip(texts, state, strict=True)
@@ -50,7 +50,11 @@ class Sweeps:
             scores = iter(self.ask(holes))
             state = [[self._judged(each, next(scores)) for each in chosen] for chosen in state]
         return [
-            [Found(c.spot.start, text[c.spot.start : c.spot.end], c.text, c.probability) for c in chosen if c.best]
+            [
+                Replacement(c.spot.start, text[c.spot.start : c.spot.end], c.text, c.probability)
+                for c in chosen
+                if c.best
+            ]
             for text, chosen in zip(texts, state, strict=True)
         ]
 
@@ -66,7 +70,7 @@ class Sweeps:
 
     def _hole(self, text: str, chosen: Sequence[_Chosen], at: int) -> Hole:
         """The text as it stands now around one spot, cut into tokens with each candidate in it."""
-        spot, reach = chosen[at].spot, BESIDE * self.ask.room
+        spot, reach = chosen[at].spot, _BESIDE * self.ask.room
         left = _spliced(text, chosen[:at], max(0, spot.start - reach), spot.start)
         right = _spliced(text, chosen[at + 1 :], spot.end, min(len(text), spot.end + reach))
         tokenizer = self.it.tokenizer

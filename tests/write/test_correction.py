@@ -19,7 +19,7 @@ from redraft.model import DiffusionLM
 from redraft.networks import Causal
 from redraft.processes import Hybrid, Interpolating
 from redraft.runs import vary
-from redraft.spelling import EditChannel, Errors, Lexicon
+from redraft.spelling import EditChannel, Lexicon, SpellingErrors
 from redraft.text import Characters
 from redraft.train import fit
 from redraft.types import Batch, Context, Prediction
@@ -155,7 +155,7 @@ def test_a_text_is_corrected(stories: Path) -> None:
 
 
 def test_most_errors_of_stories_go(stories: Path) -> None:
-    made = [Errors(0.03, seed=1)(RIGHT, index) for index in range(16)]
+    made = [SpellingErrors(0.03, seed=1)(RIGHT, index) for index in range(16)]
     found = redraft.correct(stories, [each.text for each in made], noise=0.03, names=True)
     wrong = sum(map(bool, (kinds for each in made for kinds in each.kinds)))
     left = sum(a != b for each in found for a, b in zip(RIGHT.split(), each.text.split(), strict=False))

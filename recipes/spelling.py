@@ -87,11 +87,7 @@ def paragraphs(folder: Path, split: str) -> tuple[str, ...]:
 def prose(folder: Path, split: str, kind: str) -> Setting:
     """Paragraphs of a book that nobody has learnt from, with made errors or with human ones."""
     texts = [text for text in paragraphs(folder, split) if 200 <= len(text) <= 600][:PROSE_COUNT]
-    made = (
-        map(SpellingErrors(PROSE_RATE), texts, itertools.count())
-        if kind == "made"
-        else map(human, texts, itertools.count())
-    )
+    made = map(SpellingErrors(PROSE_RATE) if kind == "made" else human, texts, itertools.count())
     return Setting(tuple(made), paragraphs(folder, "train"), PROSE_RATE, names=False)
 
 

@@ -28,6 +28,10 @@ class _Chosen:
     def text(self) -> str:
         return self.spot.candidates[self.best].text
 
+    def replacement(self, text: str) -> Replacement:
+        start, end, _ = self.spot
+        return Replacement(start, text[start:end], self.text, self.probability)
+
 
 @dataclass(frozen=True)
 class Sweeps:
@@ -50,12 +54,7 @@ class Sweeps:
             scores = iter(self.ask(holes))
             state = [[self._judged(each, next(scores)) for each in chosen] for chosen in state]
         return [
-            [
-                Replacement(c.spot.start, text[c.spot.start : c.spot.end], c.text, c.probability)
-                for c in chosen
-                if c.best
-            ]
-            for text, chosen in zip(texts, state, strict=True)
+            [each.replacement(text) for each in chosen if each.best] for text, chosen in zip(texts, state, strict=True)
         ]
 
     def _judged(self, chosen: _Chosen, scores: Sequence[float]) -> _Chosen:

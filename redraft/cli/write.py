@@ -147,10 +147,11 @@ class Infill:
 
 @dataclass(frozen=True)
 class Choose:
-    """How likely each answer is in the holes [[?]] of a text, from one pass of the network.
+    """How likely each answer is in the holes [[?]] of a text.
 
     Holes are filled with masks, as many as an answer has tokens; an answer's score is the product of what the network
-    says of its tokens, and probabilities are the scores of one hole, normalised.
+    says of its tokens, and probabilities are the scores of one hole, normalised. Networks that write from left to right
+    read each answer where it would stand: causal ones exactly, with the text after it.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
@@ -180,6 +181,8 @@ class Choose:
         for chosen, record in zip(found, found.to_json(), strict=True):
             order = sorted(zip(chosen.probabilities, chosen.answers, strict=True), key=lambda pair: -pair[0])
             emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
+        if found.kind == "blocks":
+            note("this network writes in blocks: what stands in later ones than the hole was not read")
         if not found.comparable:
             note("answers of different numbers of tokens: each was read in a hole of its own length")
 

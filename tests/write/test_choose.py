@@ -15,8 +15,9 @@ import pytest
 import torch
 
 import redraft
-from redraft.networks import BlockCausal
+from redraft.networks import BlockCausal, Causal
 from redraft.processes import Interpolating
+from redraft.text import Bytes
 from redraft.write import ArgumentError, calls
 from tests.write.test_generate import MODEL, WORDS, model_of
 
@@ -97,9 +98,87 @@ def test_wrong_questions_are_one_clear_line(template: Any, answers: Any, line: s
     assert isinstance(error.value, ArgumentError) or "zebra" in line
 
 
+def next_to(model: redraft.DiffusionLM, ids: list[int], hidden: int) -> torch.Tensor:
+    """(hidden, V) what the network says of as many masks behind these ids; no cache, nothing clean beside the row."""
+    z = torch.tensor([[*ids, *[WORDS.vocab.masked] * hidden]])
+    where = torch.arange(z.shape[1])[None] >= len(ids)
+    with torch.no_grad():
+        return model.eval()(z, where.double(), redraft.Context()).at(where).double()
+
+
+CAUSAL, BLOCKS = model_of(Causal(start=WORDS.vocab.size - 1)), model_of(BlockCausal(4))
+BOS = [WORDS.vocab.bos or 0]
+
+
+def test_causal_answers_are_exact_with_the_text_after_them() -> None:
+    answers = ["cat", "big cat", "mat on a"]
+    with calls(CAUSAL) as counted:
+        found = redraft.choose(CAUSAL, "the [[?]] sat on.", answers)
+    assert counted.rows == 3
+    assert found.kind == "causal"
+    assert found.to_json()[0]["kind"] == "causal"
+    assert found.comparable
+    for answer, log in zip(answers, found[0].log_probs, strict=True):
+        row, begin = [*BOS, *WORDS.encode(f"the {answer} sat on.")], len(BOS) + 1
+        expected = sum(float(next_to(CAUSAL, row[:i], 1)[0, row[i]]) for i in range(begin, len(row)))
+        assert log == pytest.approx(expected, abs=1e-4)
+    assert found[0].probabilities == pytest.approx(torch.tensor(found[0].log_probs).softmax(0).tolist(), rel=1e-4)
+
+
+def test_causal_answers_at_the_end_sum_to_one() -> None:
+    """All pairs of words, and whatever is no word: P(first)·P(second | first) in one row for each first."""
+    words = [*WORDS.words]
+    answers = [" ".join(pair) for pair in itertools.product(words, repeat=2)]
+    with calls(CAUSAL) as counted:
+        (found,) = redraft.choose(CAUSAL, "the [[?]]", answers)
+    assert counted.rows == len(words)
+    rest, total = [i for i in range(WORDS.vocab.size) if i not in set(WORDS.encode(" ".join(words)))], 0.0
+    given = [*BOS, *WORDS.encode("the")]
+    first = next_to(CAUSAL, given, 1)[0].exp()
+    for word in words:
+        total += float(
+            first[WORDS.encode(word)[0]] * next_to(CAUSAL, [*given, *WORDS.encode(word)], 1)[0].exp()[rest].sum()
+        )
+    assert sum(map(math.exp, found.log_probs)) + total + float(first[rest].sum()) == pytest.approx(1, abs=1e-4)
+
+
+def test_blocks_are_read_one_behind_the_other() -> None:
+    """A hole in one block takes a row; one that reaches into the next is read given its own first part."""
+    with calls(BLOCKS) as counted:
+        inside = redraft.choose(BLOCKS, "the [[?]]", ["cat sat", "big mat"])
+    assert counted.rows == 1
+    assert inside.kind == "blocks"
+    left = [*BOS, *WORDS.encode("the")]
+    said = next_to(BLOCKS, left, 2)
+    ids = [WORDS.encode(answer) for answer in ("cat sat", "big mat")]
+    assert inside[0].log_probs == pytest.approx([float(said[0, a] + said[1, b]) for a, b in ids], abs=1e-4)
+    answers = ["cat mat", "cat big", "on mat"]
+    with calls(BLOCKS) as counted:
+        across = redraft.choose(
+            BLOCKS, "the cat [[?]]", answers
+        )  # with the start token, one place is left of the block
+    assert counted.rows == 2  # the first word decides what the second is read behind
+    left = [*BOS, *WORDS.encode("the cat")]
+    for answer, log in zip(answers, across[0].log_probs, strict=True):
+        a, b = WORDS.encode(answer)
+        expected = next_to(BLOCKS, left, 1)[0, a] + next_to(BLOCKS, [*left, a], 1)[0, b]
+        assert log == pytest.approx(float(expected), abs=1e-3)
+
+
+def test_unicode_answers_of_several_tokens() -> None:
+    model, answers = model_of(tokenizer=Bytes()), ["é", "日本", "a b", "😀"]
+    (found,) = redraft.choose(model, "x [[?]] y", answers)
+    assert found.tokens == tuple(len(answer.encode()) for answer in answers)
+    assert sum(found.probabilities) == pytest.approx(1)
+    (causal,) = redraft.choose(model_of(Causal(start=Bytes().vocab.size - 1), tokenizer=Bytes()), "x [[?]] y", answers)
+    assert causal.answers == tuple(answers)
+
+
 def test_other_models_are_refused() -> None:
-    with pytest.raises(ValueError, match="writes from left to right"):
-        redraft.choose(model_of(BlockCausal(4)), "a [[?]]", ["cat", "mat"])
+    with pytest.raises(ArgumentError, match="nothing can be said behind a hole that is not filled"):
+        redraft.choose(CAUSAL, "a [[2]] [[?]]", ["cat", "mat"])
+    with pytest.raises(ArgumentError, match="ask about one hole at a time, the first one first"):
+        redraft.choose(BLOCKS, "a [[?]] on [[?]]", ["cat", "mat"])
     with pytest.raises(ValueError, match="choose reads masked holes, but this model has Interpolating noise"):
         redraft.choose(model_of(process=Interpolating(WORDS.vocab)), "a [[?]]", ["cat", "mat"])
 

@@ -19,6 +19,7 @@ from redraft.cli.levels import Levels
 from redraft.cli.output import say
 from redraft.cli.prove import Check, Demo
 from redraft.cli.report import ReportRun
+from redraft.cli.serve import Serve
 from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
@@ -34,6 +35,7 @@ VERBS = {
     "choose": Choose,
     "correct": CorrectTexts,
     "score": ScoreTexts,
+    "serve": Serve,
     "levels": Levels,
     "show": Show,
     "report": ReportRun,

@@ -3,4 +3,16 @@
 from redraft.constraints.constrained import Conditioned, Constrained
 from redraft.constraints.dfa import TooLarge
 from redraft.constraints.marks import AllMarked, Marked, constrain, hole, numbered_holes
-from redraft.constraints.rules import AllOf, AnyOf, Banned, Json, Length, OneOf, Regex, Required, Rule, TextRule
+from redraft.constraints.rules import (
+    AllOf,
+    AnyOf,
+    Banned,
+    Json,
+    Length,
+    OneOf,
+    Regex,
+    Required,
+    Rule,
+    TextRule,
+    compiled,
+)

@@ -1,6 +1,6 @@
 """The model: process, network, head and tokenizer in one module, and text as canvases."""
 
-from redraft.model.compose import UpTo, grows, sized_hole, text_places
+from redraft.model.compose import Piece, UpTo, grows, sized_hole, text_places
 from redraft.model.config import DiffusionLMConfig
 from redraft.model.denoiser import DiffusionLM, Lazy, eval_mode, evaluating
 from redraft.model.levels import ByKeep, ByLogSnr, BySigma, ByTime, Level

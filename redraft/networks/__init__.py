@@ -54,4 +54,6 @@ from redraft.networks.layouts import (
     some,
     whole_number,
 )
+from redraft.networks.merged import read_out_together, run_together
+from redraft.networks.passes import Merger, Pass, States
 from redraft.networks.transformer import Deep, Transformer, hidden_matrices

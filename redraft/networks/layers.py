@@ -142,9 +142,9 @@ class Attention(nn.Module):
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if view.rotary is not None and queries.rotary is not None:
             q, k = queries.rotary(q), view.rotary(k)
-        k, v = view.stand.joined(past, (k, v))
-        mixed = attend(q, k, v, queries.mask).transpose(1, 2).flatten(-2)
-        return self.out(mixed if at is None else at.collect(mixed)), (k, v)
+        read, kept = view.attend(q, (k, v), past, queries)
+        mixed = read.transpose(1, 2).flatten(-2)
+        return self.out(mixed if at is None else at.collect(mixed)), kept
 
     def _projected(self, h: Tensor, at: AskedPositions | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all tokens or of those asked for, and keys and values of all."""
@@ -298,6 +298,11 @@ class PassView:
     sight: Sight | None  # None: all see all
     mask: Mask  # the same as attention wants it, made once for all layers
     source: Source | None = None
+
+    def attend(self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: PassView) -> tuple[Tensor, KeyValue]:
+        """(B, H, Lq, d) what the queries read, and the keys and values of all tokens."""
+        k, v = self.stand.joined(past, new)
+        return attend(q, k, v, queries.mask), (k, v)
 
     def at(self, asked: AskedPositions) -> PassView:
         """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""

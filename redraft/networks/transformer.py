@@ -22,10 +22,10 @@ from redraft.networks.layers import (
     PassView,
     Source,
     TimeEmbedding,
-    TimeOf,
     modulated,
     start_weights,
 )
+from redraft.networks.passes import Merger, Pass, States
 from redraft.ops import dropout
 from redraft.types import Context
 
@@ -40,6 +40,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config, self.ports = config, ports
         self.recompute = False  # gradient checkpointing: set by the training loop
+        self.merger: Merger | None = None  # many writers on one network: set by the server
         least = 0 if ports.vectors else config.ids or 0
         self.embedding = (nn.Linear if ports.vectors else nn.Embedding)(max(ports.reads, least), config.width)
         self.nothing = None if ports.cross is None else nn.Parameter(torch.zeros(ports.cross))  # no source
@@ -93,7 +94,7 @@ class Transformer(nn.Module):
         _require_whole(context)
         stand = Stand.of(None, tokens, KeyValues())
         sight = Sight.of(Full(), stand.place, 0, stand.keys, context.pad)
-        h, time, _ = self._trunk(tokens, level, stand, sight, context, KeyValues(), None)
+        h, time, _ = self._trunk(Pass(tokens, level, stand, sight, context))
         return self.norm(h, *modulated(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
@@ -122,6 +123,10 @@ class Transformer(nn.Module):
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""
+        return self.read_out(h) if self.merger is None else self.merger.logits(h)
+
+    def read_out(self, h: Tensor) -> Tensor:
+        """The output layer, for these states alone."""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
     def _source(self, context: Context, like: Tensor) -> Source | None:
@@ -173,7 +178,7 @@ class Transformer(nn.Module):
         both = torch.cat([tokens, context.clean], 1)
         asked = AskedPositions.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
         stand = Stand(B, pos.repeat(2), 2 * L, 0)
-        h = self._layers(both, level, stand, sight, context, KeyValues(), asked)[0]
+        h = self._layers(Pass(both, level, stand, sight, context, at=asked))[0]
         return h.unflatten(0, (B, L)) if at is None else h
 
     def _run(
@@ -185,48 +190,33 @@ class Transformer(nn.Module):
         missing = stand.missing(past, context.pad)
         sight = Sight.of(self.config.pattern, stand.place, stand.first or 0, stand.keys, missing)
         asked = None if at is None else AskedPositions.of(at, *tokens.shape[:2])
-        h, kept = self._layers(tokens, level, stand, sight, context, past, asked)
+        h, kept = self._layers(Pass(tokens, level, stand, sight, context, past, asked))
         return h, kept, missing
 
-    def _layers(
-        self,
-        tokens: Tensor,
-        level: Tensor | None,
-        stand: Stand,
-        sight: Sight | None,
-        context: Context,
-        past: KeyValues,
-        at: AskedPositions | None,
-    ) -> tuple[Tensor, list[KeyValue]]:
+    def _layers(self, one: Pass) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
-        h, time, kept = self._trunk(tokens, level, stand, sight, context, past, at)
+        h, time, kept = self._trunk(one)
         return self.norm(h, *modulated(self.modulation, time, 2)), kept
 
-    def _trunk(
-        self,
-        tokens: Tensor,
-        level: Tensor | None,
-        stand: Stand,
-        sight: Sight | None,
-        context: Context,
-        past: KeyValues,
-        at: AskedPositions | None,
-    ) -> tuple[Tensor, TimeOf | None, list[KeyValue]]:
-        """All layers but the last norm: the states, their time, and each layer's keys and values."""
-        c, h = self.config, self.embedding(tokens)
+    def _trunk(self, one: Pass) -> States:
+        return self.trunk(one) if self.merger is None else self.merger.trunk(one)
+
+    def trunk(self, one: Pass) -> States:
+        """All layers but the last norm, for this pass alone."""
+        c, stand, at, h = self.config, one.stand, one.at, self.embedding(one.tokens)
         if self.position is not None:
-            h = h + self.position(_known(stand.place, context.pad, self.position.num_embeddings))
+            h = h + self.position(known_places(stand.place, one.context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
         rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
-        time = None if self.time is None else self.time(_level(level), context.label)
-        mask = None if sight is None else sight.mask(c.head_width)
-        view = PassView(stand, time, rotary, sight, mask, self._source(context, tokens))
+        time = None if self.time is None else self.time(_level(one.level), one.context.label)
+        mask = None if one.sight is None else one.sight.mask(c.head_width)
+        view = PassView(stand, time, rotary, one.sight, mask, self._source(one.context, one.tokens))
         kept = []
         for i, block in enumerate(self.blocks):
-            args = (h, view, past.layer(i), at if i == c.layers - 1 else None)
+            args = (h, view, one.past.layer(i), at if i == c.layers - 1 else None)
             h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
             kept.append(new)
-        return h, time if at is None or time is None else time.at(at), kept
+        return States(h, time if at is None or time is None else time.at(at), kept)
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -270,7 +260,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [p for module in model.modules() if isinstance(module, Deep) for p in module.hidden_matrices()]
 
 
-def _known(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
+def known_places(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
     """The places, all of which must be known; rows of different lengths may have padding beyond."""
     if place.dim() == 2 and pad is not None:
         place = place.masked_fill(pad, 0)

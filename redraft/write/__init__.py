@@ -21,7 +21,7 @@ from redraft.write.settings import (
     optional,
     require_texts,
 )
-from redraft.write.templates import require_holes
+from redraft.write.templates import Hole, Template, require_holes
 
 if TYPE_CHECKING:
     from redraft.write.choices import Choices, Chosen, choose
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.steps import Calls, calls, generated
     from redraft.write.stopping import StopTexts, with_stops
+    from redraft.write.streaming import View
+    from redraft.write.typed import answering
+    from redraft.write.verbatim import Verbatim
     from redraft.write.writing import Plan, Writing, generate, generation
 
 _HOMES = {
@@ -49,6 +52,9 @@ _HOMES = {
     "scores": "Scored ScoreRecord score",
     "steps": "Calls calls generated",
     "stopping": "StopTexts with_stops",
+    "streaming": "View",
+    "typed": "answering",
+    "verbatim": "Verbatim",
     "writing": "Plan Writing generate generation",
 }
 _HOME = {name: f"redraft.write.{file}" for file, names in _HOMES.items() for name in names.split()}

@@ -20,7 +20,7 @@ from redraft.write.record import Draft, Record
 from redraft.write.ruled import Holes
 from redraft.write.settings import ArgumentError, Infilling, require_texts
 from redraft.write.steps import calls
-from redraft.write.templates import HOLE, Hole, Template, require_holes
+from redraft.write.templates import Hole, Template
 from redraft.write.verbatim import Verbatim, given_ids
 from redraft.write.writing import Before, Order, Plan, plan
 
@@ -58,11 +58,13 @@ def infill(
     )
 
 
-def infilling(it: Opened, templates: str | Sequence[str], asked: Infilling) -> list[Plan]:
-    """How to fill the holes of each template; whatever the model cannot do is refused here."""
-    found = require_texts("templates", templates)
-    for template in found:
-        require_holes(template)
+def infilling(it: Opened, templates: str | Sequence[str] | Sequence[Template], asked: Infilling) -> list[Plan]:
+    """How to fill the holes of each template; whatever the model cannot do is refused here.
+
+    A `Template` has its holes as values: nothing in its texts is read as one.
+    """
+    typed = [each for each in templates if isinstance(each, Template)]
+    found = typed or [Template.parse(each) for each in require_texts("templates", templates)]  # type: ignore[arg-type]
     if it.model.encoder is not None or it.answers:
         raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
     return [
@@ -71,10 +73,10 @@ def infilling(it: Opened, templates: str | Sequence[str], asked: Infilling) -> l
     ]
 
 
-def _planned(it: Opened, templates: Sequence[str], number: int, asked: Infilling) -> Plan:
+def _planned(it: Opened, templates: Sequence[Template], number: int, asked: Infilling) -> Plan:
     """How to fill template number so-and-so; the lengths of its holes are looked for if they are not known."""
-    it.used(HOLE.sub(" ", templates[number]))  # every word is known
-    row, clock = TemplateRow.of(it, Template(templates[number])), time.perf_counter()
+    it.used(" ".join(templates[number].parts))  # every word is known
+    row, clock = TemplateRow.of(it, templates[number]), time.perf_counter()
 
     def planned(sizes: Sequence[int | None]) -> Plan:
         rules = _rules(asked, [asked.room if size is None else size for size in sizes], number, len(templates))

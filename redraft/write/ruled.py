@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -50,6 +50,11 @@ class Ruled:
             raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
         for name in ("banned", "required"):
             object.__setattr__(self, name, _listed(name, getattr(self, name)))
+
+    @property
+    def every_pattern(self) -> tuple[str, ...]:
+        """The patterns, whichever prompt or hole they are for."""
+        return tuple(_flat(self.pattern))
 
     @property
     def ruled(self) -> bool:
@@ -163,3 +168,9 @@ def _of_hole(rule: Rule | Holes | None, hole: int) -> Rule | None:
     if isinstance(rule, tuple):
         return rule[hole][1] if hole < len(rule) else None
     return rule
+
+
+def _flat(patterns: Any) -> Iterator[str]:
+    for each in patterns:
+        if each is not None:
+            yield from [each] if isinstance(each, str) else _flat(each)

@@ -22,14 +22,24 @@ class Calls:
     rows: int = 0
     on: bool = True  # False: calls that others make meanwhile do not count
 
+    def add(self, rows: int) -> None:
+        self.rows += rows if self.on else 0
+
 
 @contextmanager
 def calls(model: DiffusionLM, counted: Calls | None = None) -> Iterator[Calls]:
-    """Counts the network's calls while it lasts, those that only fill a cache included."""
+    """Counts the network's calls while it lasts, those that only fill a cache included.
+
+    Where the passes of many writers are merged, those of the current one are counted.
+    """
     counted = counted or Calls()
+    if model.network.merger is not None:
+        with model.network.merger.counting(counted.add):
+            yield counted
+        return
 
     def count(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        counted.rows += len(inputs[0]) if counted.on else 0
+        counted.add(len(inputs[0]))
 
     handle = model.network.blocks[0].register_forward_pre_hook(count)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 from redraft.write.ruled import ArgumentError
 
@@ -24,6 +23,10 @@ class Hole:
     def sized(self) -> bool:
         """Whether its length is known."""
         return self.least == self.most
+
+    def __str__(self) -> str:
+        inside = str(self.most) if self.sized else "*" if self.most is None else f"{self.least}-{self.most}"
+        return f"[[{inside}]]"
 
     @classmethod
     def parse(cls, inside: str) -> Hole:
@@ -48,18 +51,24 @@ class Hole:
 class Template:
     """A text with holes; what is given stands around them: one part more than there are holes, some perhaps empty."""
 
-    text: str
+    parts: tuple[str, ...]
+    holes: tuple[Hole, ...]
 
-    @cached_property
-    def parts(self) -> tuple[str, ...]:
-        return tuple(HOLE.split(self.text)[::2])
+    def __post_init__(self) -> None:
+        if not self.holes:
+            raise ArgumentError("templates", f"{self.text!r:.60} has no hole; {_FORMS}")
 
-    @cached_property
-    def holes(self) -> tuple[Hole, ...]:
-        return tuple(map(Hole.parse, HOLE.findall(self.text)))
+    @classmethod
+    def parse(cls, text: str) -> Template:
+        """ "a [[3]] b [[*]]": anything in double brackets is a hole."""
+        return cls(tuple(HOLE.split(text)[::2]), tuple(map(Hole.parse, HOLE.findall(text))))
+
+    @property
+    def text(self) -> str:
+        """As one would write it, with [[n]] for its holes."""
+        return "".join(part + hole for part, hole in zip(self.parts, (*map(str, self.holes), ""), strict=True))
 
 
 def require_holes(template: str) -> None:
     """Raises unless a template has holes, each with a length."""
-    if not Template(template).holes:
-        raise ArgumentError("templates", f"{template!r:.60} has no hole; {_FORMS}")
+    Template.parse(template)

@@ -1,0 +1,76 @@
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Plain = dict[str, Any]  # a JSON object
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+@dataclass
+class ApiError(Exception):
+    """What a client did wrong, or what went wrong here: a status, a code, the parameter, one line that helps."""
+
+    status: int
+    code: str
+    param: str | None
+    message: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> Plain:
+        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def wrong(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
+    """400: the request is wrong as it stands."""
+    return ApiError(400, code, param, message)
+
+
+def too_large(param: str, message: str) -> ApiError:
+    """413: the request is longer than this server reads."""
+    return ApiError(413, "too_large", param, message)
+
+
+def unknown_model(name: str, known: list[str]) -> ApiError:
+    return ApiError(
+        404, "model_not_found", "model", f"there is no model {name[:80]!r} here; there are {', '.join(known)}"
+    )
+
+
+def busy(seconds: float) -> ApiError:
+    wait = str(max(1, round(seconds)))
+    return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", {"Retry-After": wait})
+
+
+def unavailable(code: str, message: str) -> ApiError:
+    """503: not now."""
+    return ApiError(503, code, None, message, {"Retry-After": "1"})
+
+
+def failed(event: Plain, names: dict[str, str] | None = None) -> ApiError:
+    """What the model process says of a request that it could not finish; `names` are the client's for our arguments."""
+    kind, message = event["kind"], event.get("message") or ""
+    if kind == "refused":
+        param = event.get("param") or _guessed(message)
+        return wrong((names or {}).get(param, param or "model"), message, "unsupported_value")
+    if kind == "deadline":
+        return ApiError(408, "deadline_exceeded", "steps", "the request took longer than its deadline; ask for less")
+    if kind == "numerical_error":
+        return ApiError(500, "numerical_error", None, "the network gave numbers that are not finite for this request")
+    if kind == "restarted":
+        return unavailable("model_restarted", "the model process ended while it wrote this; it starts again: try again")
+    if kind == "cancelled":
+        return ApiError(499, "cancelled", None, "the request was cancelled")
+    return ApiError(500, "internal_error", None, f"something went wrong here ({message}); the server's log tells more")
+
+
+def _guessed(message: str) -> str:
+    """The argument that a model's objection is about; "" stands for the text that was given."""
+    begins = {"the pattern ": "pattern", "the JSON schema ": "schema"}
+    if (found := next((name for begin, name in begins.items() if message.startswith(begin)), None)) is not None:
+        return found
+    return "max_new_tokens" if "tokens" in message and ("too many" in message or "memory" in message) else ""

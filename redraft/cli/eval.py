@@ -8,10 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_in_range, require_python, require_seed_flag
+from redraft.cli.limits import require_in_range, require_seed_flag
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.write import optional
@@ -60,8 +61,7 @@ class Eval:
     """Seed of the noise and the texts."""
     json: Flag = False
     """One JSON object per figure."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
         require_in_range("--rows", self.rows, 1, 1_000_000)
@@ -73,7 +73,6 @@ class Eval:
         self._require_tasks()
         require_in_range("--samples", self.samples, 0, 100_000)
         require_seed_flag(self.seed)
-        require_python(self.trust)
 
     def _require_tasks(self) -> None:
         """Flags of tasks need tasks, and tasks bring their own text."""
@@ -94,7 +93,7 @@ class Eval:
         from redraft.cli.recipes import source, training_texts, warn_of_unknown
         from redraft.evaluate import record
 
-        it = open_model(self.model, self.trust)
+        it = open_model(self.model, self.opening)
         tokenizer, framing = self._rows_of(it)
         data = source(self.data, undivided=True) if self.data or it.run is None else it.run.data
         note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
@@ -110,7 +109,7 @@ class Eval:
 
         run_tasks(
             self.model,
-            self.trust,
+            self.opening,
             self.tasks,
             include=self.include,
             limit=self.limit,

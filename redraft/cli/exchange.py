@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_python
+from redraft.cli.opening import Opening, require_attention
 from redraft.cli.output import emit, note
 from redraft.write import optional
 
@@ -30,6 +30,9 @@ class Import:
     """Precision of the weights that are written."""
     json: Flag = False
     """One JSON object instead of lines."""
+
+    def __post_init__(self) -> None:
+        require_attention(self.attention)
 
     def __call__(self) -> None:
         import torch
@@ -63,18 +66,22 @@ class Export:
     """Also write a model that readers of the format would run otherwise than it was trained."""
     json: Flag = False
     """One JSON object instead of the table."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
-
-    def __post_init__(self) -> None:
-        require_python(self.trust)
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __call__(self) -> None:
         from redraft.cli.models import trusted
         from redraft.runs import export_as, load
 
         rows = export_as(
-            load(self.model, trust=trusted(self.trust)), self.out, self.format, weights_only=self.weights_only
+            load(
+                self.model,
+                trust=trusted(self.opening.trust),
+                mask=self.opening.mask,
+                attention=self.opening.attention,
+            ),
+            self.out,
+            self.format,
+            weights_only=self.weights_only,
         )
         lines = [f"{self.out}: format {self.format}", *(f"  {who:<52} runs as: {how}" for who, how in rows)]
         if self.weights_only and len({how for _, how in rows}) > 1:

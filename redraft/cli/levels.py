@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_in_range, require_python, require_seed_flag
+from redraft.cli.limits import require_in_range, require_seed_flag
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.write import optional
@@ -40,14 +41,12 @@ class Levels:
     """Draw the curves; needs redraft[plots]."""
     json: Flag = False
     """Print one JSON object per level, then the schedule."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
         require_in_range("--levels", self.levels, 2, 10_000)
         require_in_range("--rows", self.rows, 1, 100_000)
         require_seed_flag(self.seed)
-        require_python(self.trust)
         if self.picture is not None:
             _require_picture(self.picture)
 
@@ -57,7 +56,7 @@ class Levels:
         from redraft.evaluate import diagnose
         from redraft.runs import config
 
-        it = open_model(self.model, self.trust)
+        it = open_model(self.model, self.opening)
         if it.run is None or it.model.codec is None:
             raise ValueError(
                 f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"

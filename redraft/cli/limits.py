@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redraft.write import MOST_SEED
+from redraft.write import out_of_range, short, wrong_seed
 
 
 def require_in_range(flag: str, value: float | None, least: float, most: float) -> None:
-    """A number from `least` to `most`, if it is given at all; nan is none."""
-    if value is not None and not least <= value <= most:
-        raise ValueError(f"{flag} {_short(value)}: it must be from {least:,} to {most:,}")
+    """A number from `least` to `most`, if it is given at all."""
+    if value is not None and (wrong := out_of_range(value, least, most)):
+        raise ValueError(f"{flag} {short(value)}: {wrong}")
 
 
 def require_seed_flag(seed: int) -> None:
-    if not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"--seed {_short(seed)}: it must be from 0 to 2^63 − 1")
+    if wrong := wrong_seed(seed):
+        raise ValueError(f"--seed {short(seed)}: {wrong}")
 
 
 def require_python(file: Path | None) -> None:
@@ -30,7 +30,3 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
-
-
-def _short(value: float) -> str:
-    return str(value) if isinstance(value, float) or abs(value) < 10**30 else "of more than 30 digits"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from redraft import write
 from redraft.cli import usercode
+from redraft.cli.opening import Opening
 from redraft.cli.output import note
 from redraft.cli.progress import Progress
 from redraft.ops import Rng
@@ -19,11 +20,11 @@ from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
 
 
-def open_model(path: Path, trust: Path | None = None) -> Opened:
-    """What a directory holds: a run, one of its checkpoints, an exported model."""
-    modules = trusted(trust)
+def open_model(path: Path, opening: Opening = Opening()) -> Opened:
+    """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project."""
+    modules = trusted(opening.trust)
     refuse_preset(path)
-    it = write.opened(path, modules)
+    it = write.opened(path, modules, mask=opening.mask, attention=opening.attention)
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")
     return it

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_in_range, require_python, require_seed_flag
+from redraft.cli.limits import require_in_range, require_seed_flag
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit
 from redraft.cli.progress import Progress
 from redraft.write import optional
@@ -36,21 +37,19 @@ class ReportRun:
     """Seed of the noise and the texts."""
     json: Flag = False
     """One JSON object with the path of the page."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
         require_in_range("--rows", self.rows, 1, 1_000_000)
         require_in_range("--draws", self.draws, 1, 4096)
         require_in_range("--samples", self.samples, 1, 1000)
         require_seed_flag(self.seed)
-        require_python(self.trust)
 
     def __call__(self) -> None:
         from redraft.cli.models import open_model
         from redraft.show import Measured, Sizes, write_report
 
-        it = open_model(self.model, self.trust)
+        it = open_model(self.model, self.opening)
         with Progress(f"measuring {self.model}"):
             found = Measured.of(it, Sizes(self.rows, self.draws, self.samples, self.seed))
         home = self.model.parent if self.model.name.startswith("step-") else self.model

@@ -13,6 +13,7 @@ from tyro.conf import Positional
 
 from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_python
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
 from redraft.write import optional
@@ -82,7 +83,7 @@ class Show:
         from redraft.cli.models import open_model
         from redraft.runs import config, parameters
 
-        it = open_model(path, self.trust)
+        it = open_model(path, Opening(trust=self.trust))
         count, model = parameters(it.model.config), it.model.config
         record = {"path": str(path), "run": it.name, "parameters": count, "config": config.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 
@@ -33,7 +34,7 @@ class _Told:
 
 def run_tasks(
     path: Path,
-    trust: Path | None,
+    opening: Opening,
     tasks: Sequence[str],
     *,
     include: Path | None,
@@ -52,7 +53,7 @@ def run_tasks(
     from redraft.harness import evaluate_tasks, language_model, require_package
 
     require_package()
-    it = open_model(path, trust)
+    it = open_model(path, opening)
     note(f"{path}: {'no run' if it.run is None else f'run {it.name}, step {it.step}'}")
     with Progress("importing lm-eval") as progress:
         watch = _Told(progress)

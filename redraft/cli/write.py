@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag, flagged
-from redraft.cli.limits import require_python
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.cli.streams import stdin_lines, text
@@ -36,11 +36,7 @@ class Showing:
     """Print where the time went, on stderr: network, output layer, rules, sampler."""
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
-
-    def __post_init__(self) -> None:
-        require_python(self.trust)
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def write(self, plans: Sequence[Plan]) -> None:
         """Prints each text when it is there, and in the end what all of them cost."""
@@ -114,7 +110,7 @@ class Generate:
         from redraft.write import generation
 
         settings = _with_schema(self.settings)
-        self.showing.write([generation(open_model(self.model, self.showing.trust), prompts, settings)])
+        self.showing.write([generation(open_model(self.model, self.showing.opening), prompts, settings)])
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ class Infill:
         from redraft.write import infilling
 
         settings = _with_schema(self.settings)
-        self.showing.write(infilling(open_model(self.model, self.showing.trust), templates, settings))
+        self.showing.write(infilling(open_model(self.model, self.showing.opening), templates, settings))
 
 
 @dataclass(frozen=True)
@@ -162,11 +158,9 @@ class Choose:
     """The answers, two or more."""
     json: Flag = False
     """One JSON object per hole: the best answer, all answers with their probabilities."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
-        require_python(self.trust)
         for answer in self.answers:
             text(answer, "--answers")
 
@@ -177,7 +171,7 @@ class Choose:
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import choose
 
-        found = choose(open_model(self.model, self.trust), templates, self.answers)
+        found = choose(open_model(self.model, self.opening), templates, self.answers)
         for chosen, record in zip(found, found.to_json(), strict=True):
             order = sorted(zip(chosen.probabilities, chosen.answers, strict=True), key=lambda pair: -pair[0])
             emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
@@ -198,11 +192,7 @@ class ScoreTexts:
     settings: OmitArgPrefixes[Scoring] = Scoring()
     json: Flag = False
     """One JSON object per text."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
-
-    def __post_init__(self) -> None:
-        require_python(self.trust)
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __call__(self) -> None:
         if not (texts := _prompts(self.text)):
@@ -211,7 +201,7 @@ class ScoreTexts:
         from redraft.write import score
 
         with Progress(f"scoring {len(texts):,} texts"):
-            found = score(open_model(self.model, self.trust), texts, **vars(self.settings))
+            found = score(open_model(self.model, self.opening), texts, **vars(self.settings))
         for each, record in zip(found, found.to_json(), strict=True):
             error = f" ± {each.stderr:.2g}" if each.stderr else ""
             per = f"{each.bits_per_token:.3f} per token, {each.bits_per_char:.3f} per character"

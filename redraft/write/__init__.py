@@ -19,7 +19,10 @@ from redraft.write.settings import (
     Infilling,
     Scoring,
     optional,
+    out_of_range,
     require_texts,
+    short,
+    wrong_seed,
 )
 from redraft.write.templates import Hole, Template, require_holes
 

@@ -137,9 +137,11 @@ def as_opened(model: Model) -> Opened:
     raise ValueError(f"{type(model).__name__} is not a model; give a DiffusionLM, or the directory of a trained one")
 
 
-def opened(path: Path, trust: tuple[str, ...] = ()) -> Opened:
-    """What a directory holds, on the best device: a run, one of its checkpoints, an exported model."""
-    found = load_with_run(path, best_device(), trust)
+def opened(
+    path: Path, trust: tuple[str, ...] = (), *, mask: int | str | None = None, attention: str | None = None
+) -> Opened:
+    """What a directory holds, on the best device; the arguments are those of `redraft.load`."""
+    found = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
     if found.run is not None and isinstance(found.run.objective, Autoencode):
         raise CheckpointError(
             f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"

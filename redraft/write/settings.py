@@ -235,17 +235,24 @@ _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text
 
 def require_between(name: str, value: float | None, least: float, most: float) -> None:
     """A number from `least` to `most`, if it is given at all."""
-    if value is None:
-        return
+    if value is not None and (wrong := out_of_range(value, least, most)):
+        raise ArgumentError(name, f"{name}={short(value)}: {wrong}")
+
+
+def out_of_range(value: float, least: float, most: float) -> str | None:
+    """What a number must be, if it is not; None: it lies in the range."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ArgumentError(name, f"{name}={value}: it must be a finite number")
-    if not least <= value <= most:
-        raise ArgumentError(name, f"{name}={short(value)}: it must be from {least:,} to {most:,}")
+        return "it must be a finite number"
+    return None if least <= value <= most else f"it must be from {least:,} to {most:,}"
 
 
 def require_seed(seed: int) -> None:
-    if not 0 <= seed <= MOST_SEED:
-        raise ArgumentError("seed", f"seed={short(seed)}: it must be from 0 to 2^63 − 1")
+    if wrong := wrong_seed(seed):
+        raise ArgumentError("seed", f"seed={short(seed)}: {wrong}")
+
+
+def wrong_seed(seed: int) -> str | None:
+    return None if 0 <= seed <= MOST_SEED else "it must be from 0 to 2^63 − 1"
 
 
 def short(value: float) -> str:

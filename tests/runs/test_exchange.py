@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import models, processors
 from torch import Tensor
 
+from redraft import cli
 from redraft.model import DiffusionLM
 from redraft.networks import Slowed
 from redraft.ops import rng
@@ -222,6 +223,41 @@ def test_import_says_what_it_assumed(tmp_path: Path) -> None:
     assert record["assumed"] == ["full attention (MDLM); attention=block:32 for BD3-LM"]
     assert "assumed: full attention (MDLM)" in done.stderr
     assert list(load(tmp_path / "a").assumed) == record["assumed"], "the export remembers it"
+
+
+VERBS = {
+    "generate": ("w5 w7", "--new", "8", "--seed", "1"),
+    "infill": ("w5 [[3]] w7",),
+    "score": ("w5 w7 w9", "--draws", "1"),
+    "choose": ("w5 [[?]] w7", "--answers", "w3", "w4"),
+    "eval": ("--data", "TEXT", "--length", "8", "--draws", "1"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_takes_what_the_files_do_not_say(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--mask and --attention, as `redraft import`; what is assumed is said, and what is missing too."""
+    path = copied("a2d_qwen3", tmp_path / "a2d")
+    with_tokenizer(path, 38)
+    text = tmp_path / "text.txt"
+    text.write_text(" ".join(f"w{i % 30 + 3}" for i in range(40)))
+    words = [str(text) if word == "TEXT" else word for word in VERBS[verb]]
+    cli.main([verb, str(path), *words, "--mask", "w37"])
+    whole = capsys.readouterr()
+    assert "assumed full attention (MDLM); attention=block:32 for BD3-LM" in whole.err
+    cli.main([verb, str(path), *words, "--mask", "37", "--attention", "block:4"])
+    blocks = capsys.readouterr()
+    assert "assumed" not in blocks.err
+    assert blocks.out != whole.out
+    for flags, message in (((), "--mask ID"), (("--mask", "37", "--attention", "block:0"), "say block:32")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([verb, str(path), *words, *flags])
+        assert ended.value.code == 2
+        wrong = capsys.readouterr().err
+        assert wrong.count("\n") == 1
+        assert message in wrong
 
 
 def test_export_prints_who_runs_it_how(tmp_path: Path) -> None:

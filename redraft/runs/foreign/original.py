@@ -85,7 +85,7 @@ def with_mask(original: Original, size: int, stated: object = None, *, last: boo
     if not last:
         raise LayoutError(
             "neither its config.json nor a tokenizer.json beside it names the mask token; say which it is: mask=ID, "
-            "or redraft import … --mask ID"
+            "on the command line --mask ID"
         )
     return KnownVocab(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_python
+from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.cli.streams import text
@@ -47,11 +47,9 @@ class CorrectTexts:
     """Show what was changed: in colour on a terminal, else as [-was-]{+now+}."""
     json: Flag = False
     """One JSON object per text: the text, and each change with its probability."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
-        require_python(self.trust)
         for word in self.settings.keep:
             text(word, "--keep")
         if self.diff and self.json:
@@ -64,7 +62,7 @@ class CorrectTexts:
         from redraft.write import known_words
 
         known = None if self.words is None else self._known(self.words)
-        it = open_model(self.model, self.trust)
+        it = open_model(self.model, self.opening)
         counts = None if known is None else known_words(it, known.counts).counts
         changes, calls, seconds = 0, 0.0, 0.0
         with Progress("texts corrected", len(texts)) as progress:

@@ -229,7 +229,7 @@ VERBS = {
     "generate": ("w5 w7", "--new", "8", "--seed", "1"),
     "infill": ("w5 [[3]] w7",),
     "score": ("w5 w7 w9", "--draws", "1"),
-    "choose": ("w5 [[?]] w7", "--answers", "w3", "w4"),
+    "choose": ("w5 [[?]] w7 w8 w9 w10 w11", "--answers", "w3", "w4"),
     "eval": ("--data", "TEXT", "--length", "8", "--draws", "1"),
 }
 

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: setup demo test lint docs bench bench-long clean
+.PHONY: setup demo test lint docs tables bench bench-long clean
 
 setup: $(VENV)/.ready
 
@@ -32,6 +32,11 @@ test: lint
 # The API page and the signatures in other pages, from the source.
 docs: setup
 	$(BIN)/python docs/api.py
+
+# Tables, figures in prose and pictures of the measured pages, from the committed rows; nothing is measured.
+tables: setup
+	$(BIN)/python recipes/discrete.py tables --write docs/methods.md README.md
+	$(BIN)/python recipes/sizes.py --write docs/presets.md
 
 bench: setup
 	$(BIN)/python -m bench.quick

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     def measure() -> dict[str, Any]:
         made = trained(presets.llada_chat_tiny(), options.out / "llada_chat_tiny", options.minutes)
-        return {"run": made.run.digest, **made.cost(), **answered(made, options.questions)}
+        return {**made.cost(), **answered(made, options.questions)}
 
     Rows(options.results / "chat.jsonl").add("llada_chat_tiny", measure)
 

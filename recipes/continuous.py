@@ -114,16 +114,15 @@ def row(system: System, out: Path, minutes: float) -> dict[str, Any]:
 
 def staged(system: System, codec: Path, out: Path, minutes: tuple[float, float]) -> Trained:
     """The diffusion, after the codec if one is trained before: the minutes of each."""
-    if system.codec is not None:
-        trained(system.codec, codec, minutes[0])
-    return trained(system.run(str(codec)), out, minutes[1])
+    before = () if system.codec is None else (trained(system.codec, codec, minutes[0]),)
+    return trained(system.run(str(codec)), out, minutes[1], before)
 
 
 def figures(made: Trained) -> dict[str, Any]:
     """What a training cost, and how well the model tells unseen text."""
     test = unseen(made, "test", HELD_OUT)
     likely = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test)}
-    return {"run": made.run.digest, **made.cost(), **likely}
+    return {**made.cost(), **likely}
 
 
 def unseen(made: Trained, split: Split, count: int) -> list[Batch]:
@@ -137,8 +136,8 @@ def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
     """Bits per token and character; where the diffusion ends is chosen on other text."""
     end, _ = evaluate.token_bound(made.model, unseen(made, "valid", CHOSEN), ENDS)
     found = evaluate.likelihood(evaluate.ending(made.model, end), test)
-    bits = {"bits_per_token": found.bits_per_token, "bits_per_char": found.bits_per_char, "stderr": found.stderr}
-    return {"end": end, **bits}
+    names = ("bits_per_token", "bits_per_token_stderr", "bits_per_char", "bits_per_char_stderr")
+    return {"end": end, **{name: getattr(found, name) for name in names}}
 
 
 def written(made: Trained) -> dict[str, Any]:

@@ -4,7 +4,7 @@
     python recipes/discrete.py ablations                    # MDLM's parts, GIDD's noise
     python recipes/discrete.py remask                       # MDLM, ReMDM, star and G-Star on the same weights
     python recipes/discrete.py english --data PATH          # characters of real text, 20 minutes each
-    python recipes/discrete.py tables --write docs/methods.md   # what is measured, into the tables of that page
+    python recipes/discrete.py tables --write docs/methods.md README.md   # what is measured, into tables and sentences
 
 Minutes are those of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete; called
 again it goes on where it stopped. `--only NAME...` picks rows.
@@ -134,7 +134,7 @@ def written(model: DiffusionLM, length: int, sampler: Sampler, samples: int) -> 
     error = math.sqrt(share * (1 - share) / samples)
     return {
         "share": share,
-        "stderr": error,
+        "share_stderr": error,
         "samples": samples,
         "nfe": made.nfe,
         "seconds_per_sample": clock.seconds / samples,
@@ -146,7 +146,7 @@ def method_row(run: Run, sampling: Sampling, counts: Sequence[int], out: Path, m
     made = trained(run, out, minutes)
     length = run.framing.length
     writes = {str(n): written(made.model, length, sampling(n), WRITTEN) for n in counts}
-    return {"run": made.run.digest, **made.cost(), **against_truth(made), "steps_written": writes}
+    return {**made.cost(), **against_truth(made), "steps_written": writes}
 
 
 def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     if isinstance(process, Interpolating) and process.mixing != Hybrid(0.0):
         samplers["64+32"] = Correct(Ancestral(64), steps=32)
     writes = {n: written(made.model, length, sampler, WRITTEN) for n, sampler in samplers.items()}
-    return {"run": made.run.digest, **made.cost(), **against_truth(made), "steps_written": writes}
+    return {**made.cost(), **against_truth(made), "steps_written": writes}
 
 
 # --- remasking on the same weights ---
@@ -179,13 +179,16 @@ def remask(rows: Rows, out: Path, minutes: float, wanted: Callable[[str], bool])
     if not any(map(wanted, remasking(1))):
         return
     base = out / "mdlm_tiny"
-    trained(presets.mdlm_tiny(), base, minutes)
-    made = trained(vary.with_errors(presets.mdlm_tiny(), str(base)), out / "gstar_tiny", minutes / 5)
+    first = trained(presets.mdlm_tiny(), base, minutes)
+    made = trained(vary.with_errors(presets.mdlm_tiny(), str(base)), out / "gstar_tiny", minutes / 5, (first,))
     for steps in (8, 16, 32, 64):
         for name, sampler in remasking(steps).items():
             if wanted(name):
-                measure = partial(written, made.model, made.run.framing.length, sampler, REMASKED)
-                rows.add(f"{name} {steps}", measure)
+                rows.add(f"{name} {steps}", partial(remask_row, made, sampler))
+
+
+def remask_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
+    return {**made.cost(), **written(made.model, made.run.framing.length, sampler, REMASKED)}
 
 
 # --- real text ---
@@ -211,9 +214,9 @@ def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     bits, chars = found.row_nats / evaluate.BIT, found.row_chars
     error = float((bits - found.bits_per_char * chars).var().sqrt() * math.sqrt(len(bits)) / chars.sum())
     text = write.fill(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
-    figures = {"bits_per_char": found.bits_per_char, "stderr": error, "rows": len(bits), "sample": text}
+    figures = {"bits_per_char": found.bits_per_char, "bits_per_char_stderr": error, "rows": len(bits), "sample": text}
     noise = found.relative_error * found.bits_per_char
-    return {"run": made.run.digest, **made.cost(), **figures, "monte_carlo": noise}
+    return {**made.cost(), **figures, "monte_carlo": noise}
 
 
 # --- the command ---
@@ -227,14 +230,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page for them, and for a picture in pictures/")
+    parser.add_argument("--write", type=Path, nargs="+", help="with `tables`: pages to fill in; a picture goes beside")
     told = parser.parse_args(argv)
     rows = Rows(told.results / f"{told.table}.jsonl")
     minutes = told.minutes or (20.0 if told.table == "english" else 5.0)
     torch.set_num_threads(1)
     if told.table == "tables" and told.write:
-        told.write.write_text(filled(told.write.read_text("utf-8"), told.results), "utf-8")
-        draw(told.results, told.write.parent / "pictures" / "methods.svg")
+        for page in told.write:
+            page.write_text(filled(page.read_text("utf-8"), told.results), "utf-8")
+        draw(told.results, told.write[0].parent / "pictures" / "methods.svg")
     elif told.table == "tables":
         print(tables(told.results))
     elif told.table == "remask":

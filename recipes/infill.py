@@ -90,7 +90,7 @@ def compared(it: Opened, count: int, holes: int) -> dict[str, Any]:
     found = {way: measured(it, stories, hole) for way, hole in ways.items()}
     kept = found["free"]["right"] / found["true"]["right"]
     spread = math.sqrt(found["true"]["right"] * (1 - found["true"]["right"]) / (count * holes))
-    row = {"run": it.name, "step": it.step, "stories": count, "holes": holes, "kept": kept, "stderr": spread}
+    row = {"run": it.name, "step": it.step, "stories": count, "holes": holes, "kept": kept, "kept_stderr": spread}
     return row | {"goal": GOAL, "reached": kept >= GOAL} | found
 
 

@@ -61,12 +61,12 @@ def bars(results: Path) -> list[Bar]:
 def token_bar(name: str, row: Mapping[str, Any]) -> Bar:
     written = row["steps_written"]["64"]
     above = Measured(row["excess"], row["excess_stderr"])
-    return Bar(METHODS[name], above, Measured(written["share"], written["stderr"]), TOKENS)
+    return Bar(METHODS[name], above, Measured(written["share"], written["share_stderr"]), TOKENS)
 
 
 def vector_bar(name: str, row: Mapping[str, Any], truth: float) -> Bar:
     """Its row has the error of the bits per token, which is the same share of the bits per character."""
-    error = row["stderr"] * row["bits_per_char"] / row["bits_per_token"]
+    error = row["bits_per_char_stderr"]
     above = Measured(row["bits_per_char"] - truth, error)
     return Bar(SYSTEMS[name], above, Measured(row["share"], row["share_stderr"]), VECTORS)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from figures import with_figures
 from rows import Rows
 
 Row: TypeAlias = Mapping[str, Any]
@@ -91,8 +92,8 @@ def tables(results: Path) -> str:
 
 
 def filled(page: str, results: Path) -> str:
-    """docs/methods.md with all its tables written anew."""
-    return filled_in(page, rendered(results))
+    """A page with its tables, if it has any (then all), and the figures of its prose, written anew."""
+    return with_figures(filled_in(page, rendered(results)) if "<!-- table " in page else page, results)
 
 
 def filled_in(page: str, contents: Mapping[str, str]) -> str:
@@ -237,7 +238,7 @@ def above(held: Held, name: str) -> str:
 
 
 def right(row: Row | None) -> str:
-    return cell(row, lambda row: f"{100 * row['share']:.0f} ± {100 * row['stderr']:.0f}")
+    return cell(row, lambda row: f"{100 * row['share']:.0f} ± {100 * row['share_stderr']:.0f}")
 
 
 def cost(row: Row | None) -> str:
@@ -245,7 +246,7 @@ def cost(row: Row | None) -> str:
 
 
 def bits(row: Row) -> str:
-    return f"{row['bits_per_char']:.3f} ± {row['stderr']:.3f}"
+    return f"{row['bits_per_char']:.3f} ± {row['bits_per_char_stderr']:.3f}"
 
 
 def percent(share: float) -> str:

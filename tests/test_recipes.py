@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import continuous  # noqa: E402
 import discrete  # noqa: E402
+import figures  # noqa: E402
 import own_text  # noqa: E402
 import picture  # noqa: E402
 import real  # noqa: E402
@@ -74,7 +76,8 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
 def test_a_budget_is_kept(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:
     """Two steps of half a minute each; another call neither measures nor trains again."""
     made = rows.trained(run, tmp_path, minutes=1.0)
-    assert (made.run.steps, made.cost()) == (2, {"minutes": 1.0, "steps": 2, "batch": 2})
+    cost = made.cost()
+    assert (made.run.steps, cost["minutes"], cost["steps"], cost["batch"]) == (2, 1.0, 2, 2)
     saved = (tmp_path / "step-00000002" / "model.safetensors").stat().st_mtime_ns
     again = rows.trained(run, tmp_path, minutes=1.0)
     assert again.run == made.run
@@ -223,12 +226,14 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert tables_told == ["methods", "english", "ablations", "remask", "tables"]
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "methods.md").write_text(page, "utf-8")
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    results = shutil.copytree(ROOT / "recipes" / "results", tmp_path / "recipes" / "results")
     (tmp_path / "PATH").write_text("A few words of English, again and again. " * 200)
     monkeypatch.chdir(tmp_path)
     for command in commands:
         discrete.main([*shlex.split(command, comments=True)[2:], "--only", "nothing"])
-    assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["docs"]
+    assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, results)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["docs", "recipes"]
     assert (tmp_path / "docs" / "pictures" / "methods.svg").exists()
 
 
@@ -255,14 +260,14 @@ def test_methods_are_drawn_best_first(tmp_path: Path) -> None:
     """Bits above the truth that the methods tell; what is told a source is another task."""
     methods, systems = (rows.Rows(tmp_path / f"{name}.jsonl") for name in ("methods", "continuous_systems"))
     for name, excess in (("ar_tiny", 0.125), ("mdlm_tiny", 0.5)):
-        written, over = {"64": {"share": 0.5, "stderr": 0.25}}, {"excess": excess, "excess_stderr": 0.0625}
+        written, over = {"64": {"share": 0.5, "share_stderr": 0.25}}, {"excess": excess, "excess_stderr": 0.0625}
         methods.add(name, once({"bits_per_char": 1.0 + excess, **over, "steps_written": written}))
     for name, told in (("ssd", {}), ("genie", {"attributes": 1.0})):
-        bits = {"bits_per_char": 1.25, "bits_per_token": 5.0, "stderr": 0.5}
+        bits = {"bits_per_char": 1.25, "bits_per_char_stderr": 0.125}
         systems.add(name, once({**bits, "share": 0.0, "share_stderr": 0.0, **told}))
     assert [(bar.name, bar.excess.value, bar.excess.error) for bar in picture.bars(tmp_path)] == [
         ("autoregressive", 0.125, 0.0625),
-        ("SSD-LM, blocks of 17", 0.25, 0.125),  # a tenth of its bits, per token and per character
+        ("SSD-LM, blocks of 17", 0.25, 0.125),
         ("MDLM", 0.5, 0.0625),
     ]
     for file in ("a.svg", "b.svg"):
@@ -276,15 +281,89 @@ def test_methods_are_drawn_best_first(tmp_path: Path) -> None:
     assert len([path for path in drawn.iter(f"{SVG}path") if path.attrib["class"] == "error"]) == 6
 
 
-def test_the_figures_of_the_readme_are_those_of_the_rows() -> None:
-    held = rows.Rows(ROOT / "recipes" / "results" / "methods.jsonl").held()
-    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    ours, baseline = (held[name]["steps_written"]["64"] for name in ("mdlm_tiny", "ar_tiny"))
-    assert (
-        f"is {tables.above(held, 'mdlm_tiny')} bits per character above the truth, and {tables.right(ours)} %" in readme
-    )
-    assert f"baseline: {tables.above(held, 'ar_tiny')} and {tables.right(baseline)} %." in readme
-    assert held["mdlm_tiny"]["minutes"] == 5
+RESULTS = ROOT / "recipes" / "results"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/methods.md"])
+def test_pages_say_what_the_rows_say(name: str) -> None:
+    """Tables and figures in prose; if this fails, run `make tables`."""
+    page = (ROOT / name).read_text("utf-8")
+    assert tables.filled(page, RESULTS) == page
+    assert page.count("<!-- fig ") > 10
+
+
+def test_no_measured_sentence_is_without_a_row() -> None:
+    assert figures.unfounded((ROOT / "docs" / "methods.md").read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("prose", "found"),
+    [
+        ("for a third more network calls", ["a third"]),
+        ("85.5 calls, 1,651 steps and 30 % right", ["85.5", "1,651", "30 %"]),
+        ("half as many, twice as fast, five times as long", ["twice", "five times as"]),
+        ("at `p_u = 0.2` in 64 steps", []),
+        ("| a | 0.25 |\n<!-- fig methods: ar_tiny: steps: , -->1,730<!-- end --> steps", ["0.25"]),
+    ],
+)
+def test_figures_without_a_mark_are_found(prose: str, found: list[str]) -> None:
+    assert figures.unfounded(prose) == found
+
+
+def test_a_mark_is_filled_from_its_row(tmp_path: Path) -> None:
+    held = rows.Rows(tmp_path / "a.jsonl")
+    held.add("x 8", once({"share": 0.625, "share_stderr": 0.03, "nfe": 85.5, "steps": 1651, "noisy": {"1.0": 0.5}}))
+    held.add("y 8", once({"nfe": 42.1}))
+    page = "<!-- fig a: x 8: share: ±% -->9<!-- end --> %, <!-- fig a: x 8 / y 8: nfe: .1f -->9<!-- end --> times"
+    said = figures.with_figures(page, tmp_path)
+    assert re.sub(r"<!--.*?-->", "", said) == "62 ± 3 %, 2.0 times"
+    assert figures.with_figures(said, tmp_path) == said
+    assert [figures.figure(mark, tmp_path) for mark in ("a: x 8: steps: ,", "a: x 8: noisy/1.0: %")] == ["1,651", "50"]
+    for wrong, message in {
+        "a: z: nfe: .1f": "no row 'z' with a figure 'nfe'; measure it",
+        "a: x 8: nfe: ±.1f": "no row 'x 8' with a figure 'nfe_stderr'",
+        "a: x 8 / y 8: nfe: ±.1f": "the error of a quotient",
+        "a: x 8: nfe": "3 parts; it needs FILE: ROW: KEY: FORMAT",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            figures.figure(wrong, tmp_path)
+
+
+@pytest.mark.parametrize("row", [{"share": 0.5, "stderr": 0.1}, {"64": {"bits_per_char": 1.0, "share_stderr": 0.1}}])
+def test_an_error_names_its_figure(row: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="error of nothing in this row; name it after its figure"):
+        rows.Rows(tmp_path / "a.jsonl").add("x", once(row))
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:
+    """Every stage, and a configuration from which its digest can be computed again."""
+    first = rows.trained(run, tmp_path / "first", 1.0)
+    made = rows.trained(replace(run, seed=3), tmp_path / "second", 1.5, (first,))
+    held = rows.Rows(tmp_path / "a.jsonl")
+    held.add("x", once({**made.cost(), "excess": 0.5}))
+    row = held.held()["x"]
+    assert [(s["run"], s["steps"], s["seed"], s["minutes"]) for s in row["stages"]] == [
+        (first.run.digest, 2, 0, 1.0),
+        (made.run.digest, 3, 3, 1.5),
+    ]
+    assert {stage["precision"] for stage in row["stages"]} <= {"fp32", "bf16"}
+    assert row["run"] == made.run.digest
+    assert "torch" in row["machine"]
+    assert [rows.derived(tmp_path, stage["run"]) for stage in row["stages"]] == [s["run"] for s in row["stages"]]
+    file = tmp_path / "configs" / f"{row['run']}.json"
+    file.write_text(file.read_text().replace('"seed": 3', '"seed": 4'))
+    assert rows.derived(tmp_path, row["run"]) != row["run"]
+
+
+def test_committed_rows_say_how_they_came_to_be() -> None:
+    """Old ones say that it was not recorded; of the others every digest can be derived again."""
+    for file in RESULTS.glob("*.jsonl"):
+        for row in rows.Rows(file).held().values():
+            rows.require_units(row)
+            if "steps" in row and file.stem != "sizes" and row.get("provenance") != "not recorded":
+                assert row["commit"], (file.name, row["name"])
+                assert all(rows.derived(RESULTS, stage["run"]) == stage["run"] for stage in row["stages"])
 
 
 def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
@@ -298,7 +377,7 @@ def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
 
 
 def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:
-    written = {"64": {"share": 0.625, "stderr": 0.0302, "seconds_per_sample": 0.1234}}
+    written = {"64": {"share": 0.625, "share_stderr": 0.0302, "seconds_per_sample": 0.1234}}
     row = {"excess": 0.00401, "excess_stderr": 0.002, "steps": 2345, "steps_written": written}
     rows.Rows(tmp_path / "methods.jsonl").add("mdlm_tiny", lambda: row)
     rows.Rows(tmp_path / "remask.jsonl").add("gstar 8", lambda: written["64"])
@@ -312,7 +391,7 @@ def test_real_text_is_ranked(tmp_path: Path) -> None:
     """Best first, those not measured last, in the published order."""
     file = rows.Rows(tmp_path / "english.jsonl")
     for name, bits in (("mdlm_tiny", 2.5), ("ar_tiny", 2.0), ("gidd_tiny", 2.25)):
-        file.add(name, once({"bits_per_char": bits, "stderr": 0.01, "steps": 10}))
+        file.add(name, once({"bits_per_char": bits, "bits_per_char_stderr": 0.01, "steps": 10}))
     lines = tables.rendered(tmp_path)["english"].splitlines()[2:]
     assert [line.split(" | ")[1:3] for line in lines] == [
         ["2.000 ± 0.010", "1"],
@@ -327,12 +406,12 @@ def test_real_text_is_ranked(tmp_path: Path) -> None:
 def test_the_page_is_filled_in(tmp_path: Path) -> None:
     """The document has a place for each table; what stands around them stays."""
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")
-    empty = tables.filled(page, tmp_path)
-    assert tables.filled(empty, tmp_path) == empty
+    empty = tables.filled_in(page, tables.rendered(tmp_path))
+    assert tables.filled_in(empty, tables.rendered(tmp_path)) == empty
     assert all(table in empty for table in tables.tables(tmp_path).split("\n\n"))
     assert empty.splitlines()[0] == page.splitlines()[0]
     with pytest.raises(ValueError, match="0 places `<!-- table methods -->`"):
-        tables.filled("# A page without places", tmp_path)
+        tables.filled_in("# A page without places", tables.rendered(tmp_path))
 
 
 # How long, and how large --------------------------------------------------------------------------------------------

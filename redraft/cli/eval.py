@@ -148,8 +148,8 @@ class Eval:
             found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
         count = len(found.row_nats)
         of = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
-        yield "bits_per_token", found.bits_per_token, {"stderr": found.stderr, **of}
-        yield "bits_per_char", found.bits_per_char, {"stderr": found.relative_error * found.bits_per_char, **of}
+        yield "bits_per_token", found.bits_per_token, {"stderr": found.bits_per_token_stderr, **of}
+        yield "bits_per_char", found.bits_per_char, {"stderr": found.bits_per_char_stderr, **of}
         yield "perplexity", found.perplexity, of
         if held.truth is not None:
             value, error = excess(found, held.truth.log_probs)

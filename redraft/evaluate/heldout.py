@@ -63,9 +63,17 @@ class Likelihood:
         return float(self.row_variance.sum().sqrt() / self.row_nats.sum())
 
     @property
-    def stderr(self) -> float:
-        """Standard error of `bits_per_token`."""
+    def bits_per_token_stderr(self) -> float:
         return self.relative_error * self.bits_per_token
+
+    @property
+    def bits_per_char_stderr(self) -> float:
+        return self.relative_error * self.bits_per_char
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of `bits_per_token`, and of nothing else: prefer the names that say their unit."""
+        return self.bits_per_token_stderr
 
     def _bits_per(self, unit: str, counts: Tensor) -> float:
         if not int(counts.sum()):

@@ -4,9 +4,9 @@ from redraft.processes.base import (
     HeldOutBatch,
     Process,
     TokenProcess,
+    never_masked,
     require_times,
     require_vectors,
-    without_mask,
 )
 from redraft.processes.gaussian import (
     Between,

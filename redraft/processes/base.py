@@ -154,7 +154,7 @@ def rewritten(noised: Noised, s: Tensor) -> Tensor:
     return where if noised.pad is None else where & ~noised.pad
 
 
-def without_mask(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
+def never_masked(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
     """x̂ for a step to s: where s = 0 the text is finished, so weight that a head leaves on the mask is taken away.
 
     Heads that keep the mask (`Subs(zero_mask=False)`, `Softmax()`) say before that how long a token stays masked.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import TokenProcess, require_times, rewritten, without_mask
+from redraft.processes.base import TokenProcess, never_masked, require_times, rewritten
 from redraft.schedules import Linear, Schedule
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -224,7 +224,7 @@ class Interpolating(TokenProcess):
         where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalised else into > 0))
         if not where.any():
             return canvas
-        pred = without_mask(pred, s, self.vocab)
+        pred = never_masked(pred, s, self.vocab)
         if pred.joint:  # x as a whole first, then z_s given x: the same law, but now tokens may depend on each other
             x = z.masked_scatter(where, pred.draw(where, rng=rng.split(4)[-1]).tokens())
             pred = _Certain(x, self.vocab.size)

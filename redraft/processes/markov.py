@@ -17,7 +17,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes.base import TokenProcess, require_times, rewritten, without_mask
+from redraft.processes.base import TokenProcess, never_masked, require_times, rewritten
 from redraft.schedules import Linear, Schedule, Tabulated
 from redraft.types import Canvas, Noised, Prediction, Vocab
 
@@ -220,7 +220,7 @@ class Markov(TokenProcess):
             where = where | (~canvas.fixed & (s == 0))
         if not where.any():
             return canvas
-        pred = without_mask(pred, s, self.vocab)
+        pred = never_masked(pred, s, self.vocab)
         z, early, late = canvas.z[where], s.expand_as(canvas.z)[where], t.expand_as(canvas.z)[where]
         guess = pred.at(where).exp()
         weights = self._onto(z, early, late) * self._mixed(guess, early)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes import Process, TokenProcess, without_mask
+from redraft.processes import Process, TokenProcess, never_masked
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler, instant, require_free, require_steps
 from redraft.types import Canvas, Denoiser, Noised
@@ -82,7 +82,7 @@ class Correct:
     ) -> tuple[Canvas, Tensor, Tensor]:
         """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
         t = canvas.time(instant(canvas, self.level))
-        pred = without_mask(denoise(canvas.z, t, canvas.context), instant(canvas, 0.0), process.vocab)
+        pred = never_masked(denoise(canvas.z, t, canvas.context), instant(canvas, 0.0), process.vocab)
         log_x = pred.at(free)
         log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)
         proposed = ops.draw(log_p, rng.uniform(free.shape[1])[free], self.temperature)

@@ -1,0 +1,74 @@
+"""Figures in prose, filled in from the rows as the tables are, so that no sentence can say what no row says.
+
+A page has a mark around each, which readers do not see:
+
+    <!-- fig methods: mdlm_tiny: steps_written/64/share: ±% -->62 ± 3<!-- end --> % of its stories are right
+    <!-- fig remask: gstar 64 / mdlm 64: nfe: .1f -->2.0<!-- end --> times the network calls
+
+It names a file of recipes/results (or several, joined by +), a row or the quotient of two, a key, and a format: one of
+Python's, `%` for a share in per cent, `,` for a count, and `±` before it to add the error of that same figure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rows import Rows
+
+_MARK = re.compile(r"<!-- fig (.*?) -->(.*?)<!-- end -->", re.DOTALL)
+_HIDDEN = re.compile(  # code, tables and what stands between marks: no prose
+    r"```.*?```|<!-- table .*?<!-- end -->|<!-- fig .*?<!-- end -->|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]", re.DOTALL
+)
+_PARTS = "half|thirds?|quarters?|fifths?|sixths?|sevenths?|eighths?|tenths?"
+_FIGURE = re.compile(
+    rf"\d[\d,]*\.\d+|\d{{1,3}},\d{{3}}|\d+ ?%|\b(?:a|one|two|three) (?:{_PARTS})\b|\btwice\b|\w+ times as\b"
+)
+
+
+def with_figures(page: str, results: Path) -> str:
+    """The page with the text between its marks written anew."""
+    return _MARK.sub(lambda found: f"<!-- fig {found[1]} -->{figure(found[1], results)}<!-- end -->", page)
+
+
+def unfounded(page: str) -> list[str]:
+    """Figures in the prose of a page that stand between no marks: measured or guessed, nobody can tell."""
+    return _FIGURE.findall(_HIDDEN.sub(" ", page))
+
+
+def figure(mark: str, results: Path) -> str:
+    """What a mark asks for, as text."""
+    parts = [part.strip() for part in mark.split(":")]
+    if len(parts) != 4:
+        raise ValueError(f"`fig {mark}` has {len(parts)} parts; it needs FILE: ROW: KEY: FORMAT")
+    files, names, key, form = parts
+    held: dict[str, Any] = {}
+    for file in files.split("+"):
+        held |= Rows(results / f"{file.strip()}.jsonl").held()
+    first, *others = (_value(held, name.strip(), key, mark) for name in names.split(" / "))
+    for other in others:
+        first /= other
+    if not form.startswith("±"):
+        return _shown(first, form)
+    if others:
+        raise ValueError(f"`fig {mark}` asks for the error of a quotient, which no row has")
+    error = _value(held, names, f"{key}_stderr", mark)
+    return f"{_shown(first, form[1:])} ± {_shown(error, form[1:])}"
+
+
+def _value(held: Mapping[str, Any], name: str, key: str, mark: str) -> float:
+    found: Any = held.get(name)
+    for part in key.split("/"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if not isinstance(found, int | float):
+        raise ValueError(f"`fig {mark}`: no row {name!r} with a figure {key!r}; measure it, or drop the sentence")
+    return float(found)
+
+
+def _shown(value: float, form: str) -> str:
+    form = form.strip()
+    if form == "%":
+        return f"{100 * value:.0f}"
+    return f"{value:,.0f}" if form == "," else f"{value:{form}}"

@@ -27,14 +27,7 @@ from redraft.model.compose import (
 )
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import Attributes, BlockCausal, Causal, Errors, KeyValues, Transformer
-from redraft.processes import (
-    Counted,
-    Expected,
-    Gaussian,
-    Process,
-    require_times,
-    require_vectors,
-)
+from redraft.processes import Counted, Expected, Gaussian, Process, require_times, require_vectors
 from redraft.text import Hub, Tokenizer
 from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 

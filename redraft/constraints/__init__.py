@@ -2,7 +2,7 @@
 
 from redraft.constraints.constrained import Conditioned, Constrained
 from redraft.constraints.dfa import TooLarge
-from redraft.constraints.marks import AllMarked, Marked, constrain, hole, numbered_holes
+from redraft.constraints.marks import AllMarked, Marked, constrain, hole, lengths, numbered_holes
 from redraft.constraints.rules import (
     AllOf,
     AnyOf,

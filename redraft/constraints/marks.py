@@ -215,6 +215,13 @@ def numbered_holes(canvas: Canvas) -> Tensor:
     return torch.where(free, begins.cumsum(-1) - 1, -1)
 
 
+def lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: bool = False) -> list[int]:
+    """How many tokens a hole in the middle of a text can have, up to `most`."""
+    found = _program(rule, tokenizer, text_begins).automaton.lengths(most)
+    limit = most if rule.length.most is None else rule.length.most
+    return [length for length in found if rule.length.least <= length <= limit]
+
+
 @lru_cache(64)
 def _program(rule: Rule, tokenizer: Tokenizer, text_begins: bool) -> Program:
     try:

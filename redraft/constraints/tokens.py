@@ -6,7 +6,7 @@ different steps under usual patterns, where it has a million by token; so a pass
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,14 +62,20 @@ class Automaton:
 
     def shortest(self) -> int:
         """The fewest tokens of a text that obeys."""
-        reached, tokens = np.arange(self.states) == 0, 0
+        return next(length for length, obeys in enumerate(self._by_length()) if obeys)
+
+    def lengths(self, most: int) -> list[int]:
+        """How many tokens texts that obey have, up to `most`."""
+        return [length for length, obeys in zip(range(most + 1), self._by_length(), strict=False) if obeys]
+
+    def _by_length(self) -> Iterator[bool]:
+        """Whether texts of 0, 1, 2 … tokens obey."""
+        reached = np.arange(self.states) == 0
         text = np.setdiff1d(np.arange(self.classes), [*self.filler, -1 if self.end is None else self.end])
-        while not (reached & self.final).any():
+        while True:
+            yield bool((reached & self.final).any())
             after = np.unique(self.after[reached][:, text])
-            grown = reached.copy()
-            grown[after[after < self.states]] = True
-            reached, tokens = grown, tokens + 1
-        return tokens
+            reached = np.isin(np.arange(self.states), after)
 
 
 def tokens_of(dfa: Dfa, spelling: Spelling, vocab: Vocab, text_begins: bool) -> Automaton:

@@ -248,10 +248,8 @@ class DiffusionLM(nn.Module):
         if self.codec is None:
             return canvas
         if self.codec.latents is not None and bool(given_tokens(canvas, self.config.vocab).any()):
-            raise ValueError(
-                f"{type(self.codec).__name__} writes whole texts: a compressed one has no place for given tokens; "
-                "leave out prompt and holes"
-            )
+            name = type(self.codec).__name__
+            raise ValueError(f"{name} writes whole texts, with no place for given tokens; leave out prompt and holes")
         if (marks := canvas.context.marks) is not None:
             if not self.codec.parallel:
                 raise ValueError(f"{type(self.codec).__name__} decodes one token after another: it cannot obey rules")

@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 
 import torch
 
+from redraft.constraints import Rule, lengths
 from redraft.model import UpTo, grows
 from redraft.text import Tokenizer
 from redraft.types import Canvas
@@ -85,7 +86,8 @@ def _planned(it: Opened, templates: Sequence[Template], number: int, asked: Infi
     if all(hole.sized for hole in row.template.holes) or (grows(it.model.process) and not row.ranges):
         return planned([hole.most for hole in row.template.holes])
     with calls(it.model) as counted:
-        sizes = _pilot(it, row, asked) if grows(it.model.process) else _searched(it, row, asked)
+        rules = asked.hole_rules(number, len(templates), len(row.template.holes)) if asked.ruled else ()
+        sizes = _pilot(it, row, asked) if grows(it.model.process) else _searched(it, row, asked, rules)
     return replace(planned(sizes), before=Before(counted.rows, time.perf_counter() - clock))
 
 
@@ -156,8 +158,11 @@ class TemplateRow:
         return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
-def _searched(it: Opened, row: TemplateRow, asked: Infilling) -> list[int]:
-    """The lengths of all holes, by the model's own bound; a hole at the end has room, and the text ends by itself."""
+def _searched(it: Opened, row: TemplateRow, asked: Infilling, rules: Sequence[Rule | None]) -> list[int]:
+    """The lengths of all holes, by the model's own bound; a hole at the end has room, and the text ends by itself.
+
+    A hole under a rule has one of the lengths that texts which obey it have.
+    """
     holes, longest = row.template.holes, row_limit(it)
     left = MOST_LENGTHS if longest is None else longest - row.used - sum(hole.least for hole in holes)
     if left < 0:
@@ -166,7 +171,7 @@ def _searched(it: Opened, row: TemplateRow, asked: Infilling) -> list[int]:
     if any(len(a) > 1 and len(b) > 1 and not ids for a, b, ids in zip(choices, choices[1:], row.ids[1:], strict=False)):
         raise ArgumentError("templates", "two holes of unknown length without a word between them; write one hole")
     open_end = not row.ids[-1]
-    inner = choices[:-1] if open_end else choices
+    inner = [_obeying(it, row, rules, n, sizes) for n, sizes in enumerate(choices[:-1] if open_end else choices)]
     if it.model.block is not None and any(len(each) > 1 for each in inner):
         raise ArgumentError(
             "templates",
@@ -178,6 +183,17 @@ def _searched(it: Opened, row: TemplateRow, asked: Infilling) -> list[int]:
         spare = left - sum(size - hole.least for size, hole in zip(sizes, holes, strict=False))
         sizes.append(min(choices[-1][-1], holes[-1].least + spare))
     return sizes
+
+
+def _obeying(it: Opened, row: TemplateRow, rules: Sequence[Rule | None], number: int, sizes: range) -> Sequence[int]:
+    """The lengths that a hole can have under its rule."""
+    if not rules or (rule := rules[number]) is None:
+        return sizes
+    begins = number == 0 and not row.ids[0]
+    found = [size for size in lengths(rule, it.tokenizer, sizes[-1], begins) if size in sizes]
+    if not found:
+        raise ArgumentError("templates", f"no text of {sizes[0]} to {sizes[-1]} tokens obeys {rule}; change the hole")
+    return found
 
 
 def _lengths(hole: Hole, room: int, left: int) -> range:

@@ -47,14 +47,14 @@ class Search:
 
     it: Opened
     parts: Sequence[tuple[int, ...]]  # ids, one part more than holes
-    choices: Sequence[range]  # the lengths that each hole may have
+    choices: Sequence[Sequence[int]]  # the lengths that each hole may have, in order
     most: int  # tokens of all holes together
 
     def best(self, draws: int = 4, seed: int = 0) -> tuple[Sized, ...]:
         """The likeliest lengths of all holes first, and a few that come next."""
         found: tuple[Sized, ...] = (Sized(()),)
         for hole, sizes in enumerate(self.choices):
-            fitting = self.most - sum(each.start for each in self.choices[hole + 1 :])
+            fitting = self.most - sum(each[0] for each in self.choices[hole + 1 :])
             grown = [Sized((*e.sizes, n), e.nats, e.nats) for e in found for n in sizes if sum(e.sizes) + n <= fitting]
             if self.parts[hole + 1] and len(grown) > 1:
                 grown = self._ranked(grown, 1, seed)[:SHORTLIST]  # a rough look sorts most of them out

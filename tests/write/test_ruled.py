@@ -71,6 +71,15 @@ def test_holes_have_rules_of_their_own() -> None:
         redraft.infill(MODEL, ["the [[1]].", "a [[1]]."], pattern=[["cat"], ["mat"], ["a"]])
 
 
+def test_a_hole_of_unknown_length_has_one_that_can_obey() -> None:
+    record = redraft.infill(
+        MODEL, "the [[*]] sat on [[1-4]].", pattern=["(big )?cat", "(a |the )big mat"], room=9, draws=1
+    )
+    assert re.fullmatch(r"the (big )?cat sat on (a|the) big mat\.", record.texts[0])
+    with pytest.raises(ArgumentError, match="no text of 4 to 6 tokens obeys"):
+        redraft.infill(MODEL, "the [[4-6]] sat.", pattern="(big )?cat")
+
+
 @pytest.mark.parametrize(
     ("options", "argument", "line"),
     [

@@ -121,7 +121,8 @@ def correct(
     found, ask = require_texts("texts", texts), reader(it, asked.noise)
     own = words is None and isinstance(it.tokenizer, Characters) and isinstance(it.model.process, Interpolating)
     lexicon = Lexicon({}) if own else known_words(it, words)
-    speller = Speller(lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names)
+    alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, Characters) else None
+    speller = Speller(lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet)
     clock = time.perf_counter()
     with calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
         if own:

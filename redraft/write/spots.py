@@ -18,6 +18,7 @@ WHOLE_WORD = re.compile(r"(?<!\w)[^\W\d_]+(?!\w)")  # letters without digits or 
 _SENTENCE = re.compile(r"(^|[.!?:]|\n)[\s\"'“”‘’(—-]*$")  # what stands before the first word of one
 _CERTAIN = 0.999  # a spelling whose own word is so likely, whatever the text, is not looked at
 _CANDIDATES, _PAIRS, _MERGED = 16, 4, 4
+_HOPELESS = 14.0  # nats by which another candidate is likelier: no text around makes up for it
 OTHER_CASE = math.log(0.02)  # a word with a capital was written without one, or the other way round
 _SPLIT_EDGE = 3.0  # nats by which two words may be likelier than one, and still both are asked
 
@@ -60,6 +61,7 @@ class Speller:
     noise: float
     keep: frozenset[str] = frozenset()  # in lower case
     names: bool = False
+    alphabet: frozenset[str] | None = None  # of letters that the model can read; None: all
 
     def spots(self, text: str) -> list[Spot]:
         """The doubtful spots of a text, from left to right."""
@@ -77,6 +79,10 @@ class Speller:
         name = word[0].isupper() and not _SENTENCE.search(text[max(0, start - 12) : start])
         return self.names or not name or (word.isupper() and len(word) == 1)
 
+    def knows(self, text: str) -> bool:
+        """Whether all words of a text are known."""
+        return all(word.lower() in self.lexicon.folded for word in text.split())
+
     @cached_property
     def candidates(self) -> Callable[[str], tuple[Candidate, ...]]:
         """The likeliest words for a spelling, the spelling itself first; remembered."""
@@ -86,15 +92,18 @@ class Speller:
         """The likeliest words for a spelling, without a look at the text around it."""
         near = sorted(self._near(spelling), key=lambda c: c.score)
         others = {c.text: c for c in near if c.text.lower() != spelling.lower()}
-        best = sorted([*others.values(), *self._split(spelling)], key=lambda c: -c.score)
-        return (self._own(spelling), *best[:_CANDIDATES])
+        best = sorted([*others.values(), *self._split(spelling)], key=lambda c: -c.score)[:_CANDIDATES]
+        own = self._own(spelling)
+        least = max(c.score for c in (own, *best)) - _HOPELESS
+        return (own, *(c for c in best if c.score > least))
 
     def _near(self, spelling: str, edits: int = 2) -> Iterator[Candidate]:
         near = self.lexicon.near(spelling, edits)
         channel = self.channel.log_probs(spelling, self.lexicon.codes[near], self.noise)
         for number, log_p in zip(near[_best(channel)], channel[_best(channel)], strict=True):
             word = self.lexicon.words[number]
-            for text, cost in cased(spelling, word):
+            text, cost = cased(spelling, word)
+            if self.alphabet is None or self.alphabet >= set(text):
                 yield Candidate(text, float(log_p) + cost, self.prior(text))
 
     def _split(self, spelling: str) -> Iterator[Candidate]:
@@ -128,15 +137,16 @@ class Speller:
         return self.lexicon.log_share(word.lower()) + OTHER_CASE
 
     def _merged(self, text: str, pieces: Sequence[re.Match[str]]) -> list[Spot]:
-        """Pairs of pieces with a space between them that may be one word, at least one of them unknown.
+        """Pairs of pieces that may be one word: one of them is unknown, or together they are known.
+
 
         Where pairs overlap, the one that gains most by being one word is taken.
         """
         found = []
         for first, second in pairwise(pieces):
             halves = first.group(), second.group()
-            known = all(half.lower() in self.lexicon.folded for half in halves)
-            if text[first.end() : second.start()] == " " and not known:
+            apart, together = self.knows(" ".join(halves)), self.knows("".join(halves))
+            if text[first.end() : second.start()] == " " and (together or not apart):
                 whole, pairs = self._joined(*halves), self._pairs(*halves)
                 gain = max((c.score for c in whole), default=-math.inf) - max(c.score for c in pairs)
                 found.append((gain, Spot(first.start(), second.end(), (*pairs, *whole))))
@@ -165,14 +175,13 @@ def doubtful(spot: Spot) -> bool:
     return len(scores) > 1 and weights[0] < _CERTAIN * weights.sum()
 
 
-def cased(spelling: str, word: str) -> Iterator[tuple[str, float]]:
-    """A known word as the spelling is written, in capitals or with one; as it is known, if that is another way."""
+def cased(spelling: str, word: str) -> tuple[str, float]:
+    """A known word as the spelling is written, in capitals or with one; log of how likely its case is."""
     if len(spelling) > 1 and spelling.isupper():
-        yield word.upper(), 0.0
-    elif spelling[0].isupper():
-        yield word[0].upper() + word[1:], 0.0
-    else:
-        yield word, 0.0 if word[0].islower() else OTHER_CASE
+        return word.upper(), 0.0
+    if spelling[0].isupper():
+        return word[0].upper() + word[1:], 0.0
+    return word, 0.0 if word[0].islower() else OTHER_CASE
 
 
 def _stands_alone(half: str) -> bool:

@@ -12,7 +12,7 @@ from redraft.write.models import Opened
 from redraft.write.readers import Hole, HoleReader
 from redraft.write.spots import OTHER_CASE, Replacement, Speller, Spot
 
-_SWEEPS = 2
+_SWEEPS, _KNOWN_ODDS = 2, 20
 _BESIDE = 12  # characters on each side of a spot for every token of a row: more than it can hold
 
 
@@ -58,12 +58,16 @@ class Sweeps:
         ]
 
     def _judged(self, chosen: _Chosen, scores: Sequence[float]) -> _Chosen:
-        """The likeliest candidate, or the spelling itself if that is not likely enough."""
+        """The likeliest candidate, or the spelling itself if that is not likely enough.
+
+        Of a known word the odds must be so many times as good: other errors around it mislead the model.
+        """
         candidates = chosen.spot.candidates
         log_p = [score + c.channel + self._share(c.text) for score, c in zip(scores, candidates, strict=True)]
         top = max(log_p)
         probability = 1 / sum(math.exp(value - top) for value in log_p)
-        return replace(chosen, best=log_p.index(top) if probability >= self.confidence else 0, probability=probability)
+        enough = 1 - (1 - self.confidence) / (_KNOWN_ODDS if self.speller.knows(candidates[0].text) else 1)
+        return replace(chosen, best=log_p.index(top) if probability >= enough else 0, probability=probability)
 
     # --- what the model reads ---
 

@@ -20,12 +20,13 @@ from redraft.networks import Causal
 from redraft.processes import Hybrid, Interpolating
 from redraft.runs import vary
 from redraft.spelling import EditChannel, Lexicon, SpellingErrors
-from redraft.text import Characters
+from redraft.text import Bytes, Characters, train_bpe
 from redraft.train import fit
 from redraft.types import Batch, Context, Prediction
 from redraft.write import ArgumentError, Opened, opened
 from redraft.write.readers import CausalReader, HiddenReader, Hole, VisibleReader, reader
 from redraft.write.spots import Speller
+from redraft.write.sweeps import Sweeps, _Chosen
 from tests.write.test_generate import MODEL, WORDS, model_of
 
 KNOWN = Lexicon({"the": 50.0, "cat": 10.0, "sat": 10.0, "on": 20.0, "mat": 5.0, "at": 9.0, "The": 9.0, "form": 1.0})
@@ -172,7 +173,7 @@ def test_settings_matter(stories: Path) -> None:
     assert with_more.texts == ["She found a bleu kite."]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.text(max_size=40))
 def test_what_is_no_change_stays_byte_for_byte(loaded: Opened, text: str) -> None:
     (found,) = redraft.correct(loaded, f"{WRONG} {text}")
@@ -265,3 +266,38 @@ def test_models_that_cannot_correct() -> None:
         redraft.correct(MODEL, "the cat", names="no")
     with pytest.raises(ArgumentError, match=r"texts=\[\]"):
         redraft.correct(MODEL, [])
+
+
+# --- tokens that are no words ---
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [Bytes(("bos", "eos", "mask")), Characters("abcehmnost .")], ids=["bytes", "letters"]
+)
+def test_letters_are_read_in_holes_as_long_as_the_word(tokenizer: Any) -> None:
+    """Fillings of other lengths stand in rows of their own; words come from the list that is given."""
+    model = model_of(tokenizer=tokenizer)
+    speller = replace(SPELLER, alphabet=frozenset("abcehmnost"))
+    ask = reader(Opened(model), 0.02)
+    sweeps = Sweeps(Opened(model), speller, ask, 0.5)
+    found = sweeps._hole("on teh mat.", [_Chosen(spot) for spot in speller.spots("on teh mat.")], 0)
+    decoded = [tokenizer.decode(filling) for filling in found.fillings]
+    assert decoded[:2] == ["teh", "the"]
+    assert tokenizer.decode(found.left) == "on "
+    assert tokenizer.decode(found.right) == " mat."
+    (text,) = redraft.correct(model, "on teh mat.", words=dict(KNOWN.counts)).texts
+    assert text.startswith("on ")
+    assert text.endswith(".")
+
+
+def test_word_pieces_take_the_space_along() -> None:
+    """A piece of BPE holds the space before a word, so the hole begins there."""
+    texts = ["the cat sat on the mat", "the mat on the cat"] * 20
+    tokenizer = train_bpe(texts, 280, ("eos", "mask"))
+    speller = Speller(KNOWN, EditChannel.standard(), 0.02)
+    it = Opened(model_of(tokenizer=tokenizer))
+    spots = speller.spots("on teh mat")
+    found = Sweeps(it, speller, reader(it, 0.02), 0.5)._hole("on teh mat", [_Chosen(spot) for spot in spots], 0)
+    whole = [tokenizer.decode((*found.left, *filling, *found.right)) for filling in found.fillings]
+    assert whole == [f"on {candidate.text} mat" for candidate in spots[0].candidates]
+    assert {len(filling) for filling in found.fillings} >= {1, 2}

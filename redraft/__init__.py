@@ -29,18 +29,18 @@ _HOMES = {
     "objectives": "Attribution Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 "
     "Recover Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
     "samplers": "AcceptRule Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind BlockWise Blocks Confidence "
-    "ConfidenceThreshold Correct Costs Ddim Descent DiffusionDraft DpmPP DpmPPSde Dual Energy Entropy EntropyBound "
-    "Euler EulerMaruyama Even EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide Guided "
-    "GuidedByPrompt Heun Hold Karras Klass Langevin Learned LeftToRight Margin Matched Move MultiBlock MultiHot "
-    "NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection PromptLookup Ranked "
-    "Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SharedGumbel SignSteps Solver Speculate "
+    "ConfidenceThreshold Correct Costs Ddim Descent DiffusionDraft DpmPP DpmPPSde Dual Edited Energy Entropy "
+    "EntropyBound Euler EulerMaruyama Even EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide "
+    "Guided GuidedByPrompt Heun Hold Karras Klass Langevin Learned LeftToRight Margin Matched Move MultiBlock "
+    "MultiHot NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection PromptLookup "
+    "Ranked Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SharedGumbel SignSteps Solver Speculate "
     "Steer Strides TimePace Together TokenWise Unmask Until Warp last log_likelihood",
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",
     "write": "ArgumentError Change Choices Chosen Corrected Correcting Corrections Decoding Draft Generation Infilling "
-    "Opened Profile Record Scored ScoreRecord Scoring Writing Written choose correct fill generate infill profiled "
-    "score",
+    "Opened Profile Record Rewriting Scored ScoreRecord Scoring Writing Written choose correct fill generate infill "
+    "profiled rewrite score",
     "spelling": "EditChannel SpellingErrors Lexicon",
     "show.watch": "Frame Token frames",
 }

@@ -369,6 +369,7 @@ class Canvas:
     confidence: Tensor | None = None  # (B, L) probability of each token when it was written, else 0; None: not tracked
     open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
     ids: Tensor | None = None  # (B, L) of given tokens on a canvas of vectors, −1 elsewhere; None: nothing is known
+    since: float | None = None  # z is a draft at this time, where sampling begins; None: it begins with noise
 
     def __post_init__(self) -> None:
         z, fixed = tuple(self.z.shape), tuple(self.fixed.shape)

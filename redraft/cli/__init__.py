@@ -24,7 +24,7 @@ from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
 from redraft.cli.usercode import blamed
-from redraft.cli.write import Choose, Generate, Infill, ScoreTexts
+from redraft.cli.write import Choose, Generate, Infill, Rewrite, ScoreTexts
 
 VERBS = {
     "demo": Demo,
@@ -32,6 +32,7 @@ VERBS = {
     "eval": Eval,
     "generate": Generate,
     "infill": Infill,
+    "rewrite": Rewrite,
     "choose": Choose,
     "correct": CorrectTexts,
     "score": ScoreTexts,
@@ -44,13 +45,7 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
-_WRITING = (
-    ["generate"],
-    ["infill"],
-    ["choose"],
-    ["correct"],
-    ["score"],
-)  # verbs whose errors name arguments as Python does
+_WRITING = "generate", "infill", "rewrite", "choose", "correct", "score"  # their errors name arguments as Python does
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -69,7 +64,7 @@ def main(argv: list[str] | None = None) -> None:
         code, said = _judged(error)
         rank = os.environ.get("RANK", "0")
         where = "redraft" if rank == "0" else f"redraft, worker {rank}"
-        said = flagged(said) if argv[:1] in _WRITING else said
+        said = flagged(said) if argv[:1] and argv[0] in _WRITING else said
         say(f"{where}: {_line(said)}")
         if sys.stdout is not None:
             let_go(sys.stdout)  # perhaps it is this that is full

@@ -1,4 +1,4 @@
-"""`redraft generate`, `redraft infill`, `redraft choose` and `redraft score`: a thin layer over `redraft.write`."""
+"""`redraft generate`, `infill`, `rewrite`, `choose` and `score`: a thin layer over `redraft.write`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.cli.streams import stdin_lines, text
-from redraft.write import Generation, Infilling, Scoring, optional, require_holes
+from redraft.write import Generation, Infilling, Rewriting, Scoring, optional, require_holes
 
 if TYPE_CHECKING:
     from redraft.write import Plan, Record, Writing
 
 
-_Settings = TypeVar("_Settings", Generation, Infilling)
+_Settings = TypeVar("_Settings", Generation, Infilling, Rewriting)
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,45 @@ class Infill:
 
         settings = _with_schema(self.settings)
         self.showing.write(infilling(open_model(self.model, self.showing.opening), templates, settings))
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Write a text again: edit it in place, or answer it, with a model trained on pairs.
+
+    In place the text is noised to --strength and written again from there; words of --pin stay. A model trained on
+    pairs reads the text as its source. With --candidates the text most like all of them is chosen.
+    """
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    text: Annotated[Positional[str | None], optional("TEXT")] = None
+    """The text; with - or a pipe, one text per line of stdin."""
+    settings: OmitArgPrefixes[Rewriting] = Rewriting()
+    json: Flag = False
+    """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
+    trust: Annotated[Path | None, optional("FILE.py")] = None
+    """Your Python file with the classes that the model uses; its code is run."""
+
+    def __post_init__(self) -> None:
+        require_python(self.trust)
+        for word in self.settings.pinned:
+            text(word, "--pin")
+
+    def __call__(self) -> None:
+        if not (texts := _prompts(self.text)):
+            raise ValueError('give a text: redraft rewrite DIR "One spring day, Anna walked to the garden."')
+        from redraft.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.write import rewrite
+
+        settings = _with_schema(self.settings)
+        with Progress(f"rewriting {len(texts):,} texts"):
+            found = rewrite(open_model(self.model, self.trust), texts, **vars(settings))
+        for written, record in zip(found, found.to_json(), strict=True):
+            emit(record, self.json, written.text)
+        for said in found.notes:
+            note(flagged(said))
+        note(f"{found.new_tokens} tokens by {found.sampler}: {found.nfe:.1f} network calls per text")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 
 from redraft.ops import Rng
 from redraft.processes import Masked, Process
-from redraft.samplers.base import Even, Warp, grid, instant, require_steps, start
+from redraft.samplers.base import Even, Warp, begin, grid, instant, require_steps, start
 from redraft.samplers.picks import _One
 from redraft.types import Canvas, Denoiser
 
@@ -50,7 +50,7 @@ class FirstHitting:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
             raise ValueError(f"first hitting is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
-        canvas, t = start(denoise, process, canvas, rng=rng), instant(canvas, 1.0)
+        canvas, t = start(denoise, process, canvas, rng=rng), instant(canvas, begin(canvas))
         yield canvas
         for i in range(int(process.hidden(canvas).sum(-1).max())):
             when, what = rng.fold(i).split(2)

@@ -67,8 +67,13 @@ def require_free(canvas: Canvas, sampler: object, reason: str) -> None:
 
 
 def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:
-    """steps + 1 times (B, 1) from 1 down to 0."""
-    return [instant(canvas, warp(1 - i / steps)) for i in range(steps + 1)]
+    """steps + 1 times (B, 1) from 1, or where a draft begins, down to 0."""
+    return [instant(canvas, begin(canvas) * warp(1 - i / steps)) for i in range(steps + 1)]
+
+
+def begin(canvas: Canvas) -> float:
+    """The time at which sampling begins."""
+    return 1.0 if canvas.since is None else canvas.since
 
 
 class Sampler(Protocol):
@@ -90,10 +95,10 @@ def instant(canvas: Canvas, t: float) -> Tensor:
 
 
 def start(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
-    """Noise to begin with; an error if a network that writes block after block is asked for several at once."""
+    """Noise, or the draft that is there; an error if a network that writes blocks is asked for several at once."""
     if denoise.block is not None and _scattered(canvas, denoise.block):
         raise ValueError(f"this network writes blocks of {denoise.block}, one after the other; use Blocks(sampler)")
-    return process.prior(canvas, rng=rng)
+    return process.prior(canvas, rng=rng) if canvas.since is None else canvas
 
 
 def _scattered(canvas: Canvas, block: int) -> bool:

@@ -17,6 +17,7 @@ from redraft.write.settings import (
     Decoding,
     Generation,
     Infilling,
+    Rewriting,
     Scoring,
     optional,
     out_of_range,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from redraft.write.models import Model, Opened, as_opened, opened
     from redraft.write.profile import Profile, profiled
     from redraft.write.record import Draft, Record, Written
+    from redraft.write.rewriting import rewrite, rewriting
     from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler
     from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.steps import Calls, calls, generated
@@ -51,6 +53,7 @@ _HOMES = {
     "models": "Model Opened as_opened opened",
     "profile": "Profile profiled",
     "record": "Draft Record Written",
+    "rewriting": "rewrite rewriting",
     "sampling": "MOST_STEPS batch_size choose_sampler",
     "scores": "Scored ScoreRecord score",
     "steps": "Calls calls generated",

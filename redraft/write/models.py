@@ -9,13 +9,14 @@ from string import punctuation
 from typing import TypeAlias
 
 from redraft.chat import prompt_ids
-from redraft.data import Answers, Classified
+from redraft.data import Answers, Classified, Documents, Packed
 from redraft.machine import best_device, free_memory
 from redraft.model import DiffusionLM, UpTo, sized_hole
 from redraft.objectives import Autoencode, Objective
 from redraft.runs import CheckpointError, Run, config, load_with_run
 from redraft.samplers import Ancestral, Blocks, Sampler
 from redraft.text import UNKNOWN, Hub, Tokenizer, Words
+from redraft.write.ruled import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,23 @@ class Opened:
         advice = f"say {', '.join(close)}" if close else "`redraft generate` without a prompt shows words that it knows"
         if strange:
             raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
+
+    def row(self, text: str, argument: str = "texts") -> list[int]:
+        """The row of a text, as in training: start and end tokens, and a tail of end tokens where rows had one."""
+        self.used(text)
+        ids, vocab = self.tokenizer.encode(text), self.model.config.vocab
+        framing = None if self.run is None else self.run.framing
+        bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
+        row = ids if isinstance(framing, Packed) else [*bos, *ids, *eos]
+        if not row[len(bos) :]:
+            raise ArgumentError(argument, f"{argument}=…: {text!r:.60} has no token to read; give a text")
+        tail = isinstance(framing, Documents) and framing.tail
+        if framing is not None and tail and len(row) > framing.length:
+            raise ArgumentError(
+                argument,
+                f"{argument}=…: a text of {len(ids):,} tokens is longer than the rows of this model, {framing.length}",
+            )
+        return row + eos * (framing.length - len(row)) if framing is not None and tail else row
 
     def hole(self, size: int) -> int | UpTo:
         """A hole of `size` tokens; for insertion models of at most so many."""

@@ -49,7 +49,7 @@ class Ruled:
         if self.schema is not None and not isinstance(self.schema, str):
             raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
         for name in ("banned", "required"):
-            object.__setattr__(self, name, _listed(name, getattr(self, name)))
+            object.__setattr__(self, name, listed(name, getattr(self, name)))
 
     @property
     def every_pattern(self) -> tuple[str, ...]:
@@ -113,7 +113,8 @@ def _dumped(schema: Mapping[str, Any]) -> str:
         raise ArgumentError("schema", f"schema=…: it is not JSON: {error}") from None
 
 
-def _listed(name: str, given: Any) -> tuple[str, ...]:
+def listed(name: str, given: Any) -> tuple[str, ...]:
+    """A word, or a list of words, as a tuple."""
     words = (given,) if isinstance(given, str) else () if given is None else given
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
         raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")

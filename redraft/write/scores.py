@@ -9,14 +9,14 @@ from typing import Any, overload
 
 import torch
 
-from redraft.data import Documents, Packed, side_by_side
+from redraft.data import side_by_side
 from redraft.evaluate import BIT, Likelihood, likelihood
 from redraft.processes import Masked
 from redraft.types import Batch
 from redraft.write.aliases import settings_from
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.sampling import batch_size
-from redraft.write.settings import ArgumentError, Scoring, require_texts
+from redraft.write.settings import Scoring, require_texts
 from redraft.write.steps import calls
 
 
@@ -103,7 +103,7 @@ def score(model: Model, texts: str | Sequence[str], **options: Any) -> ScoreReco
     asked, it = settings_from(Scoring, options), as_opened(model)
     found = require_texts("texts", texts)
     _require_free(it)
-    rows = [_framed(it, text) for text in found]
+    rows = [it.row(text) for text in found]
     size = batch_size(it, None, max(map(len, rows)))
     batches = [_batch(it, rows[i : i + size], i) for i in range(0, len(rows), size)]
     clock = time.perf_counter()
@@ -124,22 +124,6 @@ def _require_free(it: Opened) -> None:
     """Models that need a source or a class have no likelihood without one."""
     if it.answers or (it.classes and not it.compares):
         raise ValueError("this model needs a source or a class, which score does not take; use redraft.likelihood")
-
-
-def _framed(it: Opened, text: str) -> list[int]:
-    """The row of a text, as in training: start and end tokens, and a tail of end tokens where rows had one."""
-    it.used(text)
-    ids, vocab, framing = it.tokenizer.encode(text), it.model.config.vocab, None if it.run is None else it.run.framing
-    bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
-    row = ids if isinstance(framing, Packed) else [*bos, *ids, *eos]
-    if not row[len(bos) :]:
-        raise ArgumentError("texts", f"texts=…: {text!r:.60} has no token to score; give a text")
-    tail = isinstance(framing, Documents) and framing.tail
-    if framing is not None and tail and len(row) > framing.length:
-        raise ArgumentError(
-            "texts", f"texts=…: a text of {len(ids):,} tokens is longer than the rows of this model, {framing.length}"
-        )
-    return row + eos * (framing.length - len(row)) if framing is not None and tail else row
 
 
 def _batch(it: Opened, rows: Sequence[list[int]], first: int) -> Batch:

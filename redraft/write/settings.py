@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from tyro.conf import arg
 
 from redraft.write.ruled import ArgumentError as ArgumentError
-from redraft.write.ruled import Ruled, _listed
+from redraft.write.ruled import Ruled, listed
 
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
@@ -169,6 +169,24 @@ class Infilling(Decoding):
 
 
 @dataclass(frozen=True)
+class Rewriting(Decoding):
+    """What `rewrite` takes besides the model and the texts."""
+
+    strength: Annotated[float | None, optional("FLOAT", "0.5")] = None
+    """How much of the text to write again, from 0 (nothing) to 1 (all of it): the time to which it is noised."""
+    pinned: Annotated[tuple[str, ...], arg(name="pin", metavar="WORD")] = ()
+    """Words of the text that stay as they are."""
+    candidates: int = 1
+    """Texts to choose each result from: the one most like all of them (minimum Bayes risk)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pinned", listed("pinned", self.pinned))
+        super().__post_init__()
+        require_between("strength", self.strength, 1e-6, 1)
+        require_between("candidates", self.candidates, 1, 10_000)
+
+
+@dataclass(frozen=True)
 class Scoring:
     """What `score` takes besides the model and the texts."""
 
@@ -197,7 +215,7 @@ class Correcting:
     """Change a word only if the new one is at least this likely to be what was meant."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", _listed("keep", self.keep))
+        object.__setattr__(self, "keep", listed("keep", self.keep))
         require_types(self)
         if not isinstance(self.names, bool):
             raise ArgumentError("names", f"names={self.names!r:.60}: it must be true or false")

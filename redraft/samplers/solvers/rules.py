@@ -16,7 +16,7 @@ from torch import Tensor
 
 from redraft.ops import Rng
 from redraft.processes import Process, eps_from_x
-from redraft.samplers.base import require_steps, start
+from redraft.samplers.base import begin, require_steps, start
 from redraft.samplers.solvers.grids import EvenTime, Grid
 from redraft.samplers.solvers.moves import Move, StepRule, extrapolated, gaussian, number, walk
 from redraft.types import Canvas, Denoiser
@@ -44,7 +44,8 @@ class Solver(ABC):
         path = gaussian(process).path
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        yield from walk(rule, self.grid(path, self.steps), denoise, path, canvas, rng=rng)
+        times = [begin(canvas) * t for t in self.grid(path, self.steps)]
+        yield from walk(rule, times, denoise, path, canvas, rng=rng)
 
 
 @dataclass(frozen=True)

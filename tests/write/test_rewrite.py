@@ -1,0 +1,168 @@
+"""Rewriting: drafts edited in place by every family, pinned words, and the consensus of several answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+import redraft
+from redraft import presets
+from redraft.model import DiffusionLM
+from redraft.ops import rng
+from redraft.processes import Masked
+from redraft.runs import Run
+from redraft.samplers import Ancestral, AnyOrder, Ddim, Edited, Euler, FirstHitting, Unmask, last
+from redraft.types import Canvas, Noised
+from redraft.write import ArgumentError, Opened, rewrite
+
+DRAFT = "One spring day, Anna felt sad and went to the lake. She found a red kite near the nets."
+EDITING = ["mdlm_tiny", "ar_tiny", "bd3_tiny", "udlm_tiny", "gidd_tiny", "d3pm_tiny", "flex_tiny", "diffusion_lm_tiny"]
+
+
+@cache
+def fresh(name: str) -> Opened:
+    run: Run = getattr(presets, name)()
+    network = replace(run.model.network, width=32, hidden=32, layers=1, heads=4)
+    codec = run.model.codec
+    if codec is None or not hasattr(codec, "size"):
+        run = replace(run, model=replace(run.model, network=network))
+    torch.manual_seed(0)
+    return Opened(DiffusionLM(run.model, run.tokenizer), run)
+
+
+@pytest.mark.parametrize("name", EDITING)
+def test_pinned_words_stay(name: str) -> None:
+    found = rewrite(fresh(name), DRAFT, strength=1.0, pinned=["Anna", "red kite"], n=2, steps=3)
+    assert len(found) == 2
+    for text in found:
+        words = [piece.strip() for piece, given in zip(text.pieces, text.given, strict=True) if given]
+        assert [word for word in words if word in ("Anna", "red", "kite")] == ["Anna", "red", "kite"]
+        assert text.prompt == DRAFT
+        assert text.text != DRAFT
+
+
+@pytest.mark.parametrize("name", EDITING)
+def test_little_noise_changes_little(name: str) -> None:
+    """At a strength near zero there is nothing to write again; fresh weights would write anything."""
+    it = fresh(name)
+    (found,) = rewrite(it, DRAFT, strength=1e-6, steps=2)
+    if name not in ("gidd_tiny", "diffusion_lm_tiny", "flex_tiny"):  # which correct, jump to x̂, or insert untaught
+        assert found.text == DRAFT
+    again = rewrite(it, [DRAFT, DRAFT], strength=0.6, steps=3)
+    assert again[0].text == rewrite(it, DRAFT, strength=0.6, steps=3)[0].text, "a text depends on nothing else"
+    assert again[0].text != again[1].text, "and the second of the same is another one"
+
+
+def test_latents_are_edited_as_a_whole() -> None:
+    it = fresh("ld4tg_tiny")
+    (found,) = rewrite(it, DRAFT, strength=0.3, steps=2)
+    assert found.tokens
+    with pytest.raises(ArgumentError, match="no word has a place of its own"):
+        rewrite(it, DRAFT, pinned="Anna")
+
+
+def test_strength_is_the_share_of_words_that_mask_noise_hides() -> None:
+    it = fresh("mdlm_tiny")
+    found = rewrite(it, DRAFT, strength=0.3, n=64, steps=1)
+    size = len(it.tokenizer.encode(DRAFT))
+    kept = sum(sum(step == 0 for step in text.step[:size]) for text in found) / (64 * size)
+    assert abs(kept - 0.7) < 0.05
+
+
+def test_with_all_noise_it_is_a_new_text() -> None:
+    """Strength 1 draws from the prior, as the sampler itself does; mask noise: the very same canvas."""
+    it = fresh("mdlm_tiny")
+    canvas = Canvas(torch.tensor([it.row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool))
+    process, sampler = it.model.process, Unmask(4, AnyOrder())
+    edited = last(Edited(sampler, 1.0)(it.model, process, canvas, rng=rng(3, 1)))
+    plain = last(sampler(it.model, process, it.model.canvas(new=68), rng=rng(3, 1).split(2)[1]))
+    assert torch.equal(edited.z, plain.z)
+
+
+@pytest.mark.parametrize("sampler", [Ancestral(4), Euler(4), FirstHitting()], ids=repr)
+def test_samplers_begin_where_the_draft_is(sampler: redraft.Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network never sees a time beyond that of the draft."""
+    name = "mdlm_tiny" if isinstance(sampler, FirstHitting) else "udlm_tiny"
+    it, times = fresh(name), []
+
+    def seen(z: torch.Tensor, t: torch.Tensor, context: redraft.Context = redraft.Context()) -> redraft.Prediction:
+        times.append(float(t.max()))
+        return DiffusionLM.forward(it.model, z, t, context)
+
+    monkeypatch.setattr(it.model, "forward", seen)
+    canvas = Canvas(torch.tensor([it.row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), since=0.25)
+    assert canvas.since == 0.25
+    last(sampler(it.model, it.model.process, canvas, rng=rng(0, 1)))
+    assert times == [] if name == "mdlm_tiny" else max(times) == 0.25
+
+
+def test_solvers_begin_where_the_draft_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, times = fresh("diffusion_lm_tiny"), []
+
+    def seen(z: torch.Tensor, t: torch.Tensor, context: redraft.Context = redraft.Context()) -> redraft.Prediction:
+        times.append(round(float(t.max()), 6))
+        return DiffusionLM.forward(it.model, z, t, context)
+
+    monkeypatch.setattr(it.model, "forward", seen)
+    rewrite(it, DRAFT, strength=0.5, sampler=Ddim(4))
+    assert times == [0.5, 0.375, 0.25, 0.125]
+
+
+def test_consensus() -> None:
+    it = fresh("mdlm_tiny")
+    several = rewrite(it, DRAFT, strength=0.5, n=6, steps=2)
+    (one,) = chosen = rewrite(it, DRAFT, strength=0.5, candidates=6, steps=2)
+    assert one.text == redraft.evaluate.minimum_risk(several.texts)
+    assert chosen.nfe == pytest.approx(several.nfe * 6)
+    two = rewrite(it, [DRAFT, "One winter day, Leo felt tired."], candidates=3, n=2, steps=2)
+    assert [each.row for each in two] == [0, 1, 2, 3]
+    assert [each.prompt for each in two] == [DRAFT] * 2 + ["One winter day, Leo felt tired."] * 2
+
+
+@pytest.mark.parametrize("name", ["diffuseq_tiny", "genie_tiny"])
+def test_models_of_pairs_answer(name: str) -> None:
+    it = fresh(name)
+    (found,) = rewrite(it, "who Leo, plot find", candidates=2, steps=2)
+    assert found.prompt == "who Leo, plot find"
+    for option in ({"strength": 0.5}, {"pinned": "Leo"}):
+        with pytest.raises(ArgumentError, match="for texts edited in place"):
+            rewrite(it, "who Leo, plot find", **option)
+
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pinned="Ana"), "no such word; did you mean Anna"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pinned=""), "none of them empty"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, strength=0.0), "from 1e-06 to 1"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, strength=float("nan")), "finite"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, candidates=0), "from 1 to 10,000"),
+    (lambda: rewrite(fresh("mdlm_tiny"), []), "at least one text"),
+    (lambda: rewrite(fresh("mdlm_tiny"), "Once upon"), "does not know"),
+    (lambda: rewrite(fresh("mdlm_tiny"), "One day. " * 40), "longer than the rows of this model"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pattern=".*"), "rules are for new text"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, source="x"), "not an argument here"),
+]
+
+
+@pytest.mark.parametrize(("call", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_wrong_input(call: Callable[[], object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        call()
+
+
+def test_text_that_stays_is_not_cut_off() -> None:
+    """Mask noise: no end is written where kept words follow."""
+    it = fresh("mdlm_tiny")
+    process = it.model.process
+    assert isinstance(process, Masked)
+    canvas = Canvas(torch.tensor([it.row(DRAFT)] * 8), torch.zeros(8, 68, dtype=torch.bool))
+    for written in Edited(Unmask(2, AnyOrder()), 0.5)(it.model, process, canvas, rng=rng(0, 8)):
+        words = written.fixed & (written.z != it.model.config.vocab.eos)
+        inside = written.context.inside
+        assert inside is not None
+        behind = words.flip(-1).cumsum(-1).flip(-1) > 0
+        assert torch.equal(inside, behind & ~written.fixed)
+    assert bool((process.undetermined(Noised(written.z, torch.ones(8, 1), written.z)) == 0).all())

@@ -32,9 +32,9 @@ _HOMES = {
     "ConfidenceThreshold Correct Costs Ddim Descent DiffusionDraft DpmPP DpmPPSde Dual Edited Energy Entropy "
     "EntropyBound Euler EulerMaruyama Even EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide "
     "Guided GuidedByPrompt Heun Hold Karras Klass Langevin Learned LeftToRight Margin Matched Move MultiBlock "
-    "MultiHot NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection PromptLookup "
-    "Ranked Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SharedGumbel SignSteps Solver Speculate "
-    "Steer Strides TimePace Together TokenWise Unmask Until Warp last log_likelihood",
+    "MultiHot NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection "
+    "PromptLookup Ranked Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SharedGumbel SignSteps "
+    "Solver Speculate Steer Strides TimePace Together TokenWise Unmask Until Warp last log_likelihood",
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",

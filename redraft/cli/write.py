@@ -156,11 +156,9 @@ class Rewrite:
     settings: OmitArgPrefixes[Rewriting] = Rewriting()
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
-        require_python(self.trust)
         for word in self.settings.pinned:
             text(word, "--pin")
 
@@ -172,7 +170,7 @@ class Rewrite:
 
         settings = _with_schema(self.settings)
         with Progress(f"rewriting {len(texts):,} texts"):
-            found = rewrite(open_model(self.model, self.trust), texts, **vars(settings))
+            found = rewrite(open_model(self.model, self.opening), texts, **vars(settings))
         for written, record in zip(found, found.to_json(), strict=True):
             emit(record, self.json, written.text)
         for said in found.notes:

@@ -22,7 +22,7 @@ from redraft.write.sampling import batch_size
 _MOST_TOKENS = 256  # of a row, for models without a run
 
 
-class Hole(NamedTuple):
+class WordHole(NamedTuple):
     """Ids on both sides, and the fillings that are compared."""
 
     left: tuple[int, ...]
@@ -38,7 +38,7 @@ class HoleReader(ABC):
     time: float  # of the text as it stands: how much noise the network is told to expect
 
     @abstractmethod
-    def __call__(self, holes: Sequence[Hole]) -> list[list[float]]:
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
         """For each hole log p of each of its fillings, up to a constant of the hole."""
 
     @property
@@ -54,12 +54,12 @@ class HoleReader(ABC):
         bos = self.it.model.config.vocab.bos
         return () if bos is None else (bos,)
 
-    def cut(self, hole: Hole) -> Hole:
+    def cut(self, hole: WordHole) -> WordHole:
         """The hole with as much of both sides as a row has room for."""
         spare = self.room - max(map(len, hole.fillings)) - len(self.begin)
         before = max(spare - len(hole.right), spare // 2)
         left = hole.left[-before:] if before > 0 else ()
-        return Hole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
+        return WordHole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
 
     def batches(self, rows: Sequence[Sequence[object]], length: int) -> Iterator[range]:
         size = batch_size(self.it, None, max(1, min(length, self.room)))
@@ -82,8 +82,8 @@ class HiddenReader(HoleReader):
     that the tokenizer does not know are hidden on both sides.
     """
 
-    def __call__(self, holes: Sequence[Hole]) -> list[list[float]]:
-        holes = [self.cut(Hole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+        holes = [self.cut(WordHole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
         asked: dict[_Query, dict[int, float]] = {}
         for hole in holes:
             for filling in hole.fillings:
@@ -128,7 +128,7 @@ class HiddenReader(HoleReader):
         return max(0, framing.length - used) if isinstance(framing, Documents) and framing.tail else 0
 
 
-def _chain(hole: Hole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:
+def _chain(hole: WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:
     for j, token in enumerate(filling):
         yield _Query(hole.left + filling[:j], len(filling) - j, hole.right), token
 
@@ -137,7 +137,7 @@ def _chain(hole: Hole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]
 class VisibleReader(HoleReader):
     """Uniform noise: x̂ of a visible token does not look at that token, so Σ_j log x̂_j(filling_j) takes one row."""
 
-    def __call__(self, holes: Sequence[Hole]) -> list[list[float]]:
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
@@ -146,7 +146,7 @@ class VisibleReader(HoleReader):
         found = iter(scores)
         return [[next(found) for _ in hole.fillings] for hole in cut]
 
-    def _read(self, rows: Sequence[tuple[Hole, tuple[int, ...]]]) -> list[float]:
+    def _read(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> list[float]:
         begin = self.begin
         canvas = self.it.model.compose([[(*begin, *hole.left, *filling, *hole.right)] for hole, filling in rows])
         where = torch.zeros_like(canvas.fixed)
@@ -163,7 +163,7 @@ class VisibleReader(HoleReader):
 class CausalReader(HoleReader):
     """From left to right: log p of the filling and of all that follows, exactly."""
 
-    def __call__(self, holes: Sequence[Hole]) -> list[list[float]]:
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
@@ -173,7 +173,7 @@ class CausalReader(HoleReader):
         found = iter(scores)
         return [[next(found) for _ in hole.fillings] for hole in cut]
 
-    def _batch(self, rows: Sequence[tuple[Hole, tuple[int, ...]]]) -> Batch:
+    def _batch(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> Batch:
         vocab, begin = self.it.model.config.vocab, self.begin
         ids = [(*begin, *hole.left, *filling, *hole.right) for hole, filling in rows]
         tokens, pad = side_by_side(ids, max(map(len, ids)), vocab)

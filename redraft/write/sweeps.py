@@ -9,7 +9,7 @@ from functools import cached_property
 
 from redraft.text import Hub, Words
 from redraft.write.models import Opened
-from redraft.write.readers import Hole, HoleReader
+from redraft.write.readers import HoleReader, WordHole
 from redraft.write.spots import OTHER_CASE, Replacement, Speller, Spot
 
 _SWEEPS, _KNOWN_ODDS = 2, 20
@@ -71,7 +71,7 @@ class Sweeps:
 
     # --- what the model reads ---
 
-    def _hole(self, text: str, chosen: Sequence[_Chosen], at: int) -> Hole:
+    def _hole(self, text: str, chosen: Sequence[_Chosen], at: int) -> WordHole:
         """The text as it stands now around one spot, cut into tokens with each candidate in it."""
         spot, reach = chosen[at].spot, _BESIDE * self.ask.room
         left = _spliced(text, chosen[:at], max(0, spot.start - reach), spot.start)
@@ -84,7 +84,7 @@ class Sweeps:
         first = min([_shared(before, row) for row in rows])
         last = min([_shared(behind[::-1], row[first:][::-1]) for row in rows])
         fillings = tuple(tuple(row[first : len(row) - last]) for row in rows)
-        return Hole(tuple(rows[0][:first]), fillings, tuple(rows[0][len(rows[0]) - last :]))
+        return WordHole(tuple(rows[0][:first]), fillings, tuple(rows[0][len(rows[0]) - last :]))
 
     # --- words that a tokenizer does not tell apart ---
 

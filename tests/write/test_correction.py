@@ -24,7 +24,7 @@ from redraft.text import Bytes, Characters, train_bpe
 from redraft.train import fit
 from redraft.types import Batch, Context, Prediction
 from redraft.write import ArgumentError, Opened, opened
-from redraft.write.readers import CausalReader, HiddenReader, Hole, VisibleReader, reader
+from redraft.write.readers import CausalReader, HiddenReader, VisibleReader, WordHole, reader
 from redraft.write.spots import Speller
 from redraft.write.sweeps import Sweeps, _Chosen
 from tests.write.test_generate import MODEL, WORDS, model_of
@@ -77,9 +77,9 @@ def said(left: str, hidden: int, right: str) -> torch.Tensor:
         return MODEL.eval()(canvas.z, canvas.time(torch.ones(1, 1)), canvas.context).at(~canvas.fixed).double()
 
 
-def hole(left: str, fillings: list[str], right: str) -> Hole:
+def hole(left: str, fillings: list[str], right: str) -> WordHole:
     ids = tuple(tuple(WORDS.encode(filling)) for filling in fillings)
-    return Hole(tuple(WORDS.encode(left)), ids, tuple(WORDS.encode(right)))
+    return WordHole(tuple(WORDS.encode(left)), ids, tuple(WORDS.encode(right)))
 
 
 def test_a_filling_is_read_token_by_token() -> None:
@@ -119,7 +119,7 @@ def test_uniform_noise_leaves_a_visible_token_out() -> None:
 
 def test_a_long_text_is_cut_to_the_row() -> None:
     ask = reader(redraft.Opened(MODEL), 0.02)
-    cut = ask.cut(Hole(tuple(range(1000)), ((1, 2), (3,)), tuple(range(1000))))
+    cut = ask.cut(WordHole(tuple(range(1000)), ((1, 2), (3,)), tuple(range(1000))))
     assert 1 + len(cut.left) + 2 + len(cut.right) == ask.room
     assert cut.left[-1] == 999
     assert cut.right[0] == 0

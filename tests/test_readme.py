@@ -94,7 +94,7 @@ def home(demo: Path, tmp_path: Path, published: Callable[..., None]) -> Path:
 def assert_told(words: list[str], out: str) -> None:
     assert out.strip(), f"{words} says nothing"
     if words[1] == "infill":
-        given = [part.strip() for part in re.split(r"\[\[.*?\]\]", words[3])]
+        given = [part.strip() for part in re.split(r"\[\[.*?\]\]", next(word for word in words if "[[" in word))]
         assert re.fullmatch(".*".join(map(re.escape, given)), out.strip(), re.DOTALL), "what is given stays"
 
 

@@ -20,10 +20,10 @@ from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
 
 
-def open_model(path: Path, opening: Opening = Opening()) -> Opened:
+def open_model(path: str | Path, opening: Opening = Opening()) -> Opened:
     """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project."""
     modules = trusted(opening.trust)
-    refuse_preset(path)
+    refuse_preset(Path(path))
     it = write.opened(path, modules, mask=opening.mask, attention=opening.attention)
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")

@@ -17,6 +17,7 @@ from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.cli.streams import stdin_lines, text
+from redraft.shipped import STORY
 from redraft.write import Generation, Infilling, Rewriting, Scoring, optional, require_holes
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _watch(writing: Writing) -> None:
 class Generate:
     """Write texts, from scratch or from given beginnings."""
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     prompt: Annotated[Positional[str | None], optional("[PROMPT]")] = None
     """The beginning of the text; with - or a pipe, one beginning per line of stdin."""
@@ -105,12 +106,13 @@ class Generate:
             text(given or "", flag)
 
     def __call__(self) -> None:
-        prompts = _prompts(self.prompt) or [""]
+        model, prompt = _asked(self.model, self.prompt)
+        prompts = _prompts(prompt) or [""]
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import generation
 
         settings = _with_schema(self.settings)
-        self.showing.write([generation(open_model(self.model, self.showing.opening), prompts, settings)])
+        self.showing.write([generation(open_model(model, self.showing.opening), prompts, settings)])
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Infill:
     follows; it is only shown if the template ends with a hole for it.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     template: Annotated[Positional[str | None], optional("TEMPLATE")] = None
     """Text with holes; with - or a pipe, one template per line of stdin."""
@@ -130,7 +132,8 @@ class Infill:
     showing: OmitArgPrefixes[Showing] = Showing()
 
     def __call__(self) -> None:
-        if not (templates := _prompts(self.template)):
+        model, template = _asked(self.model, self.template)
+        if not (templates := _prompts(template)):
             raise ValueError('give a text with holes: redraft infill DIR "She opened the [[6]] and [[3]]."')
         for template in templates:
             require_holes(template)
@@ -138,7 +141,7 @@ class Infill:
         from redraft.write import infilling
 
         settings = _with_schema(self.settings)
-        self.showing.write(infilling(open_model(self.model, self.showing.opening), templates, settings))
+        self.showing.write(infilling(open_model(model, self.showing.opening), templates, settings))
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ class Rewrite:
     pairs reads the text as its source. With --candidates the text most like all of them is chosen.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     text: Annotated[Positional[str | None], optional("TEXT")] = None
     """The text; with - or a pipe, one text per line of stdin."""
@@ -163,14 +166,15 @@ class Rewrite:
             text(word, "--pin")
 
     def __call__(self) -> None:
-        if not (texts := _prompts(self.text)):
+        model, given = _asked(self.model, self.text)
+        if not (texts := _prompts(given)):
             raise ValueError('give a text: redraft rewrite DIR "One spring day, Anna walked to the garden."')
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import rewrite
 
         settings = _with_schema(self.settings)
         with Progress(f"rewriting {len(texts):,} texts"):
-            found = rewrite(open_model(self.model, self.opening), texts, **vars(settings))
+            found = rewrite(open_model(model, self.opening), texts, **vars(settings))
         for written, record in zip(found, found.to_json(), strict=True):
             emit(record, self.json, written.text)
         for said in found.notes:
@@ -187,7 +191,7 @@ class Choose:
     read each answer where it would stand: causal ones exactly, with the text after it.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     template: Annotated[Positional[str | None], optional("TEMPLATE")] = None
     """Text with holes [[?]]; with - or a pipe, one template per line of stdin."""
@@ -202,13 +206,14 @@ class Choose:
             text(answer, "--answers")
 
     def __call__(self) -> None:
-        templates = _prompts(self.template)
+        model, template = _asked(self.model, self.template)
+        templates = _prompts(template)
         if not templates or len(self.answers) < 2:
             raise ValueError('give a hole and answers: redraft choose DIR "The sky is [[?]]." --answers blue green')
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import choose
 
-        found = choose(open_model(self.model, self.opening), templates, self.answers)
+        found = choose(open_model(model, self.opening), templates, self.answers)
         for chosen, record in zip(found, found.to_json(), strict=True):
             order = sorted(zip(chosen.probabilities, chosen.answers, strict=True), key=lambda pair: -pair[0])
             emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
@@ -222,7 +227,7 @@ class Choose:
 class ScoreTexts:
     """How likely a model finds texts: bits, exactly for models that write token by token, else an upper bound."""
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     text: Annotated[Positional[str | None], optional("TEXT")] = None
     """A whole text; with - or a pipe, one text per line of stdin."""
@@ -232,19 +237,29 @@ class ScoreTexts:
     opening: OmitArgPrefixes[Opening] = Opening()
 
     def __call__(self) -> None:
-        if not (texts := _prompts(self.text)):
+        model, given = _asked(self.model, self.text)
+        if not (texts := _prompts(given)):
             raise ValueError('give a text: redraft score DIR "One spring day, Anna walked to the garden."')
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import score
 
         with Progress(f"scoring {len(texts):,} texts"):
-            found = score(open_model(self.model, self.opening), texts, **vars(self.settings))
+            found = score(open_model(model, self.opening), texts, **vars(self.settings))
         for each, record in zip(found, found.to_json(), strict=True):
             error = f" ± {each.stderr:.2g}" if each.stderr else ""
             per = f"{each.bits_per_token:.3f} per token, {each.bits_per_char:.3f} per character"
             emit(record, self.json, f"{each.bits:8.2f}{error} bits, {per}: {each.text}")
         kind, cost = "exactly" if found.exact else "at most", f"{found.nfe:.1f} network calls per text"
         note(f"{len(found):,} texts: {kind} {found.bits_per_token:.3f} bits per token; {cost}")
+
+
+def _asked(model: str, given: str | None) -> tuple[str, str | None]:
+    """The model and the text; a text alone is for the model that comes with the package.
+
+    A single word names a model, for a mistyped directory must not become a prompt.
+    """
+    alone = given is None and (" " in model or "[[" in model) and not Path(model).is_dir()
+    return (STORY, model) if alone else (model, given)
 
 
 def _with_schema(settings: _Settings) -> _Settings:

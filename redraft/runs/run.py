@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from redraft import shipped
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.objectives import Goal, Objective
@@ -162,7 +163,8 @@ def load(
 
     Args:
         path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model;
-            "hf:org/name" (or "hf:org/name@revision") is downloaded from the Hugging Face hub
+            "hf:org/name" (or "hf:org/name@revision") is downloaded from the Hugging Face hub; "story" is the small
+            model that comes with the package
         device: where to put the weights
         trust: names of modules besides our own whose classes the config may name
         dtype: dtype of the weights; None: float32. Call a model with 16-bit weights under torch.autocast
@@ -182,7 +184,7 @@ def load_with_run(
     attention: str | None = None,
 ) -> Loaded:
     """The model as `load` gives it, with the same arguments, and the run and step it came from."""
-    path, name = foreign.local_folder(path)
+    path, name = _located(path)
     weights: Mapping[str, Tensor]
     kind = _kind(path)
     if kind != "foreign" and (mask is not None or attention is not None):
@@ -208,7 +210,7 @@ def bundled(found: foreign.Foreign) -> Bundle:
 
 def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
     """The run that made a directory (None if no run of ours did) and the step; no weights are read."""
-    path = foreign.local_folder(path)[0]
+    path = _located(path)[0]
     match _kind(path):
         case "foreign":
             return None, None
@@ -220,11 +222,20 @@ def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None,
     return (origin if isinstance(origin, Run) else None), step
 
 
+def _located(path: str | Path) -> tuple[Path, str | None]:
+    """The directory that a name stands for, and the name of its repository if it is on the hub."""
+    ours = shipped.folder(path)
+    return (ours, None) if ours is not None else foreign.local_folder(path)
+
+
 def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
     """What a directory holds, judged by its files."""
     if not path.is_dir():
         foreign.refuse_pickles(path)
-        raise CheckpointError(f"{path} is not a directory; give the directory of a run, say runs/demo")
+        raise CheckpointError(
+            f"{path} is not a directory; give the directory of a run, say runs/demo, "
+            "or story, the model that comes with us"
+        )
     if (path / stored.MANIFEST).exists() and (path / "state.json").exists():
         return "checkpoint"
     if not (path / "config.json").exists():

@@ -151,12 +151,12 @@ def as_opened(model: Model) -> Opened:
     if isinstance(model, DiffusionLM):
         return Opened(model)
     if isinstance(model, str | Path):
-        return opened(Path(model))
+        return opened(model)
     raise ValueError(f"{type(model).__name__} is not a model; give a DiffusionLM, or the directory of a trained one")
 
 
 def opened(
-    path: Path, trust: tuple[str, ...] = (), *, mask: int | str | None = None, attention: str | None = None
+    path: str | Path, trust: tuple[str, ...] = (), *, mask: int | str | None = None, attention: str | None = None
 ) -> Opened:
     """What a directory holds, on the best device; the arguments are those of `redraft.load`."""
     found = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
@@ -164,4 +164,4 @@ def opened(
         raise CheckpointError(
             f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
         )
-    return Opened(found.model, found.run, found.step, path)
+    return Opened(found.model, found.run, found.step, Path(path))

@@ -706,7 +706,7 @@ WRONG = [
     ("eval trained --samples -1", "--samples -1: it must be from 0 to 100,000"),
     ("eval trained --split all", "--split 'all': choose from 'train', 'valid', 'test'"),
     ("eval trained --data nowhere", "--data nowhere is neither stories nor sotu"),
-    ("generate", "DIR is missing"),
+    ("generate nowhere", "or story, the model that comes with us"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
     ("generate trained --new 0", "--new 0: write at least one token"),
     ("generate trained --new 9999", "too many: this network knows"),

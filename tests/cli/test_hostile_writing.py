@@ -130,7 +130,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("score x a --steps 3", "--steps is not an option of this command"),
     ("score x a b", "b is not an option of this command"),
     ("score x a --trust nofile.py", "nofile.py is not a Python file"),
-    ("score", "DIR is missing"),
+    ("score", "give a text: redraft score DIR"),
     ("eval x --rows 0", "--rows 0: it must be from 1 to 1,000,000"),
     ("eval x --rows 1000000000", "it must be from 1 to 1,000,000"),
     ("eval x --draws 1000000000", "it must be from 1 to 4,096"),

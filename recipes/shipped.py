@@ -38,7 +38,7 @@ The model that comes with Redraft: masked diffusion over the words of the embedd
 It writes and fills stories of the grammar `redraft.corpora.STORIES` and knows its {words} words, no others.
 
     redraft generate
-    redraft infill "Anna found [[2]] in the [[1]]."
+    redraft infill "One spring day, [[4]] walked to the [[1]]."
 
 | measured on | figure |
 |---|---|

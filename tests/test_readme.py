@@ -36,6 +36,7 @@ SMALL = {
     "generate": ["--steps", "4", "--new", "12"],
     "infill": ["--steps", "4"],
     "choose": [],
+    "correct": [],
     "eval": ["--rows", "2", "--draws", "1", "--samples", "1"],
     "show": [],
     "report": ["--rows", "2", "--draws", "1", "--samples", "1"],

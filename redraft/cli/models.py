@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from redraft import write
@@ -14,7 +14,7 @@ from redraft.cli.progress import Progress
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes import Process
-from redraft.runs import CheckpointError
+from redraft.runs import CheckpointError, in_int8
 from redraft.samplers import Sampler
 from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
@@ -27,7 +27,7 @@ def open_model(path: str | Path, opening: Opening = Opening()) -> Opened:
     it = write.opened(path, modules, mask=opening.mask, attention=opening.attention)
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")
-    return it
+    return it if opening.weights == "own" else replace(it, model=in_int8(it.model, opening.weights))
 
 
 def trusted(file: Path | None) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from redraft.cli.limits import require_python
 from redraft.write import optional
@@ -21,6 +21,8 @@ class Opening:
     """Which tokens see which in another project's model, if its files do not say it."""
     trust: Annotated[Path | None, optional("FILE.py")] = None
     """Your Python file with the classes that the model uses; its code is run."""
+    weights: Literal["own", "int8"] = "own"
+    """int8: one byte per number of a matrix; faster on a CPU where few tokens are read at a time (causal models)."""
 
     def __post_init__(self) -> None:
         require_python(self.trust)

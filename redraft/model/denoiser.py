@@ -26,7 +26,7 @@ from redraft.model.compose import (
     text_places,
 )
 from redraft.model.config import DiffusionLMConfig
-from redraft.networks import Attributes, BlockCausal, Causal, Errors, KeyValues, Transformer
+from redraft.networks import Attributes, BlockCausal, Causal, Errors, KeyValues, Transformer, held_states
 from redraft.processes import Counted, Expected, Gaussian, Process, require_times, require_vectors
 from redraft.text import Hub, Tokenizer
 from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
@@ -372,7 +372,7 @@ class Lazy(Prediction):
         config, z, t, context = self._model.config, self._z, self._t, self._context
         if config.network.gaps is not None:
             return self._everything[0][where]
-        if (held := self._read_already()) is not None:
+        if self._model.block == 1 and (held := held_states(context)) is not None:
             return held[where]
         if len(z) > 1 or not len(place):
             rows = where.any(-1)
@@ -390,13 +390,6 @@ class Lazy(Prediction):
         if (ops.host(source) < 0).any():
             return self._from_before(z, t, context, place // z.shape[1], source)
         return self._model.network(z, _level(config, t), context, place - column + source)
-
-    def _read_already(self) -> Tensor | None:
-        """(B, L, D) of a causal network: the states that predict each token, if the cache has just read the row."""
-        cache, place, clean = self._context.cache, self._context.place, self._context.clean
-        if self._model.block != 1 or clean is None or place is None or not isinstance(cache, KeyValues):
-            return None
-        return None if cache.said is None else cache.said.before(place, clean)
 
     def _from_before(self, z: Tensor, t: Tensor, context: Context, row: Tensor, source: Tensor) -> Tensor:
         """(N, D) states at the sources of which some stand before the window: the last one that the cache holds."""

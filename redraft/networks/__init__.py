@@ -15,9 +15,10 @@ from redraft.networks.attention import (
     tiled,
 )
 from redraft.networks.attributes import Attributes
-from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Stand
+from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Shelf, Stand
 from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.errors import Errors
+from redraft.networks.int8 import Int8, with_int8
 from redraft.networks.layers import (
     MLP,
     RMS,
@@ -56,4 +57,4 @@ from redraft.networks.layouts import (
 )
 from redraft.networks.merged import read_out_together, run_together
 from redraft.networks.passes import Merger, Pass, States
-from redraft.networks.transformer import Deep, Transformer, hidden_matrices
+from redraft.networks.transformer import Deep, Transformer, held_states, hidden_matrices

@@ -48,6 +48,48 @@ class HeldStates:
         return replace(self, tokens=self.tokens[:, :kept], states=self.states[:, :kept])
 
 
+@dataclass
+class Shelf:
+    """Keys and values of one row, with space for more; caches are views of its beginning.
+
+    A cache that holds all that is on the shelf grows in place, since nobody looks at what comes after it. Any other
+    cache is copied to a shelf of its own when it grows. Only what was cropped may be overwritten; a cache that still
+    holds it is then refused.
+    """
+
+    keys: Tensor  # (layers, Hkv, space, d)
+    values: Tensor
+    filled: int = 0
+    cuts: int = 0  # how often something was taken away
+    lowest: int = 2**62  # columns that were never taken away
+
+    @classmethod
+    def of(cls, past: KeyValues, shape: tuple[int, ...], like: Tensor) -> Shelf:
+        """A shelf of this size with what a cache holds."""
+        shelf = cls(like.new_empty(shape), like.new_empty(shape), past.columns)
+        for i, (k, v) in enumerate(past.layers):
+            shelf.keys[i, :, : past.columns], shelf.values[i, :, : past.columns] = k[0], v[0]
+        return shelf
+
+    def fits(self, past: KeyValues, new: int) -> bool:
+        return self.filled == past.columns and past.cut == self.cuts and self.filled + new <= self.keys.shape[2]
+
+    def layers(self) -> tuple[KeyValue, ...]:
+        """Views of all that is there."""
+        end = self.filled
+        return tuple((k[None, :, :end], v[None, :, :end]) for k, v in zip(self.keys, self.values, strict=True))
+
+    def cropped(self, cache: KeyValues, kept: int) -> int:
+        """Takes away what a cache holds beyond `kept` columns, if nothing else lies there; the number of cuts."""
+        if not self.fits(cache, 0):
+            return cache.cut
+        self.filled, self.cuts, self.lowest = kept, self.cuts + 1, min(self.lowest, kept)
+        return self.cuts
+
+    def still_holds(self, cache: KeyValues) -> bool:
+        return cache.cut == self.cuts or cache.columns <= self.lowest
+
+
 @dataclass(frozen=True)
 class KeyValues:
     """Keys and values of tokens that were read before, for each layer, by place: column j belongs to place j.
@@ -63,6 +105,8 @@ class KeyValues:
     before: int = 0  # columns before place 0: the start token of a causal network
     exact: bool = True
     said: HeldStates | None = None  # what the network says where nothing has changed since; None: not kept
+    shelf: Shelf | None = None  # where keys and values lie, with space for more (`lean`); None: by themselves
+    cut: int = 0  # how often the shelf had been cut when this was read
 
     @property
     def columns(self) -> int:
@@ -99,7 +143,8 @@ class KeyValues:
         ahead = said.states[:, -1:] if said is not None and said.states.shape[1] else None
         layers = tuple((k[:, :, :kept], v[:, :, :kept]) for k, v in self.layers)
         missing = None if self.missing is None else self.missing[:, :kept]
-        return KeyValues(layers, missing, ahead, self.before, said=said)
+        cut = 0 if self.shelf is None else self.shelf.cropped(self, kept)
+        return KeyValues(layers, missing, ahead, self.before, said=said, shelf=self.shelf, cut=cut)
 
     def layer(self, i: int) -> KeyValue | None:
         return self.layers[i] if self.layers else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -212,6 +213,14 @@ class MLP(nn.Module):
         start_residual(self.down, self.layers)
 
 
+class OneRow(ABC):
+    """A pass of one row that goes through the layers in a way of its own (`lean`)."""
+
+    @abstractmethod
+    def through(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
+        """(1, n, D) → the same after a block, and all its keys and values."""
+
+
 class Block(nn.Module):
     """h += gate·attention(norm(h)), then h += gate·mlp(norm(h)); shift, scale and gate come from the time, if seen.
 
@@ -227,9 +236,11 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(
-        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None = None
+        self, h: Tensor, view: PassView | OneRow, past: KeyValue | None = None, at: AskedPositions | None = None
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
+        if isinstance(view, OneRow):
+            return view.through(self, h)
         shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
         if at is not None:

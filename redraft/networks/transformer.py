@@ -25,6 +25,7 @@ from redraft.networks.layers import (
     modulated,
     start_weights,
 )
+from redraft.networks.lean import grown, read_row
 from redraft.networks.passes import Merger, Pass, States
 from redraft.ops import dropout
 from redraft.types import Context
@@ -111,6 +112,8 @@ class Transformer(nn.Module):
             past = replace(past, before=1)
         if tokens.shape[1] == 0:
             return past
+        if self._leanly(tokens, context, pad, past, place):
+            return self._absorb_row(tokens, past, place)
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
         h, kept, missing = self._run(self._seen(tokens), level, replace(context, pad=pad, cache=past, place=place))
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
@@ -120,6 +123,32 @@ class Transformer(nn.Module):
         whole = context.place is None and tokens.dim() == 2
         said = HeldStates(tokens, None if self.time is None else level, h) if whole else None
         return KeyValues(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
+
+    def _leanly(
+        self, tokens: Tensor, context: Context, pad: Tensor | None, past: KeyValues, place: Tensor | None
+    ) -> bool:
+        """Whether these are the next tokens of one row of a plain causal network, in fp32 on a CPU."""
+        c, (B, L) = self.config, tokens.shape[:2]
+        plain = isinstance(c.pattern, Causal) and not c.qk_norm and self.ports.cross is None and self.merger is None
+        alone = (
+            B == 1
+            and pad is None
+            and past.missing is None
+            and tokens.is_cpu
+            and not self.training
+            and not torch.is_autocast_enabled("cpu")
+        )
+        return plain and alone and (0 if place is None else int(place[0, 0])) == past.columns and L < 65
+
+    def _absorb_row(self, tokens: Tensor, past: KeyValues, place: Tensor | None) -> KeyValues:
+        h = self.embedding(self._seen(tokens[0]))
+        if self.position is not None:
+            at = torch.arange(past.columns, past.columns + len(h), device=h.device)
+            h = h + self.position(known_places(at, None, self.position.num_embeddings))
+        shelf = grown(past, self.config, len(h), h)
+        states = self.norm(read_row(cast("Iterable[Block]", self.blocks), h[None], shelf))
+        said = _read_last(tokens, states, place, past.before)
+        return KeyValues(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""
@@ -271,7 +300,18 @@ def known_places(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
 
 
 def _past(context: Context) -> KeyValues:
-    return context.cache if isinstance(context.cache, KeyValues) else KeyValues()
+    cache = context.cache if isinstance(context.cache, KeyValues) else KeyValues()
+    if cache.shelf is not None and not cache.shelf.still_holds(cache):
+        raise ValueError("some tokens of this cache were cropped and others took their place; use the cropped cache")
+    return cache
+
+
+def held_states(context: Context) -> Tensor | None:
+    """(B, L, D) of a causal network: the states that predict the tokens `clean`, if the cache has just read these."""
+    said = _past(context).said
+    if said is None or context.place is None or context.clean is None:
+        return None
+    return said.before(context.place, context.clean)
 
 
 def _require_place(tokens: Tensor, context: Context) -> None:

@@ -16,6 +16,7 @@ from redraft.runs.run import (
     bundled,
     describe,
     export,
+    in_int8,
     least_memory,
     load,
     load_with_run,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from picture import draw
+from picture import draw, draw_noises
 from rows import Rows, Trained, cpu, trained
 from tables import filled, tables
 
@@ -238,7 +238,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if told.table == "tables" and told.write:
         for page in told.write:
             page.write_text(filled(page.read_text("utf-8"), told.results), "utf-8")
-        draw(told.results, told.write[0].parent / "pictures" / "methods.svg")
+        pictures = told.write[0].parent / "pictures"
+        draw(told.results, pictures / "methods.svg")
+        draw_noises(pictures)
     elif told.table == "tables":
         print(tables(told.results))
     elif told.table == "remask":

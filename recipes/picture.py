@@ -12,6 +12,9 @@ from typing import Any
 from rows import Rows
 from tables import METHODS, SYSTEMS
 
+from redraft import presets
+from redraft.model import DiffusionLM
+from redraft.show import noised, strip
 from redraft.show.charts import round_numbers, ticks
 
 TOKENS, VECTORS = "tokens", "vectors"
@@ -24,6 +27,21 @@ STYLE = (
     "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
     ".grid{stroke:#31353e}.tokens{fill:#8ea6ff}.vectors{fill:#ffa05c}.error{stroke:#e6e4df}}"
 )
+
+
+NOISED = (
+    "One spring day, Clara felt bored and walked to the lake. She made a red cushion by the b"
+    "ridge. It was for Bruno the potter."
+)
+NOISES = {"mask": "mdlm_tiny", "uniform": "udlm_tiny", "hybrid": "gidd_tiny", "insertion": "flex_tiny"}
+
+
+def draw_noises(folder: Path) -> None:
+    """What each kind of noise does to a text, as `redraft noise` draws it; tokens are noised without any weights."""
+    for kind, name in NOISES.items():
+        run = presets.PRESETS[name]()
+        found = noised(DiffusionLM(run.model, run.tokenizer), NOISED, [i / 5 for i in range(6)])
+        (folder / f"noise-{kind}.svg").write_text(strip(found), "utf-8")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
 from redraft.cli.exchange import Export, Import
 from redraft.cli.levels import Levels
+from redraft.cli.noise import Noise
 from redraft.cli.output import say
 from redraft.cli.prove import Check, Demo
 from redraft.cli.report import ReportRun
@@ -38,6 +39,7 @@ VERBS = {
     "score": ScoreTexts,
     "serve": Serve,
     "levels": Levels,
+    "noise": Noise,
     "show": Show,
     "report": ReportRun,
     "import": Import,

@@ -30,3 +30,9 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def require_svg(flag: str, file: Path | None) -> None:
+    """A picture to be, in a directory that exists, if one is asked for."""
+    if file is not None and (file.suffix != ".svg" or file.is_dir() or not file.absolute().parent.is_dir()):
+        raise ValueError(f"{flag} {file!s:.80}: give the path of an .svg file in a directory that exists")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.cli.arguments import Flag, flagged
+from redraft.cli.limits import require_svg
 from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
@@ -21,6 +22,7 @@ from redraft.shipped import STORY
 from redraft.write import Generation, Infilling, Rewriting, Scoring, optional, require_holes
 
 if TYPE_CHECKING:
+    from redraft.types import Canvas
     from redraft.write import Plan, Record, Writing
 
 
@@ -33,11 +35,16 @@ class Showing:
 
     watch: Flag = False
     """Show the first text being written, on stderr."""
+    strip: Annotated[Path | None, optional("FILE.svg")] = None
+    """Draw the first text at six of its steps, from noise to the end."""
     profile: Flag = False
     """Print where the time went, on stderr: network, output layer, rules, sampler."""
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
     opening: OmitArgPrefixes[Opening] = Opening()
+
+    def __post_init__(self) -> None:
+        require_svg("--strip", self.strip)
 
     def write(self, plans: Sequence[Plan]) -> None:
         """Prints each text when it is there, and in the end what all of them cost."""
@@ -66,9 +73,13 @@ class Showing:
 
     def _some(self, plan: Plan, writing: Writing, progress: Progress) -> Record:
         """Writes some rows and prints them."""
-        watched = self.watch and writing.first == plan.first
+        first = writing.first == plan.first
+        seen: list[Canvas] = []
+        watched, canvases = self.watch and first, _kept(writing, seen) if self.strip and first else writing
         with progress.silent() if watched else nullcontext():
-            _watch(writing) if watched else _count(writing, progress)
+            _watch(canvases, writing) if watched else _count(canvases, progress)
+        if self.strip and first:
+            _draw(seen, writing, self.strip)
         found = plan.finished(writing)
         progress.advance(len(found))
         with progress.silent():
@@ -77,17 +88,30 @@ class Showing:
         return found
 
 
-def _count(writing: Writing, progress: Progress) -> None:
-    for _ in progress.counting(writing):
+def _count(canvases: Iterable[Canvas], progress: Progress) -> None:
+    for _ in progress.counting(canvases):
         pass
 
 
-def _watch(writing: Writing) -> None:
+def _kept(canvases: Iterable[Canvas], seen: list[Canvas]) -> Iterator[Canvas]:
+    for canvas in canvases:
+        seen.append(canvas)
+        yield canvas
+
+
+def _draw(seen: Sequence[Canvas], writing: Writing, file: Path) -> None:
+    from redraft.show import frames, picture
+
+    file.write_text(picture(list(frames(seen, writing.model))), "utf-8")
+    note(f"{file}: the first text at some of its {len(seen) - 1} steps")
+
+
+def _watch(canvases: Iterable[Canvas], writing: Writing) -> None:
     from rich.console import Console
 
     from redraft.show import display
 
-    display(writing, writing.model, console=Console(stderr=True))
+    display(canvases, writing.model, console=Console(stderr=True))
 
 
 @dataclass(frozen=True)

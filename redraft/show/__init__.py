@@ -1,4 +1,6 @@
 """Showing: texts as they are written, a run as a page, pictures, the demo."""
 
+from redraft.show.noising import Noisy, noised
+from redraft.show.pictures import picture, strip
 from redraft.show.report import Measured, Sizes, write_report
-from redraft.show.watch import display
+from redraft.show.watch import display, frames, styled

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from redraft import presets
 from redraft.runs import Run
-from redraft.show import findings, picture, telling
+from redraft.show import findings, pictures, telling
 from redraft.show import page as report
 from redraft.show.findings import Findings, Pieces, Scores, Trained
 from redraft.show.page import Section
@@ -97,7 +97,7 @@ def next_commands(out: Path, template: str) -> tuple[report.Command, ...]:
 
 def _leave(out: Path, found: Findings, parts: list[Section], written: tuple[Frame, ...]) -> None:
     (out / "result.json").write_text(jsonlib.dumps(found.result(), indent=1) + "\n")
-    (out / "writing.svg").write_text(picture.picture(written), "utf-8")
+    (out / "writing.svg").write_text(pictures.picture(written), "utf-8")
     model = found.ours.trained
     summary = (
         f"A masked diffusion model of {model.parameters / 1e6:.1f} million weights has learnt to write small stories. "

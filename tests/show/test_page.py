@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from redraft.show import charts, picture
+from redraft.show import charts, pictures
 from redraft.show import page as report
 from redraft.show.charts import Bar, Bars, Chart, Charts, Curve
 from redraft.show.page import (
@@ -254,13 +254,13 @@ def drawn(picture: str) -> list[tuple[list[str], int, int]]:
 
 
 def test_a_picture_shows_noise_becoming_text() -> None:
-    assert drawn(picture.picture(writing())) == [
+    assert drawn(pictures.picture(writing())) == [
         (["step 0", "The"], 3, 0),
         (["step 1", "The", "sang"], 2, 1),
         (["step 2", "The", "sang"], 1, 0),
         (["step 3", "The", "band", "sang"], 0, 1),
     ]
-    first, last = drawn(picture.picture(writing(), shown=2))
+    first, last = drawn(pictures.picture(writing(), shown=2))
     assert first[0] == ["step 0", "The"]
     assert last == (["step 3", "The", "band", "sang"], 0, 2), "new since the frame that is shown before"
 
@@ -270,7 +270,7 @@ def test_places_in_a_picture_do_not_move() -> None:
     tokens = [(i, "word" if i == 0 else " word") for i in range(60)]
     first = frame(0, *((i, HIDDEN if i == 0 else f" {HIDDEN}", "noise") for i, _ in tokens))
     last = frame(1, *((i, word, "new") for i, word in tokens))
-    groups = ElementTree.fromstring(picture.picture([first, last])).findall(f"{SVG}g")
+    groups = ElementTree.fromstring(pictures.picture([first, last])).findall(f"{SVG}g")
     bars = [(r.attrib["x"], int(r.attrib["y"]) - 3) for r in groups[0].iter(f"{SVG}rect")]
     words = [(t.attrib["x"], int(t.attrib["y"]) - 15) for t in groups[1].iter(f"{SVG}text")][1:]
     assert bars == words

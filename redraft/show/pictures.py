@@ -1,4 +1,4 @@
-"""A text being written, as one picture."""
+"""A text being written, or noised, as one picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from redraft.show.noising import Noisy
 from redraft.show.page import _look, _parted, stretches
 from redraft.show.watch import Frame, Token
 
@@ -26,18 +27,28 @@ def picture(frames: Sequence[Frame], shown: int = 6) -> str:
     """
     count = max(2, min(shown, len(frames)))
     picked = [frames[round(k * (len(frames) - 1) / (count - 1))] for k in range(count)]
-    places, lines = _layout(picked)
+    return _drawing(picked, [f"step {frame.step}" for frame in picked], picked[-1].text, _layout(picked))
+
+
+def strip(noisy: Sequence[Noisy]) -> str:
+    """An SVG of a text at some times of its noise, the clean text first."""
+    frames = [each.frame for each in noisy]
+    return _drawing(frames, [f"t = {each.t:.2f}" for each in noisy], frames[0].text, _layout(frames[::-1]))
+
+
+def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, Place], int]) -> str:
+    count, (places, lines) = len(picked), layout
     height = lines * _LINE + 18
     width = round(_GUTTER + (_COLUMNS + _SPARE) * _CHAR)
     before: list[Frame | None] = [None, *picked[:-1]]
     parts = [
-        f'<g transform="translate(0 {14 + i * height})">{_shot(frame, old, places)}</g>'
-        for i, (frame, old) in enumerate(zip(picked, before, strict=True))
+        f'<g transform="translate(0 {14 + i * height})">{_shot(frame, name, old, places)}</g>'
+        for i, (frame, name, old) in enumerate(zip(picked, names, before, strict=True))
     ]
     total = 14 + count * height
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
-        f'role="img" aria-label="{escape(picked[-1].text)}"><style>{_LOOKS}</style>'
+        f'role="img" aria-label="{escape(text)}"><style>{_LOOKS}</style>'
         f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{total - 1}" rx="10"/>'
         f"{''.join(parts)}</svg>\n"
     )
@@ -69,10 +80,10 @@ def _layout(frames: Sequence[Frame]) -> tuple[dict[int, Place], int]:
     return places, line + 1
 
 
-def _shot(frame: Frame, before: Frame | None, places: dict[int, Place]) -> str:
+def _shot(frame: Frame, name: str, before: Frame | None, places: dict[int, Place]) -> str:
     old = {} if before is None else {token.position: _look(token) for token in before.tokens}
     tokens = (_drawn(token, places[token.position], old.get(token.position)) for token in frame.tokens)
-    return f'<text class="step" x="16" y="15">step {frame.step}</text>{"".join(tokens)}'
+    return f'<text class="step" x="16" y="15">{name}</text>{"".join(tokens)}'
 
 
 def _drawn(token: Token, place: Place, before: tuple[str, str] | None) -> str:

@@ -21,6 +21,7 @@ from redraft.samplers.adaptive import (
     Adaptive,
     ConfidenceThreshold,
     EntropyBound,
+    Factor,
     FrechetProfile,
     Klass,
     Revoke,

@@ -58,6 +58,31 @@ class ConfidenceThreshold(Adaptive):
 
 
 @dataclass(frozen=True)
+class Factor(Adaptive):
+    """The n surest as long as c_n ≥ 1 − factor/(n + 1) (Wu et al. 2025, "Fast-dLLM": its dynamic rule).
+
+    As in its repository, the last masked token of a row comes along where it alone fails. `FrechetProfile` judges all n
+    confidences instead of the n-th alone; where they are equal it is this rule with factor = 1.
+    """
+
+    factor: float = 1.0
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "factor")
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        def count(c: np.ndarray) -> np.ndarray:
+            n, many = np.arange(1, c.shape[1] + 1), np.isfinite(c).sum(-1)
+            sure = np.logical_and.accumulate((n == 1) | (c >= 1 - self.factor / (n + 1)), -1)
+            found = np.minimum(sure.sum(-1), many)
+            return np.maximum(np.where(found == many - 1, many, found), least(hidden, share))
+
+        return best(pred, hidden, confidence, count, temperature=self.temperature, rng=rng)
+
+
+@dataclass(frozen=True)
 class FrechetProfile(Adaptive):
     """The n surest as long as Σ_{i≤n} c_i − (n − 1) > 1 − c_n + margin (Fast-dLLM++, 2026).
 

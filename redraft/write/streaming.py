@@ -12,6 +12,7 @@ from redraft.samplers import (
     Blocks,
     ConfidenceThreshold,
     EntropyBound,
+    Factor,
     FirstHitting,
     FrechetProfile,
     Guided,
@@ -40,7 +41,7 @@ _WRITE_ONCE = (
     Strides,
     Unmask,
 )  # a token they wrote stays
-_NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, LeftToRight, Ranked)
+_NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, Factor, FrechetProfile, Klass, LeftToRight, Ranked)
 
 
 class View:

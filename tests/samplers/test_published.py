@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -13,18 +12,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft import ops
 from redraft.model import DiffusionLM
-from redraft.ops import Rng, rng
-from redraft.processes import Choice, Pick
+from redraft.ops import rng
+from redraft.processes import Pick
 from redraft.runs import load
 from redraft.samplers import (
-    Adaptive,
     Blocks,
     Confidence,
     ConfidenceThreshold,
     Dual,
     Entropy,
+    Factor,
     Margin,
     Prefix,
     Sampler,
@@ -32,26 +30,10 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Prediction
+from redraft.types import Canvas
 from redraft.write import calls
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-
-
-@dataclass(frozen=True)
-class Factor(Adaptive):
-    """Fast-dLLM's dynamic rule, as its repository has it (see tests/golden/README.md); ours is `FrechetProfile`."""
-
-    factor: float
-
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        log_p, tokens = pred.at(hidden).max(-1)
-        c, n = log_p.exp().sort(descending=True).values, torch.arange(1, len(log_p) + 1)
-        fails = (c < 1 - self.factor / (n + 1)) & (n > 1)
-        count = int(fails.int().argmax()) if fails.any() else len(c)
-        count = len(c) if count == len(c) - 1 else count
-        where = ops.top(ops.spread(log_p.exp(), hidden), hidden, torch.tensor([count]))
-        return Choice(where, tokens[where[hidden]])
 
 
 @cache

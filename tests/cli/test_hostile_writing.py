@@ -131,6 +131,12 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("score x a b", "b is not an option of this command"),
     ("score x a --trust nofile.py", "nofile.py is not a Python file"),
     ("score", "give a text: redraft score DIR"),
+    ("choose", "give a hole and answers"),
+    ("choose x", "give a hole and answers: redraft choose DIR"),
+    ("choose x [[?]]", "give a hole and answers"),
+    ("choose x [[?]] --answers blue", "give a hole and answers"),
+    ("choose x [[?]] --answers a b --steps 3", "--steps is not an option of this command"),
+    ("choose x [[?]] --answers a b --trust nofile.py", "nofile.py is not a Python file"),
     ("eval x --rows 0", "--rows 0: it must be from 1 to 1,000,000"),
     ("eval x --rows 1000000000", "it must be from 1 to 1,000,000"),
     ("eval x --draws 1000000000", "it must be from 1 to 4,096"),
@@ -367,6 +373,59 @@ def test_score_by_command(say: Say, refused: Callable[..., str], runs: dict[str,
     assert "needs a source or a class" in refused("score", runs["diffuseq"], "One")
     done = shell(f"printf 'One day.\\nOne.\\n' | $R score {runs['mdlm']} -", tmp_path)
     assert len(done.stdout.splitlines()) == 2
+
+
+CHOICES = [
+    ("mdlm", "One day.", ["day", "kite"], "has no hole with answers; write [[?]]"),
+    ("mdlm", "One [[0]] [[?]].", ["day", "kite"], "the hole [[0]] is neither [[?]] nor [[n]]"),
+    ("mdlm", "One [[*]] [[?]].", ["day", "kite"], "the hole [[*]] is neither"),
+    ("mdlm", "One [[?]].", ["day", "day"], "give at least two answers, each of them once"),
+    ("mdlm", "One [[?]].", ["day", ""], "the answer '' has no tokens"),
+    ("mdlm", "One [[?]].", ["day", "zog"], "does not know 'zog'"),
+    ("mdlm", "Zog [[?]].", ["day", "kite"], "does not know 'Zog'"),
+    ("mdlm", "One [[?]].", ["day", "kite " * 500], "tokens are too many: this network knows"),
+    ("mdlm", "One [[?]].", ["day", "\udcff"], "is not UTF-8"),
+    ("udlm", "One [[?]].", ["day", "kite"], "this model has Interpolating noise; use infill"),
+    ("diffuseq", "One [[?]].", ["day", "kite"], "choose reads masked holes, but this model has Gaussian noise"),
+    ("ar", "One [[2]] [[?]].", ["day", "kite"], "nothing can be said behind a hole that is not filled"),
+    ("nowhere", "One [[?]].", ["day", "kite"], "nowhere"),
+]
+
+
+@pytest.mark.parametrize(("name", "template", "answers", "says"), CHOICES, ids=[case[-1][:30] for case in CHOICES])
+def test_wrong_choices(
+    refused: Callable[..., str], runs: dict[str, Path], name: str, template: str, answers: list[str], says: str
+) -> None:
+    assert says in refused("choose", runs.get(name, name), template, "--answers", *answers)
+
+
+def test_choices_by_command(say: Say, runs: dict[str, Path]) -> None:
+    for name, kind in (("mdlm", "masked"), ("ar", "causal")):
+        out, _ = say("choose", runs[name], "One [[?]] day", "--answers", "spring", "kite", "--json")
+        assert objects(out)[0]["kind"] == kind
+        assert sum(objects(out)[0]["probabilities"]) == pytest.approx(1)
+
+
+RULES = [
+    ("mdlm", ["--pattern", "("], "the pattern '(' cannot be read"),
+    ("mdlm", ["--pattern", "(?=a)a"], "look-around or a backreference"),
+    ("mdlm", ["--pattern", "zog"], "no tokens that spell a text which obeys"),
+    ("mdlm", ["--pattern", "(day ){9}day"], "has at least 10 tokens, but there is room for 5"),
+    ("mdlm", ["--pattern", "day", "--pattern", "kite"], "--pattern: 2 patterns for 1 prompts"),
+    ("mdlm", ["--required", "kite", "--banned", "kite"], "no text obeys all of"),
+    ("mdlm", ["--schema", "[1]"], "--schema [1]: neither a JSON object nor a file"),
+    ("mdlm", ["--schema", '{"type": "tuple"}'], "Unsupported type: tuple"),
+    ("mdlm", ["--banned", ""], "give a list of words, none of them empty"),
+    ("diffusion_lm", ["--pattern", "(day ){9}day"], "has at least 10 tokens, but there is room for 5"),
+    ("flex", ["--pattern", "day"], "insertion models cannot obey them yet"),
+]
+
+
+@pytest.mark.parametrize(("name", "flags", "says"), RULES, ids=[says[:30] for _, _, says in RULES])
+def test_wrong_rules(
+    refused: Callable[..., str], runs: dict[str, Path], name: str, flags: list[str], says: str
+) -> None:
+    assert says in refused("generate", runs[name], "One", "--new", "5", *flags)
 
 
 def test_rules_and_profiles_by_command(say: Say, refused: Callable[..., str], runs: dict[str, Path]) -> None:

@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import redraft
-from redraft.write import ArgumentError, Generation
-from tests.write.test_generate import MODEL, model_of
+from redraft.codecs import Simplex
+from redraft.networks import BlockCausal, Causal
+from redraft.processes import Interpolating
+from redraft.text import Bytes
+from redraft.write import ArgumentError, Generation, writing
+from tests.write.test_generate import MODEL, WORDS, model_of
 
 
 def test_generate_obeys_a_pattern_and_words() -> None:
@@ -40,6 +47,89 @@ def test_a_rule_and_a_batch_do_not_mix_rows() -> None:
     assert both == [
         redraft.generate(MODEL, p, max_new_tokens=5, pattern="(cat|mat| )*", seed=3).texts[0] for p in ("the", "a")
     ]
+
+
+def vectors() -> redraft.DiffusionLM:
+    network = redraft.TransformerConfig(width=16, layers=1, heads=2, hidden=32, rotary=100.0, time=8)
+    torch.manual_seed(0)
+    config = redraft.DiffusionLMConfig(redraft.Gaussian(WORDS.vocab), network, redraft.PredictTokens(), codec=Simplex())
+    model = redraft.DiffusionLM(config, WORDS)
+    for weight in model.parameters():  # far from the same everywhere, so that texts differ
+        torch.nn.init.normal_(weight, 0, 0.5)
+    return model
+
+
+RULE = {"pattern": "[a-z ]*(cat|mat)[a-z ]*", "banned": ["on"]}
+KINDS: dict[str, tuple[redraft.DiffusionLM, dict[str, Any]]] = {
+    "full": (MODEL, {**RULE, "sampler": "confidence", "temperature": 1.0}),
+    "each its own": (
+        MODEL,
+        {"pattern": ["(cat )*", None, "(a )*big", "mat.*"], "sampler": "threshold", "temperature": 1.0},
+    ),
+    "filtered": (MODEL, {**RULE, "top_p": 0.8, "repetition_penalty": 1.3, "sampler": "ancestral"}),
+    "guided by the prompt": (MODEL, {"guidance": 2.0, "sampler": "any-order"}),
+    "guided, away from another, and ruled": (MODEL, {**RULE, "guidance": 1.5, "negative_prompt": "a"}),
+    "blocks": (model_of(BlockCausal(4)), RULE),
+    "causal": (model_of(Causal(start=WORDS.vocab.size - 1)), RULE),
+    "dual cache": (MODEL, {**RULE, "sampler": "any-order", "decode_block": 3, "cache": "dual"}),
+    "uniform": (model_of(process=Interpolating(WORDS.vocab)), {**RULE, "sampler": "ancestral"}),
+    "vectors": (vectors(), {**RULE, "sampler": redraft.Renoise(4)}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_ruled_or_guided_text_does_not_depend_on_its_company(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any batch, alone, streamed, on any number of threads."""
+    model, more = KINDS[kind]
+    prompts = ["a cat sat on", "the", "a big big cat", "the mat"]
+    asked = {"max_new_tokens": 7, "n": 2, "seed": 3, **({"steps": 4} if kind != "causal" else {}), **more}
+    together = redraft.generate(model, prompts, **asked)
+    assert len(set(together.texts)) > 4
+    streamed = [d.written for d in redraft.generate(model, prompts, stream=True, **asked) if d.written]
+    assert tuple(streamed) == together.written
+    own = more.get("pattern")
+    for i, prompt in enumerate(prompts):
+        alone = {**asked, "pattern": own[i]} if isinstance(own, list) else asked
+        assert redraft.generate(model, prompt, **alone).texts == together.texts[2 * i : 2 * i + 2]
+    threads = torch.get_num_threads()
+    try:
+        for size, count in ((1, 2), (3, 1)):
+            torch.set_num_threads(count)
+            monkeypatch.setattr(writing, "batch_size", lambda *_, size=size, **__: size)
+            assert redraft.generate(model, prompts, **asked).texts == together.texts
+    finally:
+        torch.set_num_threads(threads)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    words=st.lists(st.sampled_from(["a", "cat", "big", "the", "mat"]), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    adjacent=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_any_holes_obey(words: list[str], sizes: list[int], adjacent: bool, seed: int) -> None:
+    """Templates of any shape: given words stay, each hole matches its own pattern."""
+    patterns = ["|".join([" ".join(words[:1] * size), " ".join(["sat"] * size)]) for size in sizes]
+    between = " " if adjacent else f" {words[-1]} "
+    template = "the " + between.join(f"[[{size}]]" for size in sizes) + " on."
+    (text,) = redraft.infill(MODEL, template, pattern=patterns, steps=2, seed=seed)
+    holes = between.join(f"({pattern})" for pattern in patterns)
+    assert re.fullmatch(rf"the {holes} on\.", text.text), text.text
+
+
+BYTES = model_of(tokenizer=Bytes(("bos", "eos", "pad", "mask")))
+LETTERS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(options=st.lists(LETTERS, min_size=1, max_size=3), seed=st.integers(0, 100), count=st.integers(1, 3))
+def test_any_characters_obey(options: list[str], seed: int, count: int) -> None:
+    """Unicode of all kinds, escaped into a pattern, in alternatives and repeated."""
+    pattern = f"({'|'.join(re.escape(option) for option in options)}){{1,{count}}}"
+    most = max(len(option.encode()) for option in options) * count
+    (text,) = redraft.generate(BYTES, "x", max_new_tokens=most, pattern=pattern, seed=seed, steps=3)
+    assert re.fullmatch(pattern, text.text[1:]), (pattern, text.text)
 
 
 def test_prompts_have_rules_of_their_own() -> None:
@@ -118,9 +208,12 @@ def test_contradictions_cost_no_network_call(
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the network was asked")
 
-    monkeypatch.setattr(model.network, "forward", refuse)
-    with pytest.raises(ValueError, match=re.escape(line)):
-        redraft.generate(model, max_new_tokens=4, **options)
+    for asked in (model, vectors()):
+        monkeypatch.setattr(asked.network, "forward", refuse)
+        with pytest.raises(ValueError, match=re.escape(line)):
+            redraft.generate(asked, max_new_tokens=4, **options)
+        with pytest.raises(ValueError, match=re.escape(line)):
+            redraft.infill(asked, "the [[4]] mat.", **options)
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -180,7 +180,6 @@ def rendered(results: Path) -> dict[str, str]:
         "stories": table(held, [f"stories {rate}" for rate in STORY_RATES], ("words", "chars", "ar")),
         "prose": table(held, ["made", "human"], ("prose", "prose_ar")),
         "kinds": kinds(held),
-        "mexico": mexico(held.get("mexico")),
     }
 
 
@@ -188,7 +187,8 @@ def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Seq
     head = ["corrector"]
     for part in parts:
         head += [f"{title(part)}: restored, %", "spoilt, %", "real words, %"]
-    names = (*ours, "symspell", "symspell_compound")
+    measured = {name.removeprefix(f"{part} ") for part in parts for name in held if name.startswith(f"{part} ")}
+    names = [name for name in (*ours, "symspell", "symspell_compound") if name in measured]
     found = ([LABELS[name], *(cell for part in parts for cell in cells(held.get(f"{part} {name}")))] for name in names)
     return markdown(
         [*head, "CPU s per text"], ([*row, last(held, parts, n)] for row, n in zip(found, names, strict=True))
@@ -223,12 +223,6 @@ def kinds(held: Mapping[str, Mapping[str, Any]]) -> str:
     label = {"stories 0.05": "stories", "made": "prose"}
     lines = ([f"{label[p]}: {LABELS[n]}", *(f"{100 * k.get(kind, 0):.0f}" for kind in ERROR_KINDS)] for p, n, k in rows)
     return markdown(["corrector", *ERROR_KINDS], lines)
-
-
-def mexico(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return "Not measured yet."
-    return f"```text\n{row['text']}\n```"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -13,13 +13,12 @@ import torch
 
 from redraft.data import Endless, Tally
 from redraft.model import DiffusionLM, eval_mode
-from redraft.processes import Interpolating
 from redraft.spelling import WORD, EditChannel, Lexicon
 from redraft.text import Characters, Words
 from redraft.write.aliases import settings_from
-from redraft.write.letters import letter_changes
+from redraft.write.letters import is_own_channel, letter_changes
 from redraft.write.models import Model, Opened, as_opened
-from redraft.write.readers import reader
+from redraft.write.readers import reader, require_plain
 from redraft.write.settings import ArgumentError, Correcting, require_texts
 from redraft.write.spots import Replacement, Speller
 from redraft.write.steps import calls
@@ -113,20 +112,22 @@ def correct(
     channel: how words become misspellings; None: as learnt from people.
     options: the fields of `Correcting`, by name: noise, keep, names, confidence.
 
-    A model of letters with uniform or hybrid noise is its own channel, x̂ · q_t(z | x), unless `words` are given: it
-    replaces letters and needs no list of words. For all others the channel is `EditChannel`: letters may be missing,
-    doubled or swapped, and spaces lost; candidates are known words of n − 2 … n + 2 letters for a spelling of n.
+    A model of letters whose noise replaces letters (uniform, hybrid, one of your own) is its own channel, unless
+    `words` are given: x̂ · q_t(z | x) replaces letters and needs no list of words. For all others the channel is
+    `EditChannel`: letters may be missing, doubled or swapped, and spaces lost; candidates are known words of n − 2 …
+    n + 2 letters for a spelling of n.
     """
     asked, it = settings_from(Correcting, options), as_opened(model)
-    found, ask = require_texts("texts", texts), reader(it, asked.noise)
-    own = words is None and isinstance(it.tokenizer, Characters) and isinstance(it.model.process, Interpolating)
+    require_plain(it)
+    found, own = require_texts("texts", texts), words is None and is_own_channel(it)
+    ask = None if own else reader(it, asked.noise)
     lexicon = Lexicon({}) if own else known_words(it, words)
     alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, Characters) else None
     speller = Speller(lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet)
     clock = time.perf_counter()
     with calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
-        if own:
-            changes = letter_changes(it, ask, speller, found, asked.confidence)
+        if ask is None:
+            changes = letter_changes(it, speller, found, asked.confidence)
         else:
             changes = Sweeps(it, speller, ask, asked.confidence)(found)
     rows = tuple(_corrected(text, each, row) for row, (text, each) in enumerate(zip(found, changes, strict=True)))

@@ -1,62 +1,69 @@
-"""Correcting by the process itself, with uniform or hybrid noise of letters: p(x | z) ∝ x̂ · q_t(z | x)."""
+"""Correcting by the process itself, where noise makes other letters of letters: p(x | z) ∝ x̂ · q_t(z | x)."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from redraft.processes import Interpolating
+from redraft.processes import Insertion, Masked, Remask, TokenProcess
+from redraft.text import Characters
 from redraft.types import Context
 from redraft.write.models import Opened
-from redraft.write.readers import HoleReader, moment
+from redraft.write.readers import moment, row_length, wrong_share
 from redraft.write.spots import WHOLE_WORD, Replacement, Speller
 
 _MOST_SWEEPS = 8
+_NUMBER = re.compile(r"\w*\d\w*")
 
 
-def letter_changes(
-    it: Opened, ask: HoleReader, speller: Speller, texts: Sequence[str], confidence: float
-) -> list[list[Replacement]]:
+def is_own_channel(it: Opened) -> bool:
+    """Whether letters become other letters by the noise of the model itself."""
+    process = it.model.process
+    if not isinstance(it.tokenizer, Characters) or it.model.block is not None or not isinstance(process, TokenProcess):
+        return False
+    return not isinstance(process, Masked | Remask | Insertion) and wrong_share(process, 0.5) > 0
+
+
+def letter_changes(it: Opened, speller: Speller, texts: Sequence[str], confidence: float) -> list[list[Replacement]]:
     """The changed words of each text; a letter is replaced if another one is likelier and likely enough.
 
-    Words that may not be touched are as certain as spaces around them. Each sweep reads what the last one has written,
-    until nothing changes.
+    Each sweep reads what the last one has written, until nothing changes.
     """
     process = it.model.process
-    assert isinstance(process, Interpolating)
-    found = []
-    for text in texts:
-        z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
-        observed, free = z, _free(text, speller).to(z.device)
-        sure = torch.ones(len(z), dtype=torch.float64, device=z.device)
-        for _ in range(_MOST_SWEEPS):
-            log_p = _posterior(it, process, z, observed, moment(process, speller.noise), ask.room)
-            p, best = log_p.exp().max(-1)
-            best = torch.where(free & (p >= confidence), best, observed)
-            sure = torch.where(best != observed, p, 1.0)
-            if bool((best == z).all()):
-                break
-            z = best
-        found.append(list(_words(text, it.tokenizer.decode(z.tolist()), sure.tolist())))
-    return found
+    assert isinstance(process, TokenProcess)
+    t = moment(process, speller.noise)
+    return [_changes(it, process, speller, text, t, confidence) if text else [] for text in texts]
+
+
+def _changes(
+    it: Opened, process: TokenProcess, speller: Speller, text: str, t: float, confidence: float
+) -> list[Replacement]:
+    assert isinstance(it.tokenizer, Characters)  # its letters come first
+    observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
+    free, sure = _free(text, speller).to(z.device), torch.ones(len(z), dtype=torch.float64, device=z.device)
+    channel = process.channel(observed, torch.full_like(observed, t, dtype=torch.float64))
+    for _ in range(_MOST_SWEEPS):
+        log_p = _denoised(it, z, t, row_length(it)).double() + channel
+        p, best = log_p[:, : len(it.tokenizer.alphabet)].softmax(-1).max(-1)
+        best = torch.where(free & (p >= confidence), best, observed)
+        sure = torch.where(best != observed, p, 1.0)
+        if bool((best == z).all()):
+            break
+        z = best
+    return list(_words(text, it.tokenizer.decode(z.tolist()), sure.tolist()))
 
 
 def _free(text: str, speller: Speller) -> Tensor:
-    """(L,) which letters may be changed."""
+    """(L,) which letters may be changed: not those of a word to keep or of a name, nor of one with a digit in it."""
     free = torch.ones(len(text), dtype=torch.bool)
-    for piece in WHOLE_WORD.finditer(text):
-        if not speller.free(text, piece.start(), piece.group()):
-            free[max(0, piece.start() - 1) : piece.end() + 1] = False
+    kept = [word for word in WHOLE_WORD.finditer(text) if not speller.free(text, word.start(), word.group())]
+    for word in (*kept, *_NUMBER.finditer(text)):
+        free[max(0, word.start() - 1) : word.end() + 1] = False
     return free
-
-
-def _posterior(it: Opened, process: Interpolating, z: Tensor, observed: Tensor, t: float, room: int) -> Tensor:
-    """(L, V) log p(x | z): x̂ as the text stands now, and the channel of what was observed."""
-    channel = process.channel(observed, torch.full_like(observed, t, dtype=torch.float64))
-    return (_denoised(it, z, t, room).double() + channel).log_softmax(-1)
 
 
 def _denoised(it: Opened, z: Tensor, t: float, room: int) -> Tensor:

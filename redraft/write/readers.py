@@ -13,7 +13,7 @@ from torch import Tensor
 from redraft.data import Documents, side_by_side
 from redraft.evaluate import likelihood
 from redraft.model import UpTo
-from redraft.processes import Interpolating, Masked, Process, Remask
+from redraft.processes import Interpolating, Masked, Remask, TokenProcess
 from redraft.text import Words
 from redraft.types import Batch
 from redraft.write.models import Opened
@@ -44,9 +44,7 @@ class HoleReader(ABC):
     @property
     def room(self) -> int:
         """How many tokens a row has at most."""
-        run, known = self.it.run, self.it.model.config.network.positions
-        length = _MOST_TOKENS if run is None else run.framing.length
-        return length if known is None else min(length, known)
+        return row_length(self.it)
 
     @property
     def begin(self) -> tuple[int, ...]:
@@ -182,12 +180,17 @@ class CausalReader(HoleReader):
         return Batch(tokens, learn, pad if bool(pad.any()) else None)
 
 
-def reader(it: Opened, noise: float) -> HoleReader:
-    """How to ask a model; one line if it cannot be asked."""
-    process = it.model.process
-    process = process.process if isinstance(process, Remask) else process
+def require_plain(it: Opened) -> None:
+    """Raises for models that cannot read a text by itself."""
     if it.model.encoder is not None or it.answers:
         raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
+
+
+def reader(it: Opened, noise: float) -> HoleReader:
+    """How to ask a model; one line if it cannot be asked."""
+    require_plain(it)
+    process = it.model.process
+    process = process.process if isinstance(process, Remask) else process
     if isinstance(process, Masked) and it.model.block == 1:
         return CausalReader(it, 0.0)
     if it.model.block is None and isinstance(process, Masked):
@@ -200,17 +203,32 @@ def reader(it: Opened, noise: float) -> HoleReader:
     )
 
 
-def hides(process: Process) -> bool:
+def row_length(it: Opened) -> int:
+    """How many tokens a row has at most."""
+    known, length = it.model.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
+    return length if known is None else min(length, known)
+
+
+def hides(process: Interpolating) -> bool:
     """Whether the noise hides tokens at times, so that the network knows hidden ones."""
-    return isinstance(process, Interpolating) and float(process.mix(torch.tensor(0.5)).mask) > 0
+    return float(process.mix(torch.tensor(0.5)).mask) > 0
 
 
-def moment(process: Interpolating, noise: float) -> float:
-    """The time before halfway at which so large a share of the tokens is wrong, by bisection."""
+def moment(process: TokenProcess, noise: float) -> float:
+    """The time before halfway at which so large a share of the visible tokens is wrong, by bisection."""
     low, high = 1e-6, 0.5
-    for _ in range(40):
+    for _ in range(30):
         middle = (low + high) / 2
-        mix = process.mix(torch.tensor(middle, dtype=torch.float64))
-        wrong = float(mix.word) * (process.words - 1) / (1 - float(mix.mask))
-        low, high = (middle, high) if wrong < noise else (low, middle)
+        low, high = (middle, high) if wrong_share(process, middle) < noise else (low, middle)
     return high
+
+
+def wrong_share(process: TokenProcess, t: float) -> float:
+    """Which share of the tokens that are visible at t is wrong."""
+    if isinstance(process, Interpolating):
+        mix = process.mix(torch.tensor(t, dtype=torch.float64))
+        return float(mix.word * (process.words - 1) / (1 - mix.mask))
+    table, mask = process.marginal(t), process.vocab.mask
+    words = [token for token in range(process.vocab.size) if token != mask]
+    seen = table[words][:, words]
+    return float(1 - (seen.diagonal() / seen.sum(-1)).mean())

@@ -24,7 +24,8 @@ from redraft.text import Bytes, Characters, train_bpe
 from redraft.train import fit
 from redraft.types import Batch, Context, Prediction
 from redraft.write import ArgumentError, Opened, opened
-from redraft.write.readers import CausalReader, HiddenReader, VisibleReader, WordHole, reader
+from redraft.write.letters import is_own_channel
+from redraft.write.readers import CausalReader, HiddenReader, VisibleReader, WordHole, moment, reader, wrong_share
 from redraft.write.spots import Speller
 from redraft.write.sweeps import Sweeps, _Chosen
 from tests.write.test_generate import MODEL, WORDS, model_of
@@ -194,13 +195,14 @@ class Same:
 
     def denoised(self, z: torch.Tensor) -> torch.Tensor:
         right = torch.arange(z.shape[1]) % 3
-        p = torch.nn.functional.one_hot(right, len(self.alphabet) + 1).double() * 0.999 + 1e-6
+        p = torch.nn.functional.one_hot(right, len(self.alphabet) + 2).double() * 0.5 + 1e-6
+        p[:, len(self.alphabet)] += 0.5  # the end token, which is no letter
         return p.log()[None]
 
 
 def test_the_process_itself_is_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sure x̂ changes letters, an unsure one leaves what it sees: x̂ · q_t(z | x), not the largest x̂."""
-    letters = Characters("abc ")
+    letters = Characters("abc 1", ("eos", "mask"))
     run = presets.mdlm_tiny_chars()
     network = replace(run.model.network, width=16, heads=2, layers=1)
     process = Interpolating(letters.vocab, mixing=Hybrid(0.1))
@@ -216,7 +218,9 @@ def test_the_process_itself_is_the_channel(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.texts == ["abcabcabc"]
     assert [(c.start, c.was, c.now) for c in found[0].changes] == [(0, "abcabbabc", "abcabcabc")]
     assert redraft.correct(model, "abcabbabc", keep=["abcabbabc"]).texts == ["abcabbabc"]
-    monkeypatch.setattr(same, "denoised", lambda z: torch.full((*z.shape, 5), 0.25).log())
+    assert redraft.correct(model, "abcabb1bc").texts == ["abcabb1bc"], "a word with a digit is safe"
+    assert redraft.correct(model, "").texts == [""]
+    monkeypatch.setattr(same, "denoised", lambda z: torch.full((*z.shape, 7), 0.25).log())
     assert redraft.correct(model, "abc cba bca").texts == ["abc cba bca"]
 
 
@@ -301,3 +305,15 @@ def test_word_pieces_take_the_space_along() -> None:
     whole = [tokenizer.decode((*found.left, *filling, *found.right)) for filling in found.fillings]
     assert whole == [f"on {candidate.text} mat" for candidate in spots[0].candidates]
     assert {len(filling) for filling in found.fillings} >= {1, 2}
+
+
+def test_any_noise_that_replaces_letters_is_a_channel() -> None:
+    """D3PM's uniform matrices are the same channel as the closed form; absorbing ones replace nothing."""
+    letters = Characters("abc ", ("mask",))
+    uniform, table = Interpolating(letters.vocab), redraft.Markov(letters.vocab, redraft.UniformJumps())
+    assert wrong_share(table, 0.3) == pytest.approx(wrong_share(uniform, 0.3), rel=0.3)
+    assert wrong_share(uniform, moment(uniform, 0.05)) == pytest.approx(0.05)
+    assert wrong_share(table, moment(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
+    for process, own in ((uniform, True), (table, True), (redraft.Markov(letters.vocab, redraft.MaskJumps()), False)):
+        assert is_own_channel(Opened(model_of(process=process, tokenizer=letters))) is own
+    assert len(redraft.correct(model_of(process=table, tokenizer=letters), "abc cab").texts[0]) == 7

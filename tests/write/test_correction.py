@@ -304,7 +304,7 @@ def test_word_pieces_take_the_space_along() -> None:
     found = Sweeps(it, speller, reader(it, 0.02), 0.5)._hole("on teh mat", [_Chosen(spot) for spot in spots], 0)
     whole = [tokenizer.decode((*found.left, *filling, *found.right)) for filling in found.fillings]
     assert whole == [f"on {candidate.text} mat" for candidate in spots[0].candidates]
-    assert {len(filling) for filling in found.fillings} >= {1, 2}
+    assert {1} < {len(filling) for filling in found.fillings}
 
 
 def test_any_noise_that_replaces_letters_is_a_channel() -> None:

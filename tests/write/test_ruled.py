@@ -101,6 +101,39 @@ def test_a_ruled_or_guided_text_does_not_depend_on_its_company(kind: str, monkey
         torch.set_num_threads(threads)
 
 
+SENSES: list[tuple[str, Any, str, str]] = [  # model, sampler, exactness, cache
+    ("full", "ancestral", "steps", "none"),
+    ("full", "first-hitting", "steps", "none"),
+    ("full", "any-order", "steps", "none"),
+    ("full", redraft.Unmask(3, redraft.LeftToRight(1.0)), "steps", "none"),
+    ("full", redraft.Unmask(3, redraft.LeftToRight()), "matches", "none"),
+    ("full", redraft.Unmask(3, redraft.AnyOrder(0.5)), "matches", "none"),
+    *(("full", name, "matches", "none") for name in ("confidence", "threshold", "frechet", "klass", "revoke")),
+    ("full", redraft.MultiBlock(redraft.AnyOrder(), 3), "steps", "none"),
+    ("full", redraft.MultiBlock(decode_block=3), "matches", "none"),
+    ("full", redraft.Particles(3, 2), "model", "none"),
+    ("full", redraft.Blocks(redraft.Ancestral(3), decode_block=3, cache=redraft.Dual()), "steps", "approximate"),
+    ("full", redraft.Blocks(redraft.Unmask(3), decode_block=3, cache=redraft.Prefix()), "matches", "approximate"),
+    ("blocks", "own", "steps", "exact"),
+    ("causal", "own", "steps", "exact"),
+    ("causal", "confidence", "matches", "exact"),
+    ("uniform", "ancestral", "steps", "none"),
+    ("vectors", redraft.Renoise(3), "matches", "none"),
+]
+
+
+@pytest.mark.parametrize(("kind", "sampler", "exactness", "cache"), SENSES, ids=lambda value: str(value)[:40])
+def test_the_record_says_in_which_sense_it_obeys(kind: str, sampler: Any, exactness: str, cache: str) -> None:
+    model = KINDS[kind][0]
+    record = redraft.generate(model, "the", max_new_tokens=4, sampler=sampler, **RULE)
+    assert (record.exactness, record.cache) == (exactness, cache)
+    assert re.fullmatch("[a-z ]*(cat|mat)[a-z ]*", record[0].new.strip())
+    if kind == "full" and sampler == "any-order":
+        assert redraft.generate(model, "the", max_new_tokens=4, top_k=2, **RULE).exactness == "matches"
+    free = redraft.generate(model, "the", max_new_tokens=4, sampler=sampler) if exactness != "model" else None
+    assert free is None or (free.exactness, free.cache) == ("free", cache)
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     words=st.lists(st.sampled_from(["a", "cat", "big", "the", "mat"]), min_size=1, max_size=4),

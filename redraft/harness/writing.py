@@ -16,7 +16,7 @@ from redraft.model import sized_hole
 from redraft.processes import Masked
 from redraft.samplers import Blocks, Sampler, last
 from redraft.types import Canvas
-from redraft.write import ALIASES, Decoding, StopTexts, choose_sampler, settings_from, with_stops
+from redraft.write import ALIASES, Decoding, StopTexts, choose_sampler, settings_from, unending, with_stops
 
 NEW = 256  # tokens, if a task says nothing
 _SIZES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the harness knows them all
@@ -91,6 +91,7 @@ class Writer:
         """Rows that are written together."""
         model, tokenizer = self.layout.model, self.layout.it.tokenizer
         canvas = with_stops(self._canvas(some, new), how.until, tokenizer)
+        canvas = unending(canvas) if how.decoding.end_token == "never" else canvas
         samples = torch.tensor([request.sample for request in some], device=canvas.z.device)
         keys = ops.rng(self.seed, samples).fold(torch.tensor(earlier, device=canvas.z.device))
         sampler = self._chosen(how.decoding, int((~canvas.fixed).sum(-1).max()))

@@ -80,7 +80,8 @@ class DiffusionLM(nn.Module):
             )
         read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
         level = None if t is None else _level(self.config, t)
-        return replace(context, cache=self.network.absorb(read, context, level), hint=None)
+        cache = self.network.absorb(read, context, level, unfinished=t is not None)
+        return replace(context, cache=cache, hint=None)
 
     def learnable(self, batch: Batch) -> Batch:
         """The batch without what cannot be learnt: nothing predicts the first token of a plain causal model."""

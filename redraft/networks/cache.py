@@ -21,8 +21,9 @@ class HeldStates:
 
     def again(self, tokens: Tensor, level: Tensor | None, place: Tensor) -> Tensor | None:
         """(B, L, D) the states at these places, if tokens and levels there are the same; else None."""
-        at = place.clamp(max=self.tokens.shape[1] - 1).expand(len(tokens), -1)
-        same = (self.tokens.gather(1, at) == tokens) | (place >= self.tokens.shape[1])
+        column = place - self.first
+        at = column.clamp(0, self.tokens.shape[1] - 1).expand(len(tokens), -1)
+        same = ((self.tokens.gather(1, at) == tokens) & (column >= 0)) | (column >= self.tokens.shape[1])
         if self.level is not None and level is not None:
             same = same & (self.level.expand_as(self.tokens).gather(1, at) == level)
         return self.states.take_along_dim(at[..., None], 1) if bool(same.all()) else None
@@ -129,8 +130,10 @@ class KeyValues:
             return self.ahead
         if self.said is None or place is None:
             return None
-        at = (place[:, :1] - 1).clamp(min=0).expand(len(self.said.states), -1)
-        return self.said.states.take_along_dim(at[..., None], 1)
+        at = (place[:, :1] - 1 - self.said.first).expand(len(self.said.states), -1)
+        if self.said.first > 0 and bool((at < 0).any()):
+            return self.ahead  # the window begins where the held block does
+        return self.said.states.take_along_dim(at.clamp(min=0)[..., None], 1)
 
     def cropped(self, places: int) -> KeyValues:
         """The same of the first places alone, for a causal network: what was read later is forgotten."""

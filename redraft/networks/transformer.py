@@ -99,11 +99,14 @@ class Transformer(nn.Module):
         return self.norm(h, *modulated(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
-    def absorb(self, tokens: Tensor, context: Context = Context(), level: Tensor | None = None) -> KeyValues:
+    def absorb(
+        self, tokens: Tensor, context: Context = Context(), level: Tensor | None = None, *, unfinished: bool = False
+    ) -> KeyValues:
         """Tokens enter the cache at their places, and the state of the last one, which may predict the next.
 
         Under full attention that is an approximation: what is read later is not seen by the tokens in the cache.
         level: the noise level, for tokens that are not finished; None: they are clean.
+        unfinished: whether a block of a block-causal network will change, so that what is kept of it is approximate.
         """
         _require_place(tokens, context)
         past, pad, place = _past(context), context.pad, context.place
@@ -117,6 +120,9 @@ class Transformer(nn.Module):
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
         h, kept, missing = self._run(self._seen(tokens), level, replace(context, pad=pad, cache=past, place=place))
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
+        if unfinished and isinstance(self.config.pattern, BlockCausal):
+            held = _read_last(tokens, h, place, 0)
+            return KeyValues(layers, missing, past.ahead, exact=False, said=held and replace(held, level=level))
         if not isinstance(self.config.pattern, Full):
             said = _read_last(tokens, h, place, past.before) if isinstance(self.config.pattern, Causal) else None
             return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact, said)

@@ -13,6 +13,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
+from redraft.samplers.parts import Parts
 from redraft.samplers.stops import refuse_ids, stopped, stops
 from redraft.samplers.windows import Approximate, Stale, Window
 from redraft.types import Canvas, Context, Denoiser
@@ -43,7 +44,7 @@ class Blocks:
 
     def exact(self, denoise: Denoiser) -> bool | None:
         """Whether the cache that this denoiser is read with is exact; None: there is no cache."""
-        if isinstance(self.cache, Approximate):
+        if isinstance(self.cache, Approximate) or (isinstance(self.sampler, Parts) and self.sampler.cache):
             return False
         return True if self.cache and denoise.block is not None else None
 

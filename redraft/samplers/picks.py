@@ -150,6 +150,20 @@ class Entropy(Ranked):
 
 
 @dataclass(frozen=True)
+class EndsLast(Ranked):
+    """Ranks as another pick does, but some tokens come after all others, however sure: end tokens, for models that were
+    trained on rows filled up with them (LLaDA: `confidence_eos_eot_inf`).
+    """
+
+    pick: Ranked = Confidence()
+    tokens: tuple[int, ...] = ()
+
+    def score(self, drawn: Drawn) -> Tensor:
+        scores, last = self.pick.score(drawn), drawn.tokens().new_tensor(self.tokens)
+        return torch.where(torch.isin(drawn.tokens(), last), scores - 1000.0, scores)  # entropies are far below 1000
+
+
+@dataclass(frozen=True)
 class _One:
     """One masked position per row, chosen uniformly."""
 

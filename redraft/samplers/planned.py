@@ -1,17 +1,20 @@
-"""Picking by a critic: what it finds least likely to be wrong comes first (path planning)."""
+"""Path planning: a critic, or the network itself, says which tokens come first and which are taken back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from redraft import ops
 from redraft.ops import Rng
-from redraft.processes import Choice
-from redraft.samplers.picks import even, require_temperature, rounded
+from redraft.processes import Choice, Masked, Process
+from redraft.samplers.base import instant, require_steps, start
+from redraft.samplers.picks import confidence, even, laid_out, require_temperature, rounded
 from redraft.samplers.revise import Critic
-from redraft.types import Canvas, Prediction
+from redraft.types import Canvas, Denoiser, Prediction
 
 
 @dataclass(frozen=True)
@@ -40,3 +43,52 @@ class Planned:
         kept = ops.Ranking.of(scores, free).first(ops.host((free & ~hidden).sum(-1)) + even(hidden, share))
         where = hidden & kept
         return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
+
+
+@dataclass(frozen=True)
+class SelfPlanned:
+    """P2 with the network itself as planner: at step k of n the surest k/n of all tokens that are not given stand.
+
+    Written tokens compete with masked ones, each by the probability of the likeliest token at its place, and may be
+    masked again (Peng et al. 2025; Open-dCoder's "p2"). For that the network must have a say on written tokens: a head
+    that carries them over, as `Subs()` does, keeps them all; use `Subs(carry_over=False)`. Mask noise only.
+    """
+
+    steps: int = 32
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_steps(self.steps)
+        require_temperature(self.temperature)
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked):
+            raise ValueError(f"planning is for mask noise, not {type(process).__name__}; use Correct()")
+        canvas = start(denoise, process, canvas, rng=rng)
+        yield canvas
+        for i in range(self.steps):
+            if not bool(process.hidden(canvas).any()):
+                return
+            t = process.moment(instant(canvas, 1 - i / self.steps))
+            with torch.no_grad():
+                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pick = _Standing(i + 1, self.steps, self.temperature)
+                canvas = process.reveal(pred, canvas, t, t, pick, rng=rng.fold(i)).canvas
+            yield canvas
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """The surest part/whole (rounded up) of all tokens that are not given, masked or not; the others are masked."""
+
+    part: int
+    whole: int
+    temperature: float
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        free = ~canvas.fixed
+        drawn, total = pred.draw(free, rng=rng, temperature=self.temperature), free.sum(-1)
+        count = total - total * (self.whole - self.part) // self.whole
+        kept = ops.Ranking.of(laid_out(rounded(confidence(drawn)), free), free).first(ops.host(count))
+        where = hidden & kept
+        return Choice.of(where, drawn, where[free])._replace(again=free & ~kept)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from redraft.write.profile import Profile, profiled
     from redraft.write.record import Draft, Record, Written
     from redraft.write.rewriting import rewrite, rewriting
-    from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler
+    from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler, unending
     from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.steps import Calls, calls, generated
     from redraft.write.stopping import StopTexts, with_stops
@@ -54,7 +54,7 @@ _HOMES = {
     "profile": "Profile profiled",
     "record": "Draft Record Written",
     "rewriting": "rewrite rewriting",
-    "sampling": "MOST_STEPS batch_size choose_sampler",
+    "sampling": "MOST_STEPS batch_size choose_sampler unending",
     "scores": "Scored ScoreRecord score",
     "steps": "Calls calls generated",
     "stopping": "StopTexts with_stops",

@@ -33,6 +33,17 @@ def _named(**names: str) -> Callable[[str, Any], str]:
     return value
 
 
+def _switched(on: str) -> Callable[[str, Any], str]:
+    """True for one of our words, False for "free"."""
+
+    def value(alias: str, given: Any) -> str:
+        if not isinstance(given, bool):
+            raise ArgumentError(alias, f"{alias}={given!r}: it must be True or False")
+        return on if given else "free"
+
+    return value
+
+
 def _scale(alias: str, given: Any) -> float:
     """LLaDA's scale w is 0 for no guidance, ours γ is 1: γ = w + 1."""
     if not isinstance(given, int | float) or isinstance(given, bool):
@@ -55,6 +66,8 @@ ALIASES: Mapping[str, Alias] = {
         "Dream",
         _named(origin="ancestral", maskgit_plus="confidence", topk_margin="margin", entropy="entropy"),
     ),
+    "logits_eos_inf": Alias("end_token", "LLaDA", _switched("never")),
+    "confidence_eos_eot_inf": Alias("end_token", "LLaDA", _switched("last")),
     "guided_regex": Alias("pattern", "vLLM"),
     "regex": Alias("pattern", "SGLang"),
     "guided_json": Alias("schema", "vLLM", lambda _, given: given if isinstance(given, str) else json.dumps(given)),

@@ -18,6 +18,8 @@ from redraft.samplers import Ancestral, Blocks, Sampler
 from redraft.text import UNKNOWN, Hub, Tokenizer, Words
 from redraft.write.ruled import ArgumentError
 
+_TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>", "<end_of_turn>", "<|end|>")
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -79,6 +81,13 @@ class Opened:
         if source is None or not isinstance(framing, Answers) or not isinstance(self.tokenizer, Hub):
             return []
         return [tuple(prompt_ids(self.tokenizer, [{"role": "user", "content": source}]))]
+
+    @property
+    def turn_ends(self) -> tuple[int, ...]:
+        """The ids of special tokens that end a turn of a chat, where the tokenizer has some."""
+        hub = self.model.tokenizer
+        known = hub.specials if isinstance(hub, Hub) else ()
+        return tuple(token for name in _TURN_ENDS if name in known and (token := hub.id_of(name)) is not None)  # type: ignore[union-attr]
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -17,12 +17,14 @@ from redraft.samplers import (
     Approximate,
     Blocks,
     Dual,
+    EndsLast,
     FirstHitting,
     Guided,
     GuidedByPrompt,
     LeftToRight,
     MultiBlock,
     Prefix,
+    Ranked,
     Sampler,
     Strides,
     Unmask,
@@ -57,7 +59,26 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
             notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
     if decoding.threshold is not None:
         sampler = _set(sampler, "threshold", decoding.threshold)
-    return _at_temperature(sampler, decoding), notes
+    sampler = _at_temperature(sampler, decoding)
+    return (_ending_last(it, sampler) if decoding.end_token == "last" else sampler), notes
+
+
+def _ending_last(it: Opened, sampler: Any) -> Any:
+    """The sampler with a pick that leaves end tokens, also those of a turn, for last."""
+    inside = next((name for name in ("sampler", "pick") if hasattr(sampler, name)), None)
+    if isinstance(sampler, Unmask) and isinstance(sampler.pick, Ranked):
+        end = it.model.config.vocab.eos
+        ends = tuple(sorted({*it.turn_ends, *(() if end is None else (end,))}))
+        return replace(sampler, pick=EndsLast(sampler.pick.temperature, sampler.pick, ends))
+    if inside != "sampler":
+        raise ArgumentError("end_token", "end_token='last' is for the samplers confidence, margin and entropy")
+    return replace(sampler, sampler=_ending_last(it, sampler.sampler))
+
+
+def unending(canvas: Canvas) -> Canvas:
+    """The canvas, on which no end token may be written."""
+    inside = torch.ones_like(canvas.fixed)
+    return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
 def _at_temperature(sampler: Sampler, decoding: Decoding) -> Sampler:

@@ -34,6 +34,7 @@ SamplerName = Literal[
     "revoke",
 ]
 CacheName = Literal["own", "none", "exact", "prefix", "dual"]
+EndName = Literal["free", "last", "never"]
 RuleName = Literal["matched", "gumbel", "token", "block", "point"]
 
 
@@ -72,6 +73,9 @@ class Decoding(Ruled):
     refresh: Annotated[int | None, optional("INT", "at the start of each block")] = None
     """For prefix and dual caches: reread the whole row after this many steps; 1 changes no text (dual: unless
     there is a rule)."""
+    end_token: EndName = "free"
+    """When a text may end. last: end tokens are written when nothing else is left, for confidence, margin and entropy;
+    never: not at all, the text gets its full length. For models trained on rows that end tokens fill, as LLaDA."""
     seed: int = 0
     """The same seed gives the same text."""
 
@@ -79,6 +83,9 @@ class Decoding(Ruled):
         super().__post_init__()
         require_types(self)
         require_between("refresh", self.refresh, 1, MOST_ROWS)
+        if self.end_token not in get_args(EndName):
+            names = ", ".join(map(repr, get_args(EndName)))
+            raise ArgumentError("end_token", f"end_token={self.end_token!r}: choose from {names}")
         if self.cache not in get_args(CacheName):
             names = ", ".join(map(repr, get_args(CacheName)))
             raise ArgumentError("cache", f"cache={self.cache!r}: choose from {names}")

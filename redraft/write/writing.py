@@ -34,7 +34,7 @@ from redraft.write.conditions import (
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.record import CacheKind, Draft, Exactness, Record, Written
 from redraft.write.ruled import Holes, obedient
-from redraft.write.sampling import Beginning, batch_size, choose_sampler, filtering, keeps_law, layers
+from redraft.write.sampling import Beginning, batch_size, choose_sampler, filtering, keeps_law, layers, unending
 from redraft.write.settings import Decoding, Generation, require_texts
 from redraft.write.speculation import speculating
 from redraft.write.steps import Calls, Steps, calls, generated, given, stop_reason
@@ -243,10 +243,16 @@ def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler
     sampler, notes = choose_sampler(it, decoding, order.hidden)
     batch = batch_size(it, sampler, order.length, order.room)
     order = obeying(it, order, decoding)
+    if decoding.end_token == "never":
+        order = replace(order, compose=_unending(order.compose))
     if order.rules:  # before other guidance: it is the outermost on the denoiser
         sampler = Guided(sampler, Constrained(it.model.process))
     sampler = filtering(it, sampler, decoding)
     return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
+
+
+def _unending(compose: Callable[[Sequence[str]], Canvas]) -> Callable[[Sequence[str]], Canvas]:
+    return lambda some: unending(compose(some))
 
 
 def obeying(it: Opened, order: Order, decoding: Decoding) -> Order:

@@ -18,7 +18,7 @@ from redraft.objectives import Objective, Recover
 from redraft.ops import rng
 from redraft.runs import Run, export
 from redraft.text import Hub, Words
-from redraft.write import Opened, generate
+from redraft.write import ArgumentError, Opened, generate
 
 QUESTION = "who Leo, friend Carl, where river, season summer, mood tired, plot help"
 
@@ -121,3 +121,31 @@ def test_the_page_says_what_was_measured() -> None:
         f"{row['bits_per_token']:.3f} bits per token",
     ):
         assert figure in page
+
+
+@pytest.mark.parametrize(("end", "alias"), [("last", "confidence_eos_eot_inf"), ("never", "logits_eos_inf")])
+def test_end_tokens_are_written_last_or_never(run: Run, end: str, alias: str) -> None:
+    """LLaDA's two answers to models that would rather end than write, by our name and by its own."""
+    torch.manual_seed(0)
+    model = DiffusionLM(run.model, run.tokenizer)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, 0, 0.3)
+    eos, eot = run.tokenizer.vocab.eos, run.tokenizer.id_of("<|eot_id|>")  # type: ignore[union-attr]
+    with torch.no_grad():
+        model.network.embedding.weight[[eos, eot]] *= 3  # type: ignore[list-item]
+        if model.network.output is not None:
+            model.network.output.weight[[eos, eot]] *= 3  # type: ignore[list-item]
+    it = Opened(model, run)
+    how = {"source": QUESTION, "max_new_tokens": 12, "n": 8, "decode_block": 12, "steps": 12, "temperature": 1.0}
+    free, ours, theirs = (generate(it, **how, **more) for more in ({}, {"end_token": end}, {alias: True}))
+    assert ours.texts == theirs.texts
+    assert any(text.stop == "end" for text in free), "else nothing is tested"
+    assert ours.texts != free.texts
+    if end == "never":
+        assert all(text.stop == "length" for text in ours)
+    with pytest.raises(ArgumentError, match=f"{alias}=3: it must be True or False"):
+        generate(it, source=QUESTION, **{alias: 3})
+    with pytest.raises(ArgumentError, match="end_token='soon': choose from 'free', 'last', 'never'"):
+        generate(it, source=QUESTION, end_token="soon")
+    with pytest.raises(ArgumentError, match="end_token='last' is for the samplers confidence, margin and entropy"):
+        generate(it, source=QUESTION, end_token="last", sampler="ancestral")

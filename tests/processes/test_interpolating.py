@@ -25,7 +25,7 @@ from redraft.processes import Hybrid, Interpolating, Masked, MaskNoise, Mixing, 
 from redraft.runs import load
 from redraft.samplers import Ancestral, last
 from redraft.schedules import Cosine, CosineRatio, CosineSquared, Exponential, Linear, Polynomial, Schedule
-from redraft.types import Batch, Canvas, Known, Noised, Prediction, Times, Vocab
+from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Times, Vocab
 
 PValue = Callable[[Tensor, Tensor], float]
 Build = Callable[..., DiffusionLM]
@@ -424,6 +424,22 @@ def test_gidd_schedule_weights_and_bound(p_u: float) -> None:
     same(padded.sum() / real.sum(), scalars[f"elbo_mean_pu{p_u}"])
 
 
+@pytest.mark.parametrize("p_u", [0.0, 0.1, 0.2])
+def test_gidd_rates_and_metrics(p_u: float) -> None:
+    """d log α/dt; and the two parts of the bound, means under its dynamic weights over real tokens."""
+    io, scalars = golden("gidd")
+    process, pred, noised = gidd(p_u)
+    t = noised.t.clone().requires_grad_()
+    same(torch.autograd.grad(process.mix(t).keep.log().sum(), t)[0], io[f"alpha_ratio_pu{p_u}"])
+    mix, x = process.mix(noised.t), torch.nn.functional.one_hot(noised.target, 40)
+    noise = torch.cat([mix.word.expand(3, 39), mix.mask], -1)[:, None]
+    q, p = (mix.keep[..., None] * law + noise for law in (x, pred.x.double().exp()))
+    ratio = (q / p).gather(-1, noised.z[..., None]).squeeze(-1)
+    weight = io[f"loss_weights_dynamic_pu{p_u}"] * io["attention_mask"]
+    for name, nats in (("kl", (q * (q / p).log()).sum(-1)), ("is", ratio - ratio.log() - 1)):
+        same((weight * nats).sum() / weight.sum(), scalars[f"{name}_metric_pu{p_u}"])
+
+
 def weighed(weight: Weight, process: Interpolating, pred: Known, noised: Noised) -> Tensor:
     return Bound(weight=weight)(process, pred, noised, Times(noised.t))
 
@@ -511,6 +527,13 @@ def test_udlm_with_its_network() -> None:
     same(chain, io["diffusion_loss_T1000"], atol=5e-4)  # theirs is a difference of rounded logarithms, times T
     same(chain.mean(), scalars["udlm_T1000_diffusion_mean"])
     same(clean, io["recon_loss"])
+    nats = process.nelbo(Known(io["log_p_x0"]), noised._replace(t=io["t"][:, None])).mean()
+    same(nats, scalars["udlm_diffusion_loss_mean"])
+    same(clean.mean(), scalars["udlm_recon_loss_mean"])
+    same(nats + clean.mean(), scalars["udlm_loss_with_recon"])
+    with torch.no_grad():
+        labelled = model(io["xt"], io["t"][:, None].double(), Context(label=io["cond"]))
+        same(process.nelbo(labelled, noised._replace(t=io["t"][:, None].double())), io["diffusion_loss_cond"])
 
 
 def multinomial(direct: bool = False) -> tuple[Interpolating, Known, Noised, Tensor]:
@@ -559,6 +582,7 @@ def test_multinomial_prior() -> None:
     ours = process.prior_kl(io["x0"]).sum()
     same(ours, 96 * truth, atol=0)
     assert float(ours) == pytest.approx(scalars["kl_prior_sum"], rel=0.05)
+    same(process.prior_kl(io["x0"]).sum(-1), io["kl_prior"], rtol=0.05)
     one_hot = torch.eye(K).clamp(min=1e-30).log()[0]
     log_q = torch.logaddexp(one_hot + math.log(a), torch.tensor(math.log1p(-a) - math.log(K)))
     rounded = (log_q.exp() * (log_q + math.log(K))).sum()

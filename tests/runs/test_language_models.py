@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import tokenizers
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from tokenizers import models
 from torch import Tensor
@@ -35,6 +37,7 @@ from redraft.samplers import (
     Parts,
     Ranked,
     Sampler,
+    SelfPlanned,
     TimePace,
     Unmask,
     last,
@@ -273,6 +276,20 @@ def test_a2d_writes_anywhere(name: str, key: str, block: int, steps: int) -> Non
 
 
 @pytest.mark.parametrize("name", A2D)
+@pytest.mark.parametrize("cached", [True, False])
+def test_a2d_writes_rows_of_different_lengths(name: str, cached: bool) -> None:
+    """Prompts end at the end of a block, padding stands before them; rotary attention sees only differences."""
+    model, truth = loaded(name, 37, "block:4"), io(name)["bd3lm_gen_ragged_new12_block4_perblock4"]
+    prompts, place = [io(name)[f"prompt_{i}"][0] for i in range(2)], torch.arange(truth.shape[1])
+    begin = truth.shape[1] - 12
+    z = torch.stack([F.pad(prompt, (begin - len(prompt), 12), value=37) for prompt in prompts])
+    pad = place < torch.tensor([[begin - len(prompt)] for prompt in prompts])
+    start = Canvas(z, (place < begin).expand(2, -1), Context(pad=pad))
+    end = last(Blocks(Unmask(4), cache=cached)(model, model.process, start, rng=rng(0, 2))).z
+    assert torch.equal(end[~pad], truth[~pad])
+
+
+@pytest.mark.parametrize("name", A2D)
 def test_a2d_is_guided_by_its_prompt(name: str) -> None:
     for i in range(2):
         prompt = io(name)[f"prompt_{i}"]
@@ -328,6 +345,18 @@ def test_open_dcoder_writes_in_three_orders(pick: Ranked, steps: int, request: p
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("steps", [5, 12])
+def test_open_dcoder_plans_itself(steps: int) -> None:
+    """P2: written tokens compete with masked ones, and some are masked again on the way."""
+    model, prompt = load(GOLDEN / "open_dcoder", mask=37), io("open_dcoder")["prompt"]
+    model.config = replace(model.config, head=Shift(Subs(carry_over=False)))
+    assert torch.equal(written(model, SelfPlanned(steps), prompt, 18), io("open_dcoder")[f"gen_p2_steps{steps}"])
+    z = [c.z for c in SelfPlanned(steps)(model, model.process, canvas(prompt, 18, model), rng=rng(0))]
+    assert [int((step == 37).sum()) for step in z[1:]] == [12 * (steps - i - 1) // steps for i in range(steps)]
+    again = sum(int(((before != 37) & (now == 37)).sum()) for before, now in pairwise(z))
+    assert again > 0, "nothing was taken back"
+
+
 def test_sdar() -> None:
     model, given = loaded("sdar"), io("sdar")
     same(raw_outputs(model, given["block_causal_input"]), given["block_causal_logits"])
@@ -378,12 +407,17 @@ def test_fast_dllm_v2() -> None:
     same(nats / count, scalar("fast_dllm_v2", "loss"))
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(io("fast_dllm_v2")) if name.startswith("gen_prompt")])
+@pytest.mark.parametrize("name", [name for name in sorted(io("fast_dllm_v2")) if name.startswith("gen_")])
 def test_fast_dllm_v2_writes_blocks_in_parts(name: str) -> None:
-    """The first token of a block comes from the block before; then parts from the left, all that is sure enough."""
+    """The first token of a block comes from the block before; then parts from the left, all that is sure enough.
+
+    With its cache of a block, the rest of the block is read only until the first token of a part is written.
+    """
     model, given = loaded("fast_dllm_v2", 37), io("fast_dllm_v2")
-    prompt, size, threshold = re.findall(r"gen_prompt(\d)_small(\d)_threshold([\d.]+)", name)[0]
-    sampler = Blocks(Parts(Unmask(None, ConfidenceThreshold(float(threshold))), int(size), first=True))
+    prompt, size, threshold = re.findall(r"prompt(\d)_small(\d)_threshold([\d.]+)", name)[0]
+    inner = Unmask(None, ConfidenceThreshold(float(threshold)))
+    sampler = Blocks(Parts(inner, int(size), first=True, cache="blockcache" in name))
+    assert sampler.exact(model) == ("blockcache" not in name)
     with calls(model) as counted:
         found = written(model, sampler, given[f"prompt_{prompt}"], given[name].shape[1])
     assert torch.equal(found, given[name])

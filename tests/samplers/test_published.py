@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from torch import Tensor
 
 from redraft.model import DiffusionLM
 from redraft.ops import rng
-from redraft.processes import Pick
-from redraft.runs import load
+from redraft.processes import Masked, Pick
+from redraft.runs import load, raw_outputs
 from redraft.samplers import (
     Blocks,
     Confidence,
     ConfidenceThreshold,
     Dual,
+    EndsLast,
     Entropy,
     Factor,
     Margin,
@@ -31,7 +33,7 @@ from redraft.samplers import (
     last,
 )
 from redraft.types import Canvas
-from redraft.write import calls
+from redraft.write import calls, unending
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -68,6 +70,45 @@ def test_llada(name: str) -> None:
     ours, theirs, nfe = written("llada", sampler, name)
     assert ours == theirs
     assert nfe == steps
+
+
+def llada_reference(
+    model: DiffusionLM, prompt: Tensor, length: int, block: int, *, banned: list[int], late: list[int]
+) -> list[int]:
+    """LLaDA's `generate` at temperature 0, one token a step, in plain words: `banned` are its `logits_eos_inf`, `late`
+    its `confidence_eos_eot_inf` as it is meant: a place whose likeliest token is one of them comes last.
+    """
+    z = torch.cat([prompt[0], torch.full((length,), 37)])
+    for begin in range(len(prompt[0]), len(z), block):
+        for _ in range(block):
+            logits = raw_outputs(model, z[None])[0]
+            logits[:, [37, *banned]] = -torch.inf
+            confidence, tokens = logits.softmax(-1).max(-1)
+            confidence[torch.isin(tokens, torch.tensor(late))] -= 10
+            confidence[
+                (z != 37) | (torch.arange(len(z)) >= begin + block) | (torch.arange(len(z)) < begin)
+            ] = -torch.inf
+            z[confidence.argmax()] = tokens[confidence.argmax()]
+    return z.tolist()
+
+
+@pytest.mark.parametrize("block", [4, 8, 16])
+def test_the_end_tokens_of_llada(block: int) -> None:
+    """Not at all, or last: each token that it writes freely serves as the end token once."""
+    model, prompt = opened("llada"), io("llada")["prompt"]
+    blank = Canvas(torch.cat([prompt, torch.zeros(1, 16, dtype=torch.int64)], 1), torch.arange(22)[None] < 6)
+    free = written("llada", Blocks(Unmask(block), decode_block=block), "gen_low_conf_steps16_len16_block16")[0]
+    for end in sorted(set(free[6:]))[:4]:
+        late = Blocks(Unmask(block, EndsLast(tokens=(end, free[6]))), decode_block=block)
+        ours = last(late(model, model.process, blank, rng=rng(0))).z[0].tolist()
+        assert ours == llada_reference(model, prompt, 16, block, banned=[], late=[end, free[6]])
+        process = Masked(replace(model.config.vocab, eos=end))
+        banning = DiffusionLM(replace(model.config, process=process))
+        banning.load_state_dict(model.state_dict())
+        sampler = Blocks(Unmask(block), decode_block=block)
+        ours = last(sampler(banning, process, unending(blank), rng=rng(0))).z[0].tolist()
+        assert ours == llada_reference(model, prompt, 16, block, banned=[end], late=[])
+        assert end not in ours[6:]
 
 
 CACHES = {"nocache": False, "prefix": Prefix(), "dual": Dual()}

@@ -37,6 +37,8 @@ class Serve:
     """Seconds a request may take, waiting included."""
     drain: float = 30.0
     """Seconds that running requests get when the server is told to end."""
+    silence: float = 4.0
+    """Seconds without a sign of life after which the model process is replaced."""
     threads: Annotated[int | None, optional("INT", "torch's own choice")] = None
     """Threads of the model process."""
     max_tokens: int = 8192
@@ -55,7 +57,7 @@ class Serve:
                 raise ValueError(
                     f"--{name.replace('_', '-')} {getattr(self, name)}: it must be from {least} to {most:,}"
                 )
-        for name in ("deadline", "drain", "max_cost"):
+        for name in ("deadline", "drain", "silence", "max_cost"):
             if not 0 < getattr(self, name) < 1e15:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be above 0")
 
@@ -65,12 +67,13 @@ class Serve:
             raise ValueError(f"--host {self.host} lets others in; give an API key: --api-key KEY or $REDRAFT_API_KEY")
         models = _named(self.models)
         try:
-            from redraft.serve import Bounds, Door, Room, Serving, serve
+            from redraft.serve import Bounds, Care, Door, Room, Serving, serve
         except ImportError as error:
             raise ValueError(f"the server needs more packages ({error.name}): pip install 'redraft[serve]'") from None
         room = Room(self.width, self.queue, self.max_cost, self.deadline)
         bounds = Bounds(tokens=self.max_tokens, cost=self.max_cost)
-        serve(Serving(models, self.host, self.port, self.threads, self.drain, Door(key), room, bounds), note)
+        care = Care(silence=self.silence)
+        serve(Serving(models, self.host, self.port, self.threads, self.drain, Door(key), room, bounds, care), note)
 
 
 def _own(host: str) -> bool:

@@ -25,6 +25,7 @@ from redraft.serve.bodies import (
     ChatBody,
     ChooseBody,
     CompletionBody,
+    CorrectBody,
     FimBody,
     InfillBody,
     Limited,
@@ -177,6 +178,7 @@ class Front:
             ("/v1/infill", *route(InfillBody, self.infill)),
             ("/v1/choose", *route(ChooseBody, self.choose)),
             ("/v1/score", *route(ScoreBody, self.score)),
+            ("/v1/correct", *route(CorrectBody, self.correct)),
             ("/v1/diffusion/trace", *route(TraceBody, self.trace)),
         ]
 
@@ -269,6 +271,11 @@ class Front:
     async def score(self, body: ScoreBody, request: Request) -> Response:
         job = jobs.score_job(body, self._known(), self.bounds)
         head = answers.Heading("score", "score", job.model["id"])
+        return JSONResponse(head.body() | await self._record(job, request))
+
+    async def correct(self, body: CorrectBody, request: Request) -> Response:
+        job = jobs.correct_job(body, self._known(), self.bounds)
+        head = answers.Heading("correct", "correct", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def trace(self, body: TraceBody, request: Request) -> Response:

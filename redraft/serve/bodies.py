@@ -205,6 +205,20 @@ class ScoreBody(Strict):
     seed: int | None = Field(None, ge=0, le=2**63 - 1)
 
 
+class CorrectBody(Strict):
+    """POST /v1/correct: what was meant by texts with errors."""
+
+    model: str | None = Field(None, max_length=500)
+    texts: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
+    words: Annotated[list[str], Field(min_length=1, max_length=50_000)] | None = Field(
+        None, description="Known words; left out: the model's own, else those of its training data."
+    )
+    noise: float | None = Field(None, description="The share of letters that are expected to be wrong.")
+    keep: list[str] | None = Field(None, max_length=1000, description="Words that are never changed.")
+    names: bool | None = Field(None, description="Change names, too.")
+    confidence: float | None = Field(None, description="Change a word only if the new one is at least this likely.")
+
+
 class TraceBody(CompletionBody):
     """POST /v1/diffusion/trace: every canvas on the way, of a completion or of an infilling."""
 

@@ -14,6 +14,7 @@ from redraft.serve.bodies import (
     ChooseBody,
     Common,
     CompletionBody,
+    CorrectBody,
     FimBody,
     InfillBody,
     Limited,
@@ -22,7 +23,17 @@ from redraft.serve.bodies import (
     TraceBody,
 )
 from redraft.serve.errors import ApiError, Plain, unknown_model, wrong
-from redraft.write import ALIASES, ArgumentError, Decoding, Generation, Hole, Infilling, Template, settings_from
+from redraft.write import (
+    ALIASES,
+    ArgumentError,
+    Correcting,
+    Decoding,
+    Generation,
+    Hole,
+    Infilling,
+    Template,
+    settings_from,
+)
 
 _META = re.compile(r"([.^$*+?{}\[\]\\|()&~#-])")
 _CLIENTS = {
@@ -176,6 +187,20 @@ def score_job(body: ScoreBody, models: Sequence[Plain], bounds: Bounds) -> Job:
     cost = sum(max(len(text) / 3, model["length"] or 0) for text in texts) * (body.draws or 4)
     _require_cost(cost, bounds, "texts")
     return Job(model, "score", {"texts": texts, "options": options}, cost, names=_CLIENTS | {"": "texts"})
+
+
+def correct_job(body: CorrectBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+    texts = [body.texts] if isinstance(body.texts, str) else body.texts
+    names = ("noise", "keep", "names", "confidence")
+    options = {name: value for name in names if (value := getattr(body, name)) is not None}
+    try:
+        settings_from(Correcting, options)
+    except ArgumentError as error:
+        raise refused(error, {}) from None
+    cost = 16.0 * sum(map(len, texts))  # each word is read a few times
+    _require_cost(cost, bounds, "texts")
+    given = {"texts": texts, "words": body.words, "options": options}
+    return Job(chosen_model(models, body.model), "correct", given, cost, names=_CLIENTS | {"": "texts"})
 
 
 def trace_job(body: TraceBody, models: Sequence[Plain], bounds: Bounds) -> Job:

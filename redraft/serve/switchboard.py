@@ -86,7 +86,7 @@ class Switchboard:
         alive: Callable[[], None] | None = None,
     ) -> None:
         self.least, self.overhead, self.alive = least, overhead, alive
-        self.writers: list[Author] = []
+        self.authors: list[Author] = []
         self.passes = 0  # merged ones
         self.merged = 0  # passes of writers that they answered
         self._current: Author | None = None
@@ -97,7 +97,7 @@ class Switchboard:
 
     def close(self, networks: Iterable[Transformer]) -> None:
         """The networks run by themselves again; writers that are left are cancelled."""
-        for writer in list(self.writers):
+        for writer in list(self.authors):
             self._resume(writer, Cancelled())
         for network in networks:
             network.merger = None
@@ -105,9 +105,9 @@ class Switchboard:
     def start(self, work: Callable[[], None], deadline: float | None = None) -> Author:
         """A new writer, which runs to its first question now."""
         writer = Author(work, deadline)
-        writer.spent = min((other.spent for other in self.writers), default=0.0)
+        writer.spent = min((other.spent for other in self.authors), default=0.0)
         writer.stack = greenlet.greenlet(lambda _: work(), parent=self._main)
-        self.writers.append(writer)
+        self.authors.append(writer)
         self._resume(writer, None)
         return writer
 
@@ -116,14 +116,14 @@ class Switchboard:
         self._main = greenlet.getcurrent()
         for work in works:
             self.start(work)
-        while self.writers:
+        while self.authors:
             self.round()
 
     def round(self) -> None:
         """One merged pass for those whose turn it is; output layers are always answered first, so that all get in
         step again."""
         self._dismiss()
-        for writers in _by_network([w for w in self.writers if w.question and isinstance(w.question.asked, Tensor)]):
+        for writers in _by_network([w for w in self.authors if w.question and isinstance(w.question.asked, Tensor)]):
             self._answer(writers, self._read_out)
         for writers in _by_network(self._turn()):
             self._answer(writers, self._pass)
@@ -133,7 +133,7 @@ class Switchboard:
 
         Writers that are less than one short pass ahead of the last one take part, so that passes are full.
         """
-        waiting = [writer for writer in self.writers if writer.question is not None]
+        waiting = [writer for writer in self.authors if writer.question is not None]
         if not waiting or any(isinstance(w.question.asked, Tensor) for w in waiting if w.question):
             return []
         behind = min(writer.spent for writer in waiting)
@@ -150,7 +150,7 @@ class Switchboard:
     def _dismiss(self) -> None:
         """Ends writers that were cancelled or are too late."""
         now = time.monotonic()
-        for writer in list(self.writers):
+        for writer in list(self.authors):
             if writer.verdict is not None:
                 self._resume(writer, writer.verdict())
             elif writer.deadline is not None and now > writer.deadline:
@@ -166,24 +166,33 @@ class Switchboard:
     def _answer(self, writers: Sequence[Author], by: Callable[[Transformer, Sequence[Any]], Sequence[Any]]) -> None:
         """Answers the questions of some writers about one network and lets each run on to its next question."""
         questions = [writer.question for writer in writers if writer.question is not None]
-        for writer, found in zip(writers, by(questions[0].network, [q.asked for q in questions]), strict=True):
+        try:
+            answers = by(questions[0].network, [question.asked for question in questions])
+        except Exception as error:  # of one of them; the others must not suffer
+            if len(writers) == 1:
+                return self._resume(writers[0], error)
+            for writer in writers:
+                self._answer([writer], by)
+            return None
+        for writer, found in zip(writers, answers, strict=True):
             self._resume(writer, found)
             if self.alive is not None:
                 self.alive()
+        return None
 
-    def _resume(self, writer: Author, answer: States | Tensor | Ended | None) -> None:
+    def _resume(self, writer: Author, answer: States | Tensor | Exception | None) -> None:
         """Lets a writer run to its next question or its end."""
         writer.question, self._current = None, writer
         try:
             if isinstance(answer, Tensor) and not bool(answer.sum(-1).isfinite().all()):
                 answer = NotFinite()
-            writer.stack.throw(answer) if isinstance(answer, Ended) else writer.stack.switch(answer)
+            writer.stack.throw(answer) if isinstance(answer, Exception) else writer.stack.switch(answer)
         except Ended:
             pass  # nobody in the writer had anything to say about it
         finally:
             self._current = None
             if writer.stack.dead:
-                self.writers.remove(writer)
+                self.authors.remove(writer)
 
     def ask(self, network: Transformer, asked: Pass | Tensor) -> Any:
         """Stops the current writer until its question is answered; outside of a writer answers at once."""

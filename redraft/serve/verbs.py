@@ -30,6 +30,7 @@ from redraft.write import (
     Written,
     answering,
     choose,
+    correct,
     generation,
     infilling,
     score,
@@ -90,12 +91,21 @@ def _score(it: Opened, given: Plain) -> Work:
     return work
 
 
+def _correct(it: Opened, given: Plain) -> Work:
+    def work(tell: Tell) -> Plain:
+        found = correct(it, given["texts"], words=given["words"], **given["options"])
+        return {"corrections": found.to_json(), "nfe": found.nfe, "seconds": found.seconds}
+
+    return work
+
+
 DOABLE: dict[str, Callable[[Opened, Plain], Work]] = {
     "generate": _generate,
     "chat": _chat,
     "infill": _infill,
     "choose": _choose,
     "score": _score,
+    "correct": _correct,
 }
 
 

@@ -89,7 +89,7 @@ class ModelProcess:
     def _next(self) -> Plain | None:
         """The next message; waits for one only if there is nothing to write."""
         try:
-            message = self.inbox.get_nowait() if self.board.writers else self.inbox.get(timeout=BEAT)
+            message = self.inbox.get_nowait() if self.board.authors else self.inbox.get(timeout=BEAT)
         except queue.Empty:
             return None
         if message is None:

@@ -322,6 +322,13 @@ def test_score_gives_bits(server: Server) -> None:
     assert all(each["bits"] > 0 for each in found["scores"])
 
 
+def test_correct_tells_every_change(server: Server) -> None:
+    body = {"model": "bytes", "texts": ["The cta sat."], "words": ["the", "cat", "sat"]}
+    code, found, _ = post(server, "/v1/correct", body)
+    assert code == 200, found
+    assert len(found["corrections"]) == 1
+
+
 def test_fim_is_a_completion_with_a_suffix(server: Server) -> None:
     body = {"prompt": "The ", "suffix": " sat.", "max_tokens": 5, "seed": 1, "diffusion": {"steps": 4}}
     one, two = (post(server, path, body)[1]["choices"] for path in ("/v1/fim/completions", "/v1/completions"))
@@ -394,6 +401,8 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/v1/choose", {"template": "a", "answers": ["x", "y"]}, 400, "template"),
     ("/v1/choose", {"template": "[[?]]", "answers": ["x"]}, 400, "answers"),
     ("/v1/score", {"texts": [""], "draws": 0}, 400, "draws"),
+    ("/v1/correct", {"texts": "a", "noise": 3}, 400, "noise"),
+    ("/v1/completions", {"prompt": "a", "diffusion": {"draft": "/etc"}}, 400, "diffusion.draft"),
     ("/v1/diffusion/trace", {"template": "a [[2]]", "max_tokens": 3}, 400, "max_tokens"),
 ]
 

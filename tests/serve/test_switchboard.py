@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+from redraft.machine import steady_rows
+from redraft.model import DiffusionLM
 from redraft.networks import BlockCausal, Causal, Full, TransformerConfig
 from redraft.ops import Rng, rng
 from redraft.samplers import (
@@ -23,8 +27,9 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.serve.switchboard import Switchboard
+from redraft.serve.switchboard import Cancelled, NotFinite, Switchboard, TooLate
 from redraft.types import Canvas, Context, Vocab
+from redraft.write import calls
 from tests.conftest import Build
 
 SAMPLERS: dict[str, list[Sampler]] = {
@@ -93,3 +98,97 @@ def test_texts_are_the_same_alone_and_in_company(
     for i, z in enumerate(alone):
         assert together[i].tolist() == z.tolist(), str(asked[i][0])
     assert board.merged > 3 * board.passes, "passes were merged"
+
+
+def writing(
+    model: DiffusionLM, canvas: Canvas, seed: int, found: dict[int, object], sampler: Sampler = Ancestral(6)
+) -> Callable[[], None]:
+    """Writes into `found` under its seed, or the error that ended it."""
+
+    def run() -> None:
+        try:
+            found[seed] = last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z.tolist()
+        except Exception as error:
+            found[seed] = type(error)
+
+    return run
+
+
+def test_cancelled_and_late_writers_end_alone(build: Build, vocab: Vocab) -> None:
+    model, canvas, found = build().eval(), rows(vocab, 1, 12, 0), dict[int, object]()
+    alone = last(Ancestral(6)(model, model.process, canvas, rng=rng(2, 1))).z.tolist()
+    board = Switchboard([model.network])
+    first = board.start(writing(model, canvas, 0, found))
+    board.start(writing(model, canvas, 1, found), deadline=time.monotonic() + 1e-9)
+    board.start(writing(model, canvas, 2, found))
+    board.round()
+    first.cancel()
+    while board.authors:
+        board.round()
+    board.close([model.network])
+    assert found == {0: Cancelled, 1: TooLate, 2: alone}
+
+
+def test_numbers_that_are_not_finite_end_one_writer(build: Build, vocab: Vocab) -> None:
+    model, found = build().eval(), dict[int, object]()
+    good, bad = rows(vocab, 2, 12, 0), rows(vocab, 1, 12, 1)
+    bad = replace(bad, z=torch.full_like(bad.z, 3))
+    good = replace(good, z=torch.where(good.z == 3, 2, good.z))
+    model.network.embedding.weight[3] = torch.nan
+    board = Switchboard([model.network])
+    board.run([writing(model, good, 0, found), writing(model, bad, 1, found), writing(model, good, 2, found)])
+    board.close([model.network])
+    assert found[1] is NotFinite
+    assert isinstance(found[0], list)
+    assert isinstance(found[2], list)
+
+
+def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: TransformerConfig, vocab: Vocab) -> None:
+    model, found = build(network=replace(tiny, positions=12)).eval(), dict[int, object]()
+    canvases = [rows(vocab, 1, size, 0) for size in (12, 13, 9)]
+    board = Switchboard([model.network])
+    board.run([writing(model, canvas, i, found) for i, canvas in enumerate(canvases)])
+    board.close([model.network])
+    assert found[1] is ValueError, "this network knows 12 positions"
+    assert isinstance(found[0], list)
+    assert isinstance(found[2], list)
+
+
+def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) -> None:
+    """Both get the same time: while the long row has one pass, the short one has as many as cost the same."""
+    model, found = build().eval(), dict[int, object]()
+    board = Switchboard([model.network], overhead=1)
+    canvas = Canvas(torch.zeros(1, 20, dtype=torch.int64), torch.zeros(1, 20, dtype=torch.bool))
+    long = board.start(writing(model, rows(vocab, 4, 60, 0), 0, found))
+    short = board.start(writing(model, canvas, 1, found, Unmask(20)))
+    while 1 not in found:
+        board.round()
+    assert short.passes > 2 * long.passes
+    while board.authors:
+        board.round()
+    board.close([model.network])
+
+
+def test_calls_are_counted_for_each_writer(build: Build, vocab: Vocab) -> None:
+    model, counts = build().eval(), dict[int, int]()
+
+    def run(i: int) -> None:
+        with calls(model) as counted:
+            last(Unmask(i)(model, model.process, rows(vocab, i, 9, 0), rng=rng(0, i)))
+        counts[i] = counted.rows
+
+    for i in (1, 2, 3):
+        run(i)
+    alone, board = dict(counts), Switchboard([model.network])
+    board.run([partial(run, i) for i in (1, 2, 3)])
+    board.close([model.network])
+    assert counts == alone
+    assert board.passes == 3
+
+
+def test_products_are_steady_here() -> None:
+    """With rows to spare, or by MKL's own order, a row of a product is the same in any company."""
+    least = steady_rows([(32, 96), (96, 32), (32, 300)])
+    assert least is not None
+    x, w = torch.arange(64 * 32).float().sin().view(64, 32), torch.arange(96 * 32).float().cos().view(96, 32)
+    assert torch.equal((x @ w.T)[:least], x[:least] @ w.T)

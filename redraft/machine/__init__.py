@@ -27,4 +27,4 @@ from redraft.machine.precision import (
     compare,
     shapes_like,
 )
-from redraft.machine.steady import keep_order, steady_rows
+from redraft.machine.steady import steady_rows

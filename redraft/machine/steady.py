@@ -1,13 +1,12 @@
 """Whether a row of a matrix product depends on how many rows there are: then a text would depend on its company.
 
 BLAS libraries choose other kernels for few rows, and some split the sum over many numbers when there are several
-threads; both change last bits. `MKL_CBWR=AVX512,STRICT`, set before the first product of a process, makes MKL keep one
-order; otherwise products of at least 16 rows are often alike. Which of the two holds here is measured.
+threads; both change last bits. `MKL_CBWR=AVX512,STRICT` in the environment of a process, before its first product,
+makes MKL keep one order; otherwise products of at least 16 rows are often alike. Which of the two holds is measured.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 import torch
@@ -15,11 +14,6 @@ import torch.nn.functional as F
 
 _ROWS = (1, 2, 3, 4, 5, 8, 12, 15, 16, 17, 24, 31, 32, 48, 57, 64, 96, 128, 160, 192, 256)
 _LEAST = (1, 2, 16, 32)
-
-
-def keep_order() -> None:
-    """Asks MKL to sum in one order whatever the number of rows; heeded before the first product of the process."""
-    os.environ.setdefault("MKL_CBWR", "AVX512,STRICT")
 
 
 @torch.no_grad()

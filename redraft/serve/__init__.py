@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from redraft.serve.errors import ApiError
     from redraft.serve.jobs import Bounds
     from redraft.serve.run import Serving, serve
-    from redraft.serve.supervisor import Care, Supervisor
+    from redraft.serve.supervisor import ONE_ORDER, Care, Supervisor
     from redraft.serve.switchboard import Author, Cancelled, Ended, NotFinite, Switchboard, TooLate
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "switchboard": "Cancelled Ended Switchboard NotFinite TooLate Author",
     "jobs": "Bounds",
     "run": "Serving serve",
-    "supervisor": "Care Supervisor",
+    "supervisor": "Care ONE_ORDER Supervisor",
 }
 _HOME = {name: f"redraft.serve.{file}" for file, names in _HOMES.items() for name in names.split()}
 

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
-from redraft.machine import keep_order, steady_rows
+from redraft.machine import steady_rows
 from redraft.model import DiffusionLM
 from redraft.samplers import Blocks
 from redraft.serve.errors import Plain
@@ -182,7 +182,6 @@ def facts(name: str, it: Opened) -> Plain:
 def main() -> None:
     """argv: a JSON object {"models": {name: path}, "threads": how many or null}."""
     asked = json.loads(sys.argv[1])
-    keep_order()
     lines = Lines(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     torch.set_grad_enabled(False)

@@ -251,7 +251,7 @@ def test_left_to_right_cannot_tell() -> None:
 
 
 def test_templates() -> None:
-    template = Template("a [[2]] b [[3 – 5]][[*]]")
+    template = Template.parse("a [[2]] b [[3 – 5]][[*]]")
     assert template.parts == ("a ", " b ", "", "")
     assert template.holes == (Hole(2, 2), Hole(3, 5), Hole(0, None))
     assert math.prod(hole.sized for hole in template.holes) == 0

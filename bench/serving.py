@@ -1,0 +1,209 @@
+"""`python -m bench.serving`: eight writers on one network, merged against one after the other.
+
+Both run the same samplers on the same canvases, in turn, and must give the same texts bit for bit; the gain is the time
+of one after the other divided by the time together. Rows go to bench/results/serving.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bench import limit
+from bench.core import build
+from bench.race import Row, report, rounds, tell
+from redraft.machine import steady_rows
+from redraft.model import DiffusionLM
+from redraft.networks import BlockCausal, KeyValues, Pass, Stand, States, Transformer
+from redraft.ops import rng
+from redraft.samplers import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    Confidence,
+    ConfidenceThreshold,
+    Dual,
+    FirstHitting,
+    Sampler,
+    Unmask,
+    last,
+)
+from redraft.serve import ONE_ORDER, Switchboard
+from redraft.types import Canvas
+
+RESULTS = Path(__file__).parent / "results" / "serving.jsonl"
+VOCAB, WRITERS = 4096, 8
+WINDOW_GOAL, FULL_GOAL, MIXED_GOAL = 2.0, 1.2, 1.25  # times faster than one after the other
+OVERHEAD_GOAL = 0.1  # ms of a merged pass beside the network
+PATIENCE_GOAL = 2.0  # a short request beside a long one, against alone
+Request = tuple[Sampler, Canvas, int]  # sampler, canvas, seed
+
+
+def blank(given: int, new: int) -> Canvas:
+    """A prompt, and tokens to write."""
+    z = torch.arange(given + new)[None] % VOCAB
+    return Canvas(z, torch.arange(given + new)[None] < given)
+
+
+def one(model: DiffusionLM, request: Request) -> Tensor:
+    sampler, canvas, seed = request
+    return last(sampler(model, model.process, canvas, rng=rng(seed, 1))).z
+
+
+def alone(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[Tensor]:
+    """One after the other, each through a switchboard of its own, so that bits can be compared."""
+    return [together(model, [request], least)[0] for request in requests]
+
+
+def together(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[Tensor]:
+    found: dict[int, Tensor] = {}
+
+    def work(i: int) -> Callable[[], None]:
+        def run() -> None:
+            found[i] = one(model, requests[i])
+
+        return run
+
+    board = Switchboard([model.network], least=least)
+    board.run([work(i) for i in range(len(requests))])
+    board.close([model.network])
+    return [found[i] for i in range(len(requests))]
+
+
+def gain(name: str, goal: float, model: DiffusionLM, requests: Sequence[Request], least: int, count: int) -> Row:
+    """How much faster the requests are together; plain is the library's own path, without a switchboard."""
+    plain = lambda: [one(model, request) for request in requests]  # noqa: E731
+    times = rounds([plain, lambda: together(model, requests, least)], count)
+    ratio = statistics.median(before / merged for before, merged in times)
+    pairs = zip(alone(model, requests, least), together(model, requests, least), strict=True)
+    same = sum(torch.equal(a, b) for a, b in pairs)
+    seconds = statistics.median(merged for _, merged in times)
+    return report(name, goal, ratio=ratio, at_most=False, same=f"{same} of {len(requests)}", seconds=seconds)
+
+
+def gains(width: int, layers: int, least: int, count: int) -> Iterator[Row]:
+    shape = f"{layers} × {width}"
+    for window in (8, 32):
+        model = build(VOCAB, width, layers, BlockCausal(window)).eval()
+        sampler = Blocks(Unmask(window, AnyOrder()))
+        asked = [(sampler, blank(64, 2 * window), seed) for seed in range(WRITERS)]
+        yield gain(f"windows of {window} behind a cache, {shape}", WINDOW_GOAL, model, asked, least, count)
+    model = build(VOCAB, width, layers).eval()
+    asked = [(Unmask(16, AnyOrder()), blank(32, 96), seed) for seed in range(WRITERS)]
+    yield gain(f"full canvases of 128, {shape}", FULL_GOAL, model, asked, least, count)
+    lengths = (16, 32, 48, 64, 96, 128, 192, 256)
+    asked = [(Unmask(12, AnyOrder()), blank(4, length - 4), seed) for seed, length in enumerate(lengths)]
+    yield gain(f"mixed lengths 16 to 256, {shape}", MIXED_GOAL, model, asked, least, count)
+
+
+class Idle(Switchboard):
+    """One whose network takes no time."""
+
+    def _pass(self, network: Transformer, asked: Sequence[Pass]) -> list[States]:
+        self.passes += 1
+        return [NOTHING] * len(asked)
+
+
+NOTHING = States(torch.zeros(0), None, [])
+
+
+def overhead(count: int) -> Row:
+    """What the switchboard itself costs a pass of eight writers."""
+    model = build(VOCAB, 64, 1).eval()
+    z = torch.zeros(1, 16, dtype=torch.int64)
+    asked = Pass(z, None, Stand.of(None, z, KeyValues()), None)
+    board = Idle([model.network])
+
+    def work() -> None:
+        for _ in range(count):
+            board.ask(model.network, asked)
+
+    begin = time.perf_counter()
+    board.run([work] * WRITERS)
+    ms = (time.perf_counter() - begin) / board.passes * 1000
+    board.close([model.network])
+    return report("overhead of a merged pass, ms", OVERHEAD_GOAL, ratio=ms)
+
+
+def patience(least: int, count: int) -> Row:
+    """A short request that joins a long one: its time, against its time alone; the 95th of a hundred."""
+    model = build(VOCAB, 384, 6).eval()
+    long, short = (Unmask(64, AnyOrder()), blank(4, 252), 0), (Unmask(8, AnyOrder()), blank(4, 28), 1)
+
+    def beside() -> float:
+        took: list[float] = []
+        board = Switchboard([model.network], least=least)
+
+        def run() -> None:
+            begin = time.perf_counter()
+            one(model, short)
+            took.append(time.perf_counter() - begin)
+
+        board.start(lambda: one(model, long) and None)
+        board.round()
+        board.start(run)
+        while not took:
+            board.round()
+        board.close([model.network])
+        return took[0]
+
+    def by_itself() -> float:
+        begin = time.perf_counter()
+        together(model, [short], least)
+        return time.perf_counter() - begin
+
+    pairs = [(beside(), by_itself()) for _ in range(count)]
+    p95 = sorted(a for a, _ in pairs)[int(0.95 * (len(pairs) - 1))] / statistics.median(b for _, b in pairs)
+    return report("a short request beside a long one, p95 / alone", PATIENCE_GOAL, ratio=p95)
+
+
+def company(least: int, requests: int) -> Row:
+    """Texts of many requests with mixed samplers and lengths, alone and eight at a time."""
+    model = build(VOCAB, 128, 2).eval()
+    samplers: list[Sampler] = [
+        Ancestral(6),
+        FirstHitting(),
+        Unmask(6, Confidence()),
+        Unmask(6, ConfidenceThreshold(0.3)),
+        Blocks(Unmask(4), decode_block=8),
+        Blocks(Unmask(4), decode_block=8, cache=Dual()),
+    ]
+    asked = [(samplers[i % len(samplers)], blank(i % 5, 8 + 7 * (i % 11)), i) for i in range(requests)]
+    lone = alone(model, asked, least)
+    found = [z for i in range(0, requests, WRITERS) for z in together(model, asked[i : i + WRITERS], least)]
+    same = sum(torch.equal(a, b) for a, b in zip(lone, found, strict=True))
+    return report("texts that are the same alone and in company, share", 1.0, ratio=same / requests, at_most=False)
+
+
+def rows(count: int) -> Iterator[Row]:
+    yield limit.machine("python -m bench.serving")
+    model = build(VOCAB)
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    least = steady_rows([(m.in_features, m.out_features) for m in linear])
+    yield {"steady rows": least, "order": os.environ.get("MKL_CBWR", "")}
+    with torch.no_grad():
+        least = least or 1
+        yield company(least, 100)
+        yield overhead(200 * count)
+        yield from gains(384, 6, least, count)
+        yield from gains(128, 2, least, count)
+        yield patience(least, 10 * count)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pad", action="store_true", help="rows to spare instead of MKL's order of summing")
+    parser.add_argument("--no-file", action="store_true")
+    given = parser.parse_args()
+    if not given.pad and "MKL_CBWR" not in os.environ:  # heeded before the first product of a process
+        os.execve(sys.executable, [sys.executable, "-m", "bench.serving", *sys.argv[1:]], {**os.environ, **ONE_ORDER})
+    sys.exit(tell(rows(given.rounds), None if given.no_file else RESULTS))

@@ -11,6 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from redraft.cli.output import note
+from redraft.shipped import STORY, folder
 from redraft.write import optional
 
 
@@ -22,7 +23,8 @@ class Serve:
     """
 
     models: Annotated[Positional[tuple[str, ...]], arg(metavar="[DIR …]")] = ()
-    """Directories of trained models, or hf:org/name; each is served by the name of its directory, or NAME=DIR."""
+    """Directories of trained models, or hf:org/name; each is served by the name of its directory, or as NAME=DIR.
+    Without any: the model that comes with the package."""
     host: str = "127.0.0.1"
     """Address to listen on; any other than this machine's own needs an API key."""
     port: int = 8000
@@ -86,13 +88,12 @@ def _own(host: str) -> bool:
 
 def _named(given: tuple[str, ...]) -> dict[str, str]:
     """Each model under its name."""
-    if not given:
-        raise ValueError("give the directory of a trained model: redraft serve runs/demo (`redraft demo` makes one)")
     found: dict[str, str] = {}
-    for word in given:
+    for word in given or (STORY,):
         name, equals, place = word.partition("=")
         place = place if equals else word
         name = name if equals else place.removeprefix("hf:") if place.startswith("hf:") else Path(place).resolve().name
+        place = str(folder(place) or place)
         if not place.startswith("hf:") and not Path(place).is_dir():
             raise ValueError(f"{place} is not a directory; give that of a run, a checkpoint or an exported model")
         if name in found:

@@ -197,18 +197,18 @@ class Front:
             raise ApiError(401, "invalid_api_key", "authorization", "give the API key: Authorization: Bearer KEY")
 
     async def _body(self, request: Request) -> bytes:
-        """The whole body, if it is JSON and not too long; what is too long is not read."""
+        """The whole body, if it is JSON and not too long; what is too long is not kept."""
         if not request.headers.get("content-type", "").lower().startswith("application/json"):
             raise wrong("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
-        told = request.headers.get("content-length", "0")
         read = bytearray()
-        if told.isdecimal() and len(told) < 20 and int(told) <= self.door.body:
-            async for part in request.stream():
-                read += part
-                if len(read) > self.door.body:
-                    break
-            else:
-                return bytes(read)
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            read += part if size <= self.door.body else b""
+            if size > 16 * self.door.body:  # a little too long: read to its end, so that the client hears the answer
+                break
+        if size <= self.door.body:
+            return bytes(read)
         raise too_large("body", f"the body is longer than {self.door.body:,} bytes")
 
     # --- OpenAI's routes ---
@@ -237,7 +237,7 @@ class Front:
     async def completions(self, body: CompletionBody | FimBody, request: Request) -> Response:
         job = jobs.completion_job(body, self._known(), self.bounds)
         head = answers.Heading("cmpl", "text_completion", job.model["id"])
-        prompts = job.given.get("prompts") or job.given["parts"][:1]
+        prompts = job.given.get("prompts") or job.given.get("parts", [""])[:1]
         echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
         if body.stream:
             return self._streamed(job, answers.Stream(head, False, _stops(body), echo), body)

@@ -31,6 +31,7 @@ from redraft.write import (
     Generation,
     Hole,
     Infilling,
+    Rewriting,
     Template,
     settings_from,
 )
@@ -97,6 +98,8 @@ def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], boun
             "logprobs", "only the tokens that were written have log-probabilities; use logprobs=1", "unsupported_value"
         )
     options, names = _options(body)
+    if "start_text" in options:
+        return _rewrite_job(body, models, bounds, options, names)
     if body.suffix is not None:
         if not isinstance(body.prompt, str):
             raise wrong("prompt", "a suffix goes with one prompt, not with a list of them")
@@ -105,6 +108,20 @@ def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], boun
         return _hole_job(models, body, [body.prompt, body.suffix], holes, options, names, bounds)
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     return _job(models, body, "generate", {"prompts": prompts, "options": options}, Generation, names, bounds, prompts)
+
+
+def _rewrite_job(
+    body: CompletionBody | FimBody, models: Sequence[Plain], bounds: Bounds, options: Plain, names: dict[str, str]
+) -> Job:
+    """A text is edited in place: noised up to a strength, and written again; pinned words stay."""
+    text = options.pop("start_text")
+    for name, value in (("prompt", body.prompt), ("suffix", body.suffix), ("max_tokens", body.max_tokens)):
+        if value:
+            raise wrong(name, f"{name} does not go with start_text, which is the whole text; leave it out")
+    names |= {"": "diffusion.start_text", "texts": "diffusion.start_text"}
+    given = {"text": text, "options": options}
+    size = max(1, len(text) // 3) * options.get("candidates", 1)
+    return _job(models, body, "rewrite", given, Rewriting, names, bounds, [text], size)
 
 
 def chat_job(body: ChatBody, models: Sequence[Plain], bounds: Bounds) -> Job:
@@ -273,9 +290,25 @@ def _options(body: Common) -> tuple[Plain, dict[str, str]]:
         own["schema"], names["schema"] = schema, "response_format"
     if isinstance(own.get("schema"), dict):
         own["schema"] = json.dumps(own["schema"])
+    _take_vllm(own, names)
     if own.get("draft") not in (None, "lookup"):
         raise wrong("diffusion.draft", "directories of the server are not for its clients; use draft='lookup'")
     return options | own, names
+
+
+def _take_vllm(own: Plain, names: dict[str, str]) -> None:
+    """vLLM's names for what a canvas holds already."""
+    for theirs, ours in (("diffusion_seed_canvas", "start_text"), ("diffusion_pinned", "pinned")):
+        if theirs in own:
+            if ours in own:
+                raise wrong(f"diffusion.{theirs}", f"{theirs} and {ours} mean the same; give one of them")
+            own[ours], names[ours] = own.pop(theirs), f"diffusion.{theirs}"
+    if own.pop("diffusion_read_only", False):
+        raise wrong("diffusion.diffusion_read_only", "/v1/score reads a text without changing it", "unsupported_value")
+    own.pop("diffusion_constrained", None)  # rules are always obeyed
+    for name in ("strength", "pinned", "candidates"):
+        if name in own and "start_text" not in own:
+            raise wrong(names[name], f"{name} is about a text to edit; give it as diffusion.start_text")
 
 
 def _one_of(choices: Sequence[str], own: Plain) -> str:

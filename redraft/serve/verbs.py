@@ -17,6 +17,7 @@ from redraft.serve.errors import Plain
 from redraft.text import shares
 from redraft.types import Canvas
 from redraft.write import (
+    Decoding,
     Draft,
     Generation,
     Hole,
@@ -24,15 +25,18 @@ from redraft.write import (
     Opened,
     Plan,
     Record,
+    Rewriting,
     Template,
     Verbatim,
     View,
     Written,
     answering,
     choose,
+    chosen,
     correct,
     generation,
     infilling,
+    rewriting,
     score,
     settings_from,
 )
@@ -48,8 +52,8 @@ def prepared(it: Opened, verb: str, given: Plain) -> Work:
 
 def compile_rules(verb: str, given: Plain) -> None:
     """Compiles the rules of a request, which may take seconds; afterwards they are known."""
-    kind = Generation if verb in ("generate", "chat") else Infilling
-    asked = settings_from(kind, given["options"])
+    kinds: dict[str, type[Decoding]] = {"infill": Infilling, "rewrite": Rewriting}
+    asked = settings_from(kinds.get(verb, Generation), given["options"])
     for pattern in asked.every_pattern:
         compiled(Regex(pattern))
     if asked.schema is not None:
@@ -73,6 +77,13 @@ def _infill(it: Opened, given: Plain) -> Work:
     template = Template(tuple(given["parts"]), tuple(Hole(least, most) for least, most in given["holes"]))
     plans = infilling(it, [template], settings_from(Infilling, _own_choice(it, given["options"])))
     return lambda tell: _written(it, plans, given, tell)
+
+
+def _rewrite(it: Opened, given: Plain) -> Work:
+    """A text, edited in place."""
+    asked = settings_from(Rewriting, _own_choice(it, given["options"]))
+    plans = rewriting(it, given["text"], asked)
+    return lambda tell: _written(it, plans, given, tell, asked.candidates)
 
 
 def _choose(it: Opened, given: Plain) -> Work:
@@ -103,6 +114,7 @@ DOABLE: dict[str, Callable[[Opened, Plain], Work]] = {
     "generate": _generate,
     "chat": _chat,
     "infill": _infill,
+    "rewrite": _rewrite,
     "choose": _choose,
     "score": _score,
     "correct": _correct,
@@ -125,7 +137,7 @@ def _ancestral(sampler: Sampler | None) -> bool:
     return False
 
 
-def _written(it: Opened, plans: Sequence[Plan], given: Plain, tell: Tell) -> Plain:
+def _written(it: Opened, plans: Sequence[Plan], given: Plain, tell: Tell, candidates: int = 1) -> Plain:
     """Writes all of it, telling frames if they are wanted."""
     frames: str | None = given.get("frames")
     records = []
@@ -136,7 +148,10 @@ def _written(it: Opened, plans: Sequence[Plan], given: Plain, tell: Tell) -> Pla
                 for frame in _frames(it, view, writing, plan.order.verbatim, whole=frames == "trace"):
                     tell(frame)
             records.append(plan.finished(writing))
-    return _plain(Record.joined(records))
+    found = _plain(chosen(Record.joined(records), candidates))
+    if "text" in given:  # edited as a whole, and pinned words are part of it
+        found["texts"] = [each | {"new": each["text"]} for each in found["texts"]]
+    return found
 
 
 def _frames(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from redraft.write.models import Model, Opened, as_opened, opened
     from redraft.write.profile import Profile, profiled
     from redraft.write.record import Draft, Record, Written
-    from redraft.write.rewriting import rewrite, rewriting
+    from redraft.write.rewrites import chosen, rewrite, rewriting
     from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler, unending
     from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.steps import Calls, calls, generated
@@ -53,7 +53,7 @@ _HOMES = {
     "models": "Model Opened as_opened opened",
     "profile": "Profile profiled",
     "record": "Draft Record Written",
-    "rewriting": "rewrite rewriting",
+    "rewrites": "chosen rewrite rewriting",
     "sampling": "MOST_STEPS batch_size choose_sampler unending",
     "scores": "Scored ScoreRecord score",
     "steps": "Calls calls generated",

@@ -179,6 +179,14 @@ def test_our_extras_are_taken(client: OpenAI, extras: Extra) -> None:
     assert found.choices[0].finish_reason in ("stop", "length")
 
 
+@pytest.mark.parametrize("names", [("start_text", "pinned"), ("diffusion_seed_canvas", "diffusion_pinned")], ids=str)
+def test_a_text_is_edited_in_place(client: OpenAI, names: tuple[str, str]) -> None:
+    extras = {names[0]: "The cat sat here.", names[1]: ["cat"], "strength": 0.6, "diffusion_constrained": False}
+    found = client.completions.create(model="bytes", prompt="", seed=2, extra_body={"diffusion": extras})
+    assert found.choices[0].text[4:7] == "cat"
+    assert len(found.choices[0].text.encode("utf-8", "replace")) >= 17
+
+
 def test_a_pattern_is_matched(client: OpenAI) -> None:
     extras = {"diffusion": {"pattern": "[0-9]{4}-[0-9]{2}", "steps": 4}}
     found = client.completions.create(model="bytes", prompt="It was ", max_tokens=7, seed=1, extra_body=extras)
@@ -382,6 +390,10 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/v1/completions", {"prompt": "a", "diffusion": {"pattern": "("}}, 400, "diffusion.pattern"),
     ("/v1/completions", {"prompt": "a", "diffusion": {"label": "x"}}, 400, "diffusion.label"),
     ("/v1/completions", {"prompt": "a", "diffusion": {"choices": []}}, 400, "diffusion.choices"),
+    ("/v1/completions", {"prompt": "a", "diffusion": {"strength": 0.5}}, 400, "diffusion.strength"),
+    ("/v1/completions", {"prompt": "a", "diffusion": {"start_text": "b"}}, 400, "prompt"),
+    ("/v1/completions", {"diffusion": {"start_text": "b", "strength": 7}}, 400, "diffusion.strength"),
+    ("/v1/completions", {"diffusion": {"diffusion_read_only": True}}, 400, "diffusion.diffusion_read_only"),
     ("/v1/completions", {"prompt": "\ud800"}, 400, "body"),
     ("/v1/completions", b"{", 400, "body"),
     ("/v1/completions", b"[1]", 400, "body"),

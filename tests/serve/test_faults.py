@@ -142,7 +142,6 @@ def test_sigterm_finishes_what_is_here(fragile: Server, client: OpenAI) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "give the directory of a trained model"),
         (("nowhere",), "nowhere is not a directory"),
         ((".", "--host", "0.0.0.0"), "give an API key"),
         ((".", "--port", "70000"), "--port 70000"),

@@ -30,12 +30,12 @@ from redraft.cli.recipes import recipe, source
 from redraft.corpora import STORIES, StoriesData
 from redraft.data import Endless, Split, Tally, evaluation, tokenise
 from redraft.heads import Head, Subs
-from redraft.model import DiffusionLM
+from redraft.model import BySigma, DiffusionLM
 from redraft.objectives import Bound, Clip, Importance, Objective
 from redraft.processes import Cap, Hybrid, Interpolating, MaskNoise, Star, Switch
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
-from redraft.schedules import CosineSquared
+from redraft.schedules import CosineSquared, Geometric
 from redraft.text import Characters
 
 HELD_OUT = 256  # stories of the test stream
@@ -74,8 +74,14 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
         "d3pm_tiny": (presets.d3pm_tiny(), Ancestral),
         "multinomial_tiny": (presets.multinomial_tiny(), Ancestral),
         "sedd_uniform_tiny": (presets.sedd_uniform_tiny(), Ancestral),
+        "sedd_uniform_geometric": (geometric(presets.sedd_uniform_tiny()), Ancestral),
         "flex_tiny": (presets.flex_tiny(), Ancestral),
     }
+
+
+def geometric(base: Run) -> Run:
+    """The schedule that SEDD's paper has for uniform noise."""
+    return vary.with_model(base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=BySigma())
 
 
 def ablations() -> dict[str, tuple[Run, Sampling]]:

@@ -25,6 +25,7 @@ METHODS = {
     "udlm_tiny": "UDLM",
     "multinomial_tiny": "multinomial",
     "sedd_uniform_tiny": "SEDD, uniform noise",
+    "sedd_uniform_geometric": "SEDD, uniform noise, its geometric schedule",
 }
 PUBLISHED = ("ar_tiny", "bd3_tiny", "mdlm_tiny", "sedd_tiny", "udlm_tiny")  # best first
 ENGLISH = (*PUBLISHED, "gidd_tiny")
@@ -132,7 +133,7 @@ def methods_table(held: Held) -> str:
     head = ["method", "bits/char above the truth", "right at 16 steps, %", "64", "256", "CPU s per text at 64"]
     rows = (
         [
-            f"{label} (`{name}`)",
+            f"{label} (`{name}`)" if name.endswith("_tiny") else label,
             above(held, name),
             *(right(written(held, name, steps)) for steps in ("16", "64", "256")),
             cost(written(held, name, "64")),

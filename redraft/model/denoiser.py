@@ -27,7 +27,7 @@ from redraft.model.compose import (
 )
 from redraft.model.config import DiffusionLMConfig
 from redraft.networks import Attributes, BlockCausal, Causal, Errors, KeyValues, Transformer, held_states
-from redraft.processes import Counted, Expected, Gaussian, Process, require_times, require_vectors
+from redraft.processes import Counted, Expected, Gaussian, Insertion, Process, require_times, require_vectors
 from redraft.text import Hub, Tokenizer
 from redraft.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 
@@ -331,8 +331,10 @@ class Lazy(Prediction):
         if self._model.config.network.gaps is None:
             return super().gaps
         with self._birth():
-            said = self._everything[1]
-            return Counted(said.log_softmax(-1)) if self._model.config.network.gap_counts else Expected(said)
+            said, network, process = self._everything[1], self._model.config.network, self._model.process
+            if network.gap_share and isinstance(process, Insertion):
+                said = said + process.log_missing(self._t).to(said.dtype)
+            return Counted(said.log_softmax(-1)) if network.gap_counts else Expected(said)
 
     @property
     def x(self) -> Tensor:

@@ -46,6 +46,7 @@ class TransformerConfig:
     head_bias: bool = False  # DiT: True
     gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none
     gap_counts: bool = False  # it gives a distribution over the counts 0..gaps; False: the expected count
+    gap_share: bool = False  # it gives the log of the expected count relative to the share of tokens that are missing
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -64,6 +65,8 @@ class TransformerConfig:
             raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
+        if self.gap_share and (self.gap_counts or self.gaps is None):
+            raise ValueError("gap_share is about the expected count of a gap; give gaps, and leave out gap_counts")
         if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
 

@@ -422,12 +422,13 @@ class GapLayer(nn.Module):
     """The output layer for gaps: from the state of a token, how many are missing right before it; in fp32.
 
     FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, here its logarithm, or
-    logits of counts.
+    logits of counts. With `gap_share` the number itself is the logarithm, and the share of missing tokens is added by
+    the process.
     """
 
     def __init__(self, config: TransformerConfig, most: int) -> None:
         super().__init__()
-        self.most, width = most, config.width
+        self.most, self.plain, width = most, config.gap_share, config.width
         self.norm = Norm(config, width)
         self.modulation = nn.Linear(config.time, 2 * width) if config.time else None
         self.hidden = None if config.gap_counts else nn.Linear(width, width)
@@ -441,7 +442,7 @@ class GapLayer(nn.Module):
             if self.hidden is None:
                 return self.output(h)
             raw = self.output(F.gelu(self.hidden(h))).squeeze(-1)
-            return math.log(self.most) + ops.log_softplus(raw)
+            return raw if self.plain else math.log(self.most) + ops.log_softplus(raw)
 
     def initialise(self) -> None:
         self.norm.initialise()
@@ -450,5 +451,5 @@ class GapLayer(nn.Module):
         if self.hidden is not None:
             start_weights(self.hidden)
         start_weights(self.output, 0)
-        if self.hidden is not None:  # at first, one missing token in every gap
+        if self.hidden is not None and not self.plain:  # at first, one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

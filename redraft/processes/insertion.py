@@ -143,6 +143,15 @@ class Insertion(TokenProcess):
         closed = F.pad(sure, (1, 0), value=True) & F.pad(sure, (0, 1), value=True) & (gaps == 0) & (size > 0)
         return Noised(z, t, x.gather(1, order), end, gaps, ~closed & (slot <= size))
 
+    def log_missing(self, t: Tensor) -> Tensor:
+        """(B, 1) log(1 − a_t), the share of tokens that are missing; (B, L) times have that of their row.
+
+        Networks may give their expected counts relative to it (`TransformerConfig.gap_share`): the rate of arrivals is
+        then −a'·e^raw, without the pole at t = 0. So a gap that the network leaves a little open gains e^raw tokens in
+        all, and not log(1/t) times as many down to the last step t.
+        """
+        return (1 - self.insert_schedule.kept(t.amax(-1, keepdim=True))).clamp(min=1e-12).log()
+
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return self.reveal(pred, canvas, s, t, Chance(), rng=rng).canvas
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -402,7 +403,26 @@ def writer(request: pytest.FixtureRequest) -> DiffusionLM:
     return model
 
 
+def test_counts_relative_to_the_share_missing_have_no_pole() -> None:
+    """A gap that is always left e^raw open gains e^raw tokens over the whole way, however many steps it has."""
+    model = randomise(DiffusionLM(config(gap_share=True), LETTERS), 0)
+    with torch.no_grad():
+        model.network.gaps.output.weight.zero_()
+        model.network.gaps.output.bias.fill_(-3.0)
+    z, pad = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool)
+    for steps in (8, 512):
+        time = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
+        gained = torch.zeros(1, 3)
+        with torch.no_grad():
+            for t, s in pairwise(time[:, None, None]):
+                mean = model(z, t, Context(pad=pad)).gaps.mean
+                gained = gained + PROCESS.insert_schedule.share(s, t).float() * mean
+        assert torch.allclose(gained, torch.full((1, 3), -3.0).exp(), rtol=1e-4)
+
+
 def test_configurations_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match="leave out gap_counts"):
+        config(counts=True, gap_share=True)
     with pytest.raises(ValueError, match="gaps=None for Insertion; insertion, and it alone, needs gaps"):
         config(gaps=None)
     with pytest.raises(ValueError, match="gaps=12 for Masked"):

@@ -13,6 +13,7 @@ from redraft.constraints.rules import (
     Regex,
     Required,
     Rule,
+    Spaced,
     TextRule,
     compiled,
 )

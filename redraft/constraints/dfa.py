@@ -80,6 +80,15 @@ def literals(texts: Iterable[str]) -> Dfa:
     return minimal(Dfa(np.array(table, np.int32), np.array(final)))
 
 
+def spaced(dfa: Dfa) -> Dfa:
+    """Its texts behind a space, and as they are unless they begin with white space."""
+    first = np.where(np.isin(np.arange(256), list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f")), -1, dfa.table[0])
+    first[ord(" ")] = 0
+    table = np.vstack([first, dfa.table])
+    shifted = np.where(table < 0, -1, table + 1).astype(np.int32)
+    return minimal(Dfa(shifted, np.concatenate([dfa.final[:1], dfa.final])))
+
+
 def containing(words: Sequence[str], *, accents_join: bool) -> Dfa:
     """Texts in which one of these words occurs, not as a part of a longer word.
 

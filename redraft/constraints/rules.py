@@ -188,6 +188,23 @@ class AnyOf(TextRule):
         return reduce(dfa.either, map(_compiled, self.rules))
 
 
+@dataclass(frozen=True)
+class Spaced(Rule):
+    """The text obeys another rule, and a space may stand before it: that of a first token which brings its own."""
+
+    rule: Rule
+
+    def __str__(self) -> str:
+        return str(self.rule)
+
+    def automaton(self) -> Dfa:
+        return dfa.spaced(_compiled(self.rule))
+
+    @property
+    def length(self) -> Length:
+        return self.rule.length
+
+
 @lru_cache(256)
 def _compiled(rule: Rule) -> Dfa:
     return rule.automaton()

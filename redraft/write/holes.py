@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 import torch
 
-from redraft.constraints import Rule, lengths
+from redraft.constraints import Rule, Spaced, lengths
 from redraft.model import UpTo, grows
 from redraft.text import Tokenizer
 from redraft.types import Canvas
@@ -18,7 +18,6 @@ from redraft.write.aliases import settings_from
 from redraft.write.lengths import MOST_LENGTHS, Search, row_limit
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.record import Draft, Record
-from redraft.write.ruled import Holes
 from redraft.write.settings import ArgumentError, Infilling, require_texts
 from redraft.write.steps import calls
 from redraft.write.templates import Hole, Template
@@ -78,25 +77,26 @@ def _planned(it: Opened, templates: Sequence[Template], number: int, asked: Infi
     """How to fill template number so-and-so; the lengths of its holes are looked for if they are not known."""
     it.used(" ".join(templates[number].parts))  # every word is known
     row, clock = TemplateRow.of(it, templates[number]), time.perf_counter()
+    rules = _rules(asked, row, number, len(templates))
 
     def planned(sizes: Sequence[int | None]) -> Plan:
-        rules = _rules(asked, [asked.room if size is None else size for size in sizes], number, len(templates))
-        return plan(it, replace(row.order(it, sizes, asked.room), rules=rules), asked)
+        holes = tuple(zip((asked.room if size is None else size for size in sizes), rules, strict=False))
+        return plan(it, replace(row.order(it, sizes, asked.room), rules=(holes,) if rules else ()), asked)
 
     if all(hole.sized for hole in row.template.holes) or (grows(it.model.process) and not row.ranges):
         return planned([hole.most for hole in row.template.holes])
     with calls(it.model) as counted:
-        rules = asked.hole_rules(number, len(templates), len(row.template.holes)) if asked.ruled else ()
         sizes = _pilot(it, row, asked) if grows(it.model.process) else _searched(it, row, asked, rules)
     return replace(planned(sizes), before=Before(counted.rows, time.perf_counter() - clock))
 
 
-def _rules(asked: Infilling, sizes: Sequence[int], number: int, templates: int) -> tuple[Holes, ...]:
-    """What each hole of a template must obey."""
+def _rules(asked: Infilling, row: TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
+    """What each hole must obey; where it has got the space before it (`given_ids`), the rule is about what follows."""
     if not asked.ruled:
         return ()
-    rules = asked.hole_rules(number, templates, len(sizes))
-    return (tuple(zip(sizes, rules, strict=True)),)
+    found = asked.hole_rules(number, templates, len(row.template.holes))
+    spaces = [tuple(row.tokenizer.encode(part)) != ids for part, ids in zip(row.template.parts, row.ids, strict=True)]
+    return tuple(Spaced(rule) if rule and space else rule for rule, space in zip(found, spaces, strict=False))
 
 
 @dataclass(frozen=True)

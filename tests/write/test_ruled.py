@@ -18,7 +18,7 @@ import redraft
 from redraft.codecs import Simplex
 from redraft.networks import BlockCausal, Causal
 from redraft.processes import Interpolating
-from redraft.text import Bytes
+from redraft.text import Bytes, train_bpe
 from redraft.write import ArgumentError, Generation, writing
 from tests.write.test_generate import MODEL, WORDS, model_of
 
@@ -192,6 +192,20 @@ def test_holes_have_rules_of_their_own() -> None:
         redraft.infill(MODEL, "the [[1]].", pattern=["cat", "mat"])
     with pytest.raises(ArgumentError, match="pattern=…: 3 patterns for 2 templates"):
         redraft.infill(MODEL, ["the [[1]].", "a [[1]]."], pattern=[["cat"], ["mat"], ["a"]])
+
+
+def test_a_space_that_belongs_to_a_hole_is_not_part_of_the_rule() -> None:
+    """Byte-level BPE writes it with the next word; the pattern is about the fill, whoever wrote the space."""
+    text = "the cat sat on a mat. a big cat and a mat are at a cat a mat the mat the cat"
+    model = model_of(tokenizer=train_bpe([text] * 30, 330))
+    for hole in ("[[1]]", "[[2]]", "[[1-3]]"):
+        for pattern in ("cat|mat", " ?(cat|mat)", "(big )?cat"):
+            (found,) = redraft.infill(model, f"the {hole} sat", pattern=pattern, seed=len(pattern), draws=1, steps=2)
+            assert re.fullmatch(pattern, found.fills[0])
+            assert found.text == f"the {found.fills[0]} sat"
+    (one,) = redraft.infill(model, "the [[1]] sat", pattern="cat|mat", steps=1)
+    assert model.tokenizer is not None
+    assert model.tokenizer.piece(one.tokens[1]).endswith(one.fills[0])
 
 
 def test_a_hole_of_unknown_length_has_one_that_can_obey() -> None:

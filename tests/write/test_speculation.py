@@ -51,7 +51,7 @@ def test_the_text_does_not_change(saved: Callable[[str], Path], target: str) -> 
         assert record.tokens_per_round is not None
         assert record.to_json()[0]["tokens_per_round"] == record.tokens_per_round >= 1
     assert plain.acceptance is None
-    assert plain.nfe >= 12 / 2
+    assert plain.nfe > 1
     assert record.nfe <= plain.nfe
     assert "acceptance" not in plain.to_json()[0]
 

@@ -84,6 +84,7 @@ class Batch:
     sample: Tensor | None = None  # (B,) int64: number of the sample, the key of its randomness
     first: int = 0  # place of row 0 within the global batch (strata of times)
     total: int | None = None  # rows of the global batch; None: B
+    step: int = 0  # of the training, counted from 0
     source: Tensor | None = None  # (B, C) int64: what an encoder reads beside the row
     source_pad: Tensor | None = None  # (B, C) bool: no token there
     label: Tensor | None = None  # (B,) int64: the class of each row
@@ -150,6 +151,7 @@ class Context:
     place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
     other: Tensor | None = None  # (B, places) ids of another prompt, −1: as it stands (`OtherPrompt`); None: no other
     marks: Marks | None = None  # rules about the text; None: it is free
+    pattern: object = None  # whom tokens see in this pass, a `Pattern` instead of the network's own; None: its own
     ending: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → what is after a stop string
 
     def rows(self, index: Tensor) -> Context:

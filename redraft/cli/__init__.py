@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from redraft.cli.adapt import AdaptModel
 from redraft.cli.arguments import flagged, parse_verb
 from redraft.cli.correct import CorrectTexts
 from redraft.cli.doctor import Doctor
@@ -30,6 +31,7 @@ from redraft.cli.write import Choose, Generate, Infill, Rewrite, ScoreTexts
 VERBS = {
     "demo": Demo,
     "train": Train,
+    "adapt": AdaptModel,
     "eval": Eval,
     "generate": Generate,
     "infill": Infill,

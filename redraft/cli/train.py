@@ -50,21 +50,7 @@ class Train:
     settings: Suppress[Fixed[tuple[str, ...]]] = ()
 
     def __call__(self) -> None:
-        from redraft.runs import only_writer
-        from redraft.train import fit
-
-        run = self._run()
-        out = self.out or Path("runs") / self._name
-        _require_same(run, out)
-        out.mkdir(parents=True, exist_ok=True)
-        if first():
-            with only_writer(out):  # else nothing is said of a training that does not come to be
-                pass
-        began = _step(out)
-        note(_intention(run, out, began))
-        with _tidy(out):
-            fit(run, out, quiet=self.quiet, tell=(lambda record: emit(record, True, "")) if self.json else None)
-        self._report(run, out)
+        train_run(self._run(), self.out or Path("runs") / self._name, self.quiet, self.json)
 
     @property
     def _name(self) -> str:
@@ -85,17 +71,35 @@ class Train:
         run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
         return run if tokenizer is None else vary.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
-    def _report(self, run: Run, out: Path) -> None:
-        from redraft.runs import metrics, parameters
 
-        found = metrics.newest_values(metrics.read_metrics(out))
-        valid = {name: found[name] for name in _RESULT if name in found}
-        result = {"out": str(out), "run": run.digest, "parameters": parameters(run.model), **valid}
-        emit(result, self.json, f"{out}: step {run.steps}, {metrics.held_out(valid)}")
-        if "valid_reconstruction" in valid:
-            note(f"next: train the diffusion of these latents, redraft train … --base {out}")
-        else:
-            note(f"next: redraft generate {out} --watch")
+def train_run(run: Run, out: Path, quiet: bool, json: bool) -> None:
+    """Trains a run in a directory, or continues there; prints what came of it."""
+    from redraft.runs import only_writer
+    from redraft.train import fit
+
+    _require_same(run, out)
+    out.mkdir(parents=True, exist_ok=True)
+    if first():
+        with only_writer(out):  # else nothing is said of a training that does not come to be
+            pass
+    began = _step(out)
+    note(_intention(run, out, began))
+    with _tidy(out):
+        fit(run, out, quiet=quiet, tell=(lambda record: emit(record, True, "")) if json else None)
+    _report(run, out, json)
+
+
+def _report(run: Run, out: Path, json: bool) -> None:
+    from redraft.runs import metrics, parameters
+
+    found = metrics.newest_values(metrics.read_metrics(out))
+    valid = {name: found[name] for name in _RESULT if name in found}
+    result = {"out": str(out), "run": run.digest, "parameters": parameters(run.model), **valid}
+    emit(result, json, f"{out}: step {run.steps}, {metrics.held_out(valid)}")
+    if "valid_reconstruction" in valid:
+        note(f"next: train the diffusion of these latents, redraft train … --base {out}")
+    else:
+        note(f"next: redraft generate {out} --watch")
 
 
 def _step(out: Path) -> int:

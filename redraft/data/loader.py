@@ -73,7 +73,13 @@ class Loader:
         first, last = self.batch * part // parts, self.batch * (part + 1) // parts
         samples = [self._sample(start + place) for place in range(first, last)]
         batch = self.rows.take([index for _, index in samples])
-        return replace(batch, sample=torch.tensor([name for name, _ in samples]), first=first, total=self.batch)
+        return replace(
+            batch,
+            sample=torch.tensor([name for name, _ in samples]),
+            first=first,
+            total=self.batch,
+            step=start // self.batch,
+        )
 
     def _sample(self, number: int) -> tuple[int, int]:
         """The name of a sample, epoch × size + row, and its row."""

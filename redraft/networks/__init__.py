@@ -1,6 +1,7 @@
 """Networks: one transformer for every method, and the weights of other projects in it."""
 
 from redraft.networks.attention import (
+    Annealed,
     BlockCausal,
     Causal,
     Full,
@@ -16,7 +17,7 @@ from redraft.networks.attention import (
 )
 from redraft.networks.attributes import Attributes
 from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Shelf, Stand
-from redraft.networks.config import Ports, TransformerConfig
+from redraft.networks.config import Lora, Ports, TransformerConfig
 from redraft.networks.errors import Errors
 from redraft.networks.int8 import Int8, with_int8
 from redraft.networks.layers import (
@@ -27,7 +28,6 @@ from redraft.networks.layers import (
     Block,
     CrossAttention,
     GapLayer,
-    Joined,
     Norm,
     PassView,
     Source,
@@ -55,6 +55,7 @@ from redraft.networks.layouts import (
     some,
     whole_number,
 )
+from redraft.networks.linear import Joined, LoraLinear, adapter_off, lora_layers, lora_on
 from redraft.networks.merged import read_out_together, run_together
 from redraft.networks.passes import Merger, Pass, States
 from redraft.networks.transformer import Deep, Transformer, held_states, hidden_matrices

@@ -101,6 +101,19 @@ class Causal(Pattern):
         return first == end - 1  # the newest token sees all
 
 
+@dataclass(frozen=True)
+class Annealed(Pattern):
+    """Causal, and some later tokens besides: between causal and full attention (Gong et al. 2024, Algorithm 1)."""
+
+    open: Tensor  # (L, L) bool: which later places each place sees too
+
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) | self.open[query, key]
+
+    def sees_all(self, first: int, end: int) -> bool:
+        return False
+
+
 Mask: TypeAlias = Tensor | BlockMask | None  # (Lq, Lk) or (B, 1, Lq, Lk) bool; tiles of it; None: all see all
 
 

@@ -15,6 +15,18 @@ from redraft.types import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
 
 
 @dataclass(frozen=True)
+class Lora:
+    """A low-rank change of the matrices of all layers: W + (alpha/rank)·B·A (Hu et al. 2021); W itself stays."""
+
+    rank: int = 16
+    alpha: float = 32.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 4096, "rank")
+        require_range(self, ABOVE_0, FINITE, "alpha")
+
+
+@dataclass(frozen=True)
 class TransformerConfig:
     """All settings of a network by itself; what it reads and writes are its `Ports`.
 
@@ -48,6 +60,7 @@ class TransformerConfig:
     gap_counts: bool = False  # it gives a distribution over the counts 0..gaps; False: the expected count
     gap_share: bool = False  # it gives the log of the expected count relative to the share of tokens that are missing
     dropout: float = 0.0
+    lora: Lora | None = None  # an adapter on the matrices of attention and MLP; None: none
 
     def __post_init__(self) -> None:
         self._require_sizes()

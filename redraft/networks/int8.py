@@ -38,6 +38,8 @@ def with_int8(network: Transformer) -> Transformer:
 
     Embeddings and output layer stay: products come out in bf16, in which many logits would be equal.
     """
+    if network.config.lora is not None:
+        raise ValueError("int8 weights have no adapter; merge it first: merged(model)")
     for block in cast("list[Block]", list(network.blocks)):
         for part, name in ((block.attention, "qkv"), (block.attention, "out"), (block.mlp, "up"), (block.mlp, "down")):
             layer = getattr(part, name)

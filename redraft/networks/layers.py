@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,37 +16,8 @@ from redraft import ops
 from redraft.networks.attention import Mask, Rotary, Sight, attend
 from redraft.networks.cache import KeyValue, Stand
 from redraft.networks.config import TransformerConfig
+from redraft.networks.linear import Joined, projection, start_residual, start_weights
 from redraft.ops import dropout
-
-
-def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
-    """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
-    if std == 0:
-        layer.weight.zero_()
-    else:
-        layer.weight.normal_(0, layer.weight.shape[1] ** -0.5 if std is None else std)
-    if isinstance(layer, nn.Linear) and layer.bias is not None:
-        layer.bias.zero_()
-
-
-def start_residual(layer: nn.Linear, layers: int) -> None:
-    """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
-    start_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
-
-
-class Joined(nn.Linear):
-    """Linear layers with one input as one matrix product. Some of them can be computed alone: `layer(h, 0, 1)`."""
-
-    def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
-        super().__init__(inputs, sum(sizes), bias)
-        self.sizes = tuple(sizes)
-
-    def forward(self, h: Tensor, first: int = 0, end: int | None = None) -> Tensor:
-        """(…, inputs) → (…, outputs of the layers first..end − 1)"""
-        if first == 0 and end is None:
-            return super().forward(h)
-        lo, hi = sum(self.sizes[:first]), sum(self.sizes[:end])
-        return F.linear(h, self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi])
 
 
 class RMS(torch.autograd.Function):
@@ -128,8 +98,9 @@ class Attention(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config, d = config, config.head_width
-        self.qkv = Joined(config.width, [config.heads * d, config.groups * d, config.groups * d], config.qkv_bias)
-        self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
+        sizes = [config.heads * d, config.groups * d, config.groups * d]
+        self.qkv = projection(config, config.width, sizes, config.qkv_bias)
+        self.out = projection(config, config.heads * d, [config.width], config.out_bias)
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
@@ -195,8 +166,8 @@ class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gated, self.layers, hidden = config.gated, config.layers, config.hidden_width
-        self.up = nn.Linear(config.width, hidden * (2 if config.gated else 1), bias=config.mlp_bias)
-        self.down = nn.Linear(hidden, config.width, bias=config.mlp_bias)
+        self.up = projection(config, config.width, [hidden * (2 if config.gated else 1)], config.mlp_bias)
+        self.down = projection(config, hidden, [config.width], config.mlp_bias)
 
     def forward(self, h: Tensor) -> Tensor:
         h = self.up(h)

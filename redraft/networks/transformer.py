@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from redraft.networks.attention import BlockCausal, Causal, Full, Rotary, Sight
+from redraft.networks.attention import BlockCausal, Causal, Full, Pattern, Rotary, Sight
 from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Stand
 from redraft.networks.config import Ports, TransformerConfig
 from redraft.networks.layers import (
@@ -23,9 +23,9 @@ from redraft.networks.layers import (
     Source,
     TimeEmbedding,
     modulated,
-    start_weights,
 )
 from redraft.networks.lean import grown, read_row
+from redraft.networks.linear import start_weights
 from redraft.networks.passes import Merger, Pass, States
 from redraft.ops import dropout
 from redraft.types import Context
@@ -74,6 +74,9 @@ class Transformer(nn.Module):
         if context.cond is not None and self.ports.cross is None:
             raise ValueError("this network reads no source; give none, or build the model with an encoder")
         _require_place(tokens, context)
+        if context.pattern is not None:  # the row as it stands
+            _require_whole(context)
+            return self._run(tokens, level, context, at)[0]
         if isinstance(pattern, Causal):
             return (self._continued if self.ports.start is None else self._causal)(tokens, context, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
@@ -223,7 +226,8 @@ class Transformer(nn.Module):
         past = _past(context)
         stand = Stand.of(context.place, tokens, past)
         missing = stand.missing(past, context.pad)
-        sight = Sight.of(self.config.pattern, stand.place, stand.first or 0, stand.keys, missing)
+        pattern = context.pattern if isinstance(context.pattern, Pattern) else self.config.pattern
+        sight = Sight.of(pattern, stand.place, stand.first or 0, stand.keys, missing)
         asked = None if at is None else AskedPositions.of(at, *tokens.shape[:2])
         h, kept = self._layers(Pass(tokens, level, stand, sight, context, past, asked))
         return h, kept, missing

@@ -1,5 +1,6 @@
 """Objectives: which times to draw, and what a prediction costs there."""
 
+from redraft.objectives.adapting import Adapt, causal_nats
 from redraft.objectives.clocks import Clock, Importance, Stratified
 from redraft.objectives.conditions import drop_condition, self_condition
 from redraft.objectives.goals import Attribution, Autoencode, Goal, Mistakes, Objective, Step

@@ -294,12 +294,20 @@ def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = No
     place = next(name for name, module in model.named_modules() if module is wanted)
     if place not in dict(base.named_modules()):
         raise CheckpointError(f"{path} cannot be the base of this model: it has no {place}; build both alike")
-    theirs = dict(base.get_submodule(place).named_parameters(prefix=place))
+    named = base.get_submodule(place).named_parameters(prefix=place)
+    theirs = {n: _with_mask_row(p, ours[n].shape) if n in ours else p for n, p in named}
     wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
     if wrong:
         raise CheckpointError(f"{path} cannot be the base of this model: it has another {wrong[0]}; build both alike")
     for name, p in theirs.items():
         ours[name].copy_(p)
+
+
+def _with_mask_row(p: Tensor, shape: torch.Size) -> Tensor:
+    """A table of tokens with a row for the mask, the mean of the others, if ours has just one more."""
+    if p.dim() != 2 or tuple(shape) != (len(p) + 1, p.shape[1]):
+        return p
+    return torch.cat([p.detach(), p.detach().mean(0, keepdim=True)])
 
 
 def newest(

@@ -1,0 +1,99 @@
+"""`redraft adapt`: a causal model learns to fill masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from redraft.cli.arguments import Flag
+from redraft.cli.train import train_run
+from redraft.write import optional
+
+if TYPE_CHECKING:
+    from redraft.runs import Run
+
+
+@dataclass(frozen=True)
+class AdaptModel:
+    """Make a diffusion model of a causal one (Gong et al. 2024), or continue an interrupted adaptation.
+
+    The weights, the tokenizer and the shift by one token stay; the mask gets a row, attention opens to both sides, and
+    the loss is the bound of mask noise. Full fine-tuning, or an adapter of low rank with --lora.
+    """
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """A causal model: an exported one, or a Llama, Qwen or GPT-2 directory."""
+    out: Annotated[Path, arg(metavar="DIR")]
+    """Where checkpoints and metrics.jsonl go; the same command continues there."""
+    data: Annotated[tuple[str, ...], arg(metavar="stories|sotu|PATH...")]
+    """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet."""
+    length: int = 128
+    """Tokens per row."""
+    steps: int = 1000
+    """Training steps."""
+    batch: int = 8
+    """Rows per step."""
+    lr: float = 1e-4
+    """Learning rate; with --lora ten times as much is usual."""
+    lora: Annotated[int | None, optional("RANK", "all weights learn")] = None
+    """Only an adapter of this rank learns; the model's own weights stay as they are."""
+    anneal: int = 0
+    """Steps in which attention opens from causal to full; 0: full at once."""
+    ar: float = 0.0
+    """Weight of the causal model's own loss, say 0.3: it stays a causal model, too."""
+    align: float = 0.0
+    """Weight of 1 − cos between its states and the causal model's, say 10: helps with little text; needs --lora."""
+    rates: tuple[float, float] = (0.0, 1.0)
+    """The shares of tokens that are masked, least and most: 0.05 0.6 to fill holes and to correct."""
+    even: Flag = False
+    """All masked tokens count alike, instead of by 1/share as in the bound; usual with --rates."""
+    seed: int = 0
+    """Seed of the noise and of the order of the rows."""
+    save_every: int = 100
+    """Steps between checkpoints."""
+    quiet: Flag = False
+    """Print no progress to stderr."""
+    json: Flag = False
+    """Print the lines of metrics.jsonl as they are written, then the result, one JSON object each."""
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise ValueError("--data is missing; give stories, sotu, files or a directory of text")
+        for name, least in (("length", 2), ("steps", 1), ("batch", 1), ("lora", 1), ("save_every", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"--{name.replace('_', '-')} {value}: it must be at least {least}")
+        if self.align and self.lora is None:
+            raise ValueError("--align needs the causal model unchanged as its teacher: give --lora RANK too")
+
+    def __call__(self) -> None:
+        train_run(self._run(), self.out, self.quiet, self.json)
+
+    def _run(self) -> Run:
+        from dataclasses import replace
+
+        from redraft.cli.models import open_model
+        from redraft.cli.recipes import source
+        from redraft.data import Packed
+        from redraft.objectives import Adapt, Bound, Recover, Stratified
+        from redraft.runs import adaptation
+
+        base = open_model(self.model).model
+        loss = Recover() if self.even else Bound()
+        goal = Adapt(self.anneal, self.ar, self.align, loss, Stratified(*self.rates))
+        run = adaptation(
+            base,
+            str(self.model),
+            source(self.data),
+            Packed(self.length),
+            lora=self.lora,
+            objective=goal,
+            steps=self.steps,
+            batch=self.batch,
+            lr=self.lr,
+            seed=self.seed,
+        )
+        return replace(run, save_every=self.save_every, eval_rows=16)

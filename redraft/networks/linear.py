@@ -1,0 +1,102 @@
+"""Linear layers: several as one product, and with adapters of low rank, which learn while the weights stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from redraft.networks.config import Lora, TransformerConfig
+
+
+class LoraLinear(nn.Linear):
+    """y = W·h + b + gate·(alpha/rank)·B·A·h; B begins at zero, so at first it is the layer without its adapter.
+
+    `gate` says at which positions the adapter acts; elsewhere, and while it is off, the layer is W·h + b bit for bit.
+    """
+
+    def __init__(self, inputs: int, outputs: int, bias: bool, lora: Lora) -> None:
+        super().__init__(inputs, outputs, bias)
+        self.scale, self.on = lora.alpha / lora.rank, True
+        self.gate: Tensor | None = None  # (B, L) bool, for rows as they stand; None: everywhere
+        self.lora_a = nn.Parameter(torch.zeros(lora.rank, inputs))
+        self.lora_b = nn.Parameter(torch.zeros(outputs, lora.rank))
+
+    def forward(self, h: Tensor) -> Tensor:
+        y = super().forward(h)
+        if not self.on:
+            return y
+        change = F.linear(F.linear(h, self.lora_a), self.lora_b) * self.scale
+        return y + (change if self.gate is None else torch.where(self.gate[..., None], change, 0.0))
+
+    @torch.no_grad()
+    def merged(self) -> Tensor:
+        """(outputs, inputs) the matrix with its adapter."""
+        return self.weight + self.scale * self.lora_b @ self.lora_a
+
+
+def lora_layers(module: nn.Module) -> list[LoraLinear]:
+    return [part for part in module.modules() if isinstance(part, LoraLinear)]
+
+
+@contextmanager
+def lora_on(module: nn.Module, on: bool = True, gate: Tensor | None = None) -> Iterator[None]:
+    """While it lasts, all adapters of a module are on, or off; with a gate (B, L) they act at its positions alone."""
+    layers = lora_layers(module)
+    before = [(layer.on, layer.gate) for layer in layers]
+    for layer in layers:
+        layer.on, layer.gate = on, gate
+    try:
+        yield
+    finally:
+        for layer, (was, gated) in zip(layers, before, strict=True):
+            layer.on, layer.gate = was, gated
+
+
+@contextmanager
+def adapter_off(module: nn.Module) -> Iterator[None]:
+    """While it lasts, the module is the one that was adapted."""
+    with lora_on(module, on=False):
+        yield
+
+
+def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
+    """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
+    if std == 0:
+        layer.weight.zero_()
+    else:
+        layer.weight.normal_(0, layer.weight.shape[1] ** -0.5 if std is None else std)
+    if isinstance(layer, nn.Linear) and layer.bias is not None:
+        layer.bias.zero_()
+    if isinstance(layer, LoraLinear):
+        layer.lora_a.normal_(0, layer.weight.shape[1] ** -0.5)
+
+
+def start_residual(layer: nn.Linear, layers: int) -> None:
+    """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
+    start_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
+
+
+class Joined(nn.Linear):
+    """Linear layers with one input as one matrix product. Some of them can be computed alone: `layer(h, 0, 1)`."""
+
+    def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
+        super().__init__(inputs, sum(sizes), bias)
+        self.sizes = tuple(sizes)
+
+    def forward(self, h: Tensor, first: int = 0, end: int | None = None) -> Tensor:
+        """(…, inputs) → (…, outputs of the layers first..end − 1)"""
+        if first == 0 and end is None:
+            return super().forward(h)
+        lo, hi = sum(self.sizes[:first]), sum(self.sizes[:end])
+        return F.linear(h, self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi])
+
+
+def projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
+    """A linear layer of a block, or several with one input as one, with an adapter if the network has them."""
+    if config.lora is not None:
+        return LoraLinear(inputs, sum(sizes), bias, config.lora)
+    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else Joined(inputs, sizes, bias)

@@ -1,0 +1,92 @@
+"""Adaptation: a causal model becomes one that fills masks (Gong et al. 2024, "DiffuGPT and DiffuLLaMA")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from redraft import ops
+from redraft.model import DiffusionLM
+from redraft.networks import Annealed, Causal, Pattern, adapter_off, lora_layers
+from redraft.objectives.clocks import Clock, Stratified
+from redraft.objectives.terms import Bound, Term
+from redraft.ops import Rng
+from redraft.types import FINITE, Batch, Context, Loss, require_range
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """The bound of mask noise, Σ (1/t)·CE over masked tokens, while attention opens from causal to full.
+
+    In step k of the first `anneal` ones a token sees each later token with probability k/anneal, drawn once for the
+    batch; then all. `ar` times the causal model's own loss on the clean row keeps it a causal model, too. `align`
+    times 1 − cos of the last states and those of the causal model on the clean row, at the positions that predict
+    masked tokens, helps where there is little text; it needs an adapter, without which the model is its own teacher.
+    """
+
+    anneal: int = 0  # steps; 0: full attention from the beginning
+    ar: float = 0.0
+    align: float = 0.0
+    loss: Term = Bound()
+    times: Clock = Stratified()
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, 10**9, "anneal")
+        require_range(self, 0, FINITE, "ar", "align")
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The adapters, if there are some, else all weights."""
+        adapters = [p for layer in lora_layers(model) for p in (layer.lora_a, layer.lora_b)]
+        if self.align and not adapters:
+            raise ValueError("align needs an adapter (lora): without it the model is its own teacher")
+        return adapters or list(model.parameters())
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        early, late = rng.split(2)
+        first = torch.zeros(batch.tokens.shape[1], dtype=torch.bool, device=batch.tokens.device)
+        first[0] = True  # nothing predicts the first token of a row
+        batch = replace(batch, learn=batch.learn & ~first)
+        given = ~batch.learn if batch.pad is None else ~batch.learn & ~batch.pad
+        times = self.loss.grid(self.times(batch, rng=early))
+        times = times._replace(t=torch.where(given, 0.0, times.t))
+        noised = model.process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
+        context = replace(model.context(batch), pattern=self.pattern(batch))
+        nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
+        parts = {"diffusion": _summed(nats, batch.learn)}
+        if self.ar:
+            parts["ar"] = self.ar * _summed(causal_nats(model, batch), batch.learn)
+        if self.align:
+            parts["align"] = self.align * _summed(_apart(model, batch, noised.z, context), batch.learn)
+        return Loss.of(batch.learn.sum(-1), total, **parts)
+
+    def pattern(self, batch: Batch) -> Pattern | None:
+        """Whom tokens see in this step; None: as the network has it."""
+        if batch.step >= self.anneal:
+            return None
+        length = batch.tokens.shape[1]
+        one = Rng(torch.full_like(batch.tokens[:1, 0], batch.step)).fold(length)  # the same for all rows and workers
+        return Annealed(one.uniform(length, length)[0] < (batch.step + 1) / self.anneal)
+
+
+def causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:
+    """(B, L) −log p of each token given those before it, under causal attention; 0 for the first."""
+    states = model.network(batch.tokens, None, Context(pad=batch.pad, pattern=Causal()))
+    logits = model.network.logits(states[:, :-1]).flatten(0, 1)
+    loss = ops.nll(ops.exclude(logits, model.config.vocab.masked), batch.tokens[:, 1:].flatten()).view(len(states), -1)
+    return torch.nn.functional.pad(loss, (1, 0))
+
+
+def _apart(model: DiffusionLM, batch: Batch, z: Tensor, context: Context) -> Tensor:
+    """(B, L) 1 − cos of the states that predict masked tokens and those of the causal model on the clean row."""
+    with torch.no_grad(), adapter_off(model):
+        taught = model.network(batch.tokens, None, Context(pad=batch.pad, pattern=Causal()))
+    states = model.network(z, None, context)
+    cosine = torch.nn.functional.cosine_similarity(states[:, :-1].float(), taught[:, :-1].float(), dim=-1)
+    hidden = z[:, 1:] == model.config.vocab.masked
+    return torch.nn.functional.pad(torch.where(hidden, 1 - cosine, 0.0), (1, 0))
+
+
+def _summed(nats: Tensor, learn: Tensor) -> Tensor:
+    return torch.where(learn, nats, 0.0).sum(-1)

@@ -1,0 +1,75 @@
+"""From a causal model to one that fills masks: the run that adapts it, and the model with its adapter merged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from redraft.data import Corpus, Endless, Framing
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks import Causal, Full, Lora, LoraLinear, lora_layers
+from redraft.objectives import Adapt
+from redraft.runs.run import Optimiser, Run
+from redraft.samplers import Blocks, Confidence, Unmask
+from redraft.text import Tokenizer
+
+
+def adaptation(
+    base: DiffusionLM,
+    path: str,
+    data: Corpus | Endless,
+    framing: Framing,
+    *,
+    lora: int | None = None,
+    objective: Adapt = Adapt(),
+    steps: int = 1000,
+    batch: int = 8,
+    lr: float = 1e-4,
+    seed: int = 0,
+) -> Run:
+    """The run that adapts a causal model: the same weights, a row for the mask, the shift kept, attention opened.
+
+    Args:
+        base: a plain causal model (Llama, GPT-2 …), read from `path`
+        path: where the weights to begin with are
+        data: what to learn from
+        framing: how texts become rows
+        lora: rank of an adapter; None: all weights learn
+        objective: annealing, the causal loss, alignment
+        steps: of the training
+        batch: rows of a step
+        lr: learning rate, after a tenth of the steps of warm-up
+        seed: of the noise and of the order of the rows
+    """
+    tokenizer = _require_causal(base, path)
+    network = replace(base.config.network, pattern=Full(), lora=None if lora is None else Lora(lora, 2.0 * lora))
+    model = replace(base.config, network=network)
+    sampler = Blocks(Unmask(32, Confidence()), decode_block=32, stop=True)
+    optimiser = Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
+    return Run(
+        model, data, tokenizer, framing, objective, sampler, optimiser, steps, batch, seed=seed, base=path, samples=1
+    )
+
+
+def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
+    if not base.config.continues:
+        kind = "it has a start token" if isinstance(base.config.network.pattern, Causal) else "it fills masks already"
+        raise ValueError(f"{path} cannot be adapted: {kind}; give a plain causal model, such as a Llama or GPT-2")
+    if base.tokenizer is None:
+        raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
+    return base.tokenizer
+
+
+@torch.no_grad()
+def merged(model: DiffusionLM) -> DiffusionLM:
+    """The model with its adapter added to its weights, for export; one without an adapter comes back as it is."""
+    if not lora_layers(model):
+        return model
+    config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None))
+    found = DiffusionLM(config, model.tokenizer)
+    sums = {f"{n}.weight": layer.merged() for n, layer in model.named_modules() if isinstance(layer, LoraLinear)}
+    old = dict(model.named_parameters())
+    for name, p in found.named_parameters():
+        p.copy_(sums.get(name, old[name]))
+    return found.eval()

@@ -1,0 +1,185 @@
+"""Adapting a causal model: it begins as the same model; adapters go off and merge; runs resume exactly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import redraft
+from redraft.data import Packed, TextFiles
+from redraft.heads import Shift
+from redraft.model import DiffusionLM
+from redraft.networks import Causal, Full, TransformerConfig, adapter_off, lora_layers, lora_on
+from redraft.objectives import Adapt, Step, causal_nats
+from redraft.ops import rng
+from redraft.processes import Masked
+from redraft.runs import CheckpointError, adaptation, begin_with, merged
+from redraft.text import Words
+from redraft.types import Batch, Context
+
+Build = Callable[..., DiffusionLM]
+Say = Callable[..., tuple[str, str]]
+WORDS = Words(
+    tuple(["the", "a", "cat", "dog", "sat", "ran", "on", "by", "mat", "tree", ".", "big"]), ("eos", "pad", "mask")
+)
+
+
+@pytest.fixture(scope="module")
+def base(build: Build, tiny: TransformerConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plain causal model, and a text to adapt it on."""
+    folder = tmp_path_factory.mktemp("base")
+    network = replace(tiny, tied=True, heads=4, kv_heads=2)
+    model = build(Causal(), network, process=Masked(WORDS.vocab), head=Shift(), tokenizer=WORDS)
+    redraft.export(folder / "model", model)
+    (folder / "text.txt").write_text("\n\n".join(["the cat sat on the mat .", "a big dog ran by the tree ."] * 40))
+    return folder
+
+
+def run_of(base: Path, **options: Any) -> redraft.Run:
+    data = TextFiles((str(base / "text.txt"),))
+    return adaptation(redraft.load(base / "model"), str(base / "model"), data, Packed(12), **options)
+
+
+def adapted(run: redraft.Run) -> DiffusionLM:
+    model = DiffusionLM(run.model, run.tokenizer)
+    with torch.no_grad():
+        begin_with(model, str(run.base))
+    return model.eval()
+
+
+@pytest.mark.parametrize("lora", [None, 4])
+def test_at_first_it_is_the_causal_model(base: Path, lora: int | None) -> None:
+    """Causal attention and shift on the adapted model: the original's logits, bit for bit."""
+    model, original = adapted(run_of(base, lora=lora)), redraft.load(base / "model").eval()
+    ids = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
+    assert isinstance(model.config.network.pattern, Full)
+    states = model.network(ids, None, Context(pattern=Causal()))
+    assert torch.equal(states, original.network(ids, None))
+    size = original.network.embedding.weight.shape[0]
+    assert torch.equal(model.network.logits(states)[..., :size], original.network.logits(states))
+    assert torch.equal(model.network.embedding.weight[-1], original.network.embedding.weight.mean(0))
+    assert not torch.allclose(model.network(ids, None)[:, 0], states[:, 0])  # it does look to the right otherwise
+
+
+def test_annealing_goes_from_causal_to_full() -> None:
+    batch, place = Batch.of(torch.zeros(2, 40, dtype=torch.int64)), torch.arange(40)
+    goal, shares = Adapt(anneal=10), []
+    for step in range(10):
+        pattern = goal.pattern(replace(batch, step=step))
+        assert pattern is not None
+        sees = pattern.sees(place[:, None], place)
+        assert sees[place[:, None] >= place].all()
+        shares.append(float(sees[place[:, None] < place].float().mean()))
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(0.1, abs=0.05)
+    assert shares[-1] == 1
+    assert goal.pattern(replace(batch, step=10)) is None
+
+
+def test_the_causal_loss_is_the_models_likelihood(base: Path) -> None:
+    model, original = adapted(run_of(base)), redraft.load(base / "model").eval()
+    ids = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
+    masks, later = torch.full_like(ids, original.config.vocab.masked), torch.arange(7)[None] > 0
+    exact = original(masks, torch.ones(1, 1), Context(clean=ids)).nll(later, ids)
+    torch.testing.assert_close(causal_nats(model, Batch.of(ids)), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_an_adapter_can_be_off_gated_and_merged(base: Path) -> None:
+    model, plain = adapted(run_of(base, lora=4)), adapted(run_of(base))
+    with torch.no_grad():
+        for layer in lora_layers(model):
+            layer.lora_b.normal_()
+    ids = torch.tensor([[0, 2, 14, 6, 14, 8, 10]])
+    changed, same = model.network(ids, None), plain.network(ids, None)
+    assert not torch.allclose(changed, same)
+    with adapter_off(model):
+        assert torch.equal(model.network(ids, None), same)
+    with lora_on(model, gate=torch.zeros_like(ids, dtype=torch.bool)):
+        assert torch.equal(model.network(ids, None), same)
+    causal = Context(pattern=Causal())
+    with lora_on(model, gate=ids == 14):  # tokens before the first mask are those of the base
+        assert torch.equal(model.network(ids, None, causal)[:, :2], plain.network(ids, None, causal)[:, :2])
+    torch.testing.assert_close(merged(model).network(ids, None), changed, rtol=1e-4, atol=1e-4)
+
+
+def test_only_the_adapter_learns(base: Path) -> None:
+    run = run_of(base, lora=4, objective=Adapt(anneal=2, ar=0.3, align=10.0))
+    model = adapted(run)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    step = Step(model, run.objective)
+    loss = step(Batch.of(torch.randint(0, 12, (3, 12))), rng(0, 3))
+    assert set(loss.parts) == {"diffusion", "ar", "align"}
+    loss.mean.backward()
+    learnt = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert learnt == {name for name in before if "lora" in name}
+    with pytest.raises(ValueError, match="needs an adapter"):
+        Step(adapted(run_of(base)), Adapt(align=1.0))
+
+
+# --- the command ---
+
+
+def command(base: Path, out: Path, *more: object) -> list[str]:
+    words = ["adapt", base / "model", "--out", out, "--data", base / "text.txt", "--length", 12, "--batch", 4]
+    return [str(word) for word in [*words, "--quiet", *more]]
+
+
+def test_adapt_then_write(base: Path, tmp_path: Path, say: Say) -> None:
+    out, err = say(
+        *command(base, tmp_path / "run", "--steps", 3, "--lora", 2, "--anneal", 2, "--ar", 0.3, "--align", 10)
+    )
+    assert "step 3" in out + err
+    assert say("infill", tmp_path / "run", "the cat [[2]] the mat")[0].startswith("the cat")
+    model = merged(redraft.load(tmp_path / "run"))
+    redraft.export(tmp_path / "whole", model)
+    assert redraft.load(tmp_path / "whole").config.network.lora is None
+
+
+def test_killed_and_continued_it_is_the_same(base: Path, tmp_path: Path, say: Say) -> None:
+    """kill −9 in the middle, the same command again: the weights of an undisturbed run, bit for bit."""
+    options = ("--steps", 8, "--save-every", 1, "--anneal", 4, "--ar", 0.3, "--lr", 1e-2)
+    say(*command(base, tmp_path / "whole", *options))
+    words = [sys.executable, "-m", "redraft.cli", *command(base, tmp_path / "killed", *options)]
+    child = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    while child.poll() is None and not list((tmp_path / "killed").glob("step-*2")):
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    say(*command(base, tmp_path / "killed", *options))
+    one, other = (dict(redraft.load(tmp_path / name).named_parameters()) for name in ("whole", "killed"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--align", 10), "give --lora RANK too"),
+        (("--steps", 0), "--steps 0"),
+        (("--lora", 0), "--lora 0"),
+        (("--ar", -1), "ar=-1"),
+    ],
+)
+def test_wrong_words(base: Path, tmp_path: Path, say: Say, more: tuple[object, ...], message: str) -> None:
+    _, err = say(*command(base, tmp_path / "run", *more), code=2)
+    assert message in err
+
+
+def test_what_cannot_be_adapted(base: Path, build: Build, tmp_path: Path, say: Say) -> None:
+    redraft.export(tmp_path / "full", build(process=Masked(WORDS.vocab), tokenizer=WORDS))
+    redraft.export(tmp_path / "start", build(Causal(), process=Masked(WORDS.vocab), tokenizer=WORDS))
+    for name, message in (("full", "it fills masks already"), ("start", "it has a start token")):
+        words = command(base, tmp_path / "run")
+        words[1] = str(tmp_path / name)
+        assert message in say(*words, code=2)[1]
+    with pytest.raises(CheckpointError, match="another"):
+        begin_with(build(), base / "model")

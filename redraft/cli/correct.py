@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from redraft.write import Correcting, optional
 
 if TYPE_CHECKING:
     from redraft.spelling import Lexicon
-    from redraft.write import Corrected, Corrections
+    from redraft.write import Corrected, Corrections, Opened
 
 _TOGETHER = 256  # texts that are corrected in one call
 _COLOURS = "\x1b[9;31m{}\x1b[0m", "\x1b[32m{}\x1b[0m"  # struck out in red, green
@@ -61,12 +61,12 @@ class CorrectTexts:
         from redraft.cli.models import open_model  # torch is loaded when the words are right
         from redraft.write import known_words
 
-        known = None if self.words is None else self._known(self.words)
+        counts = None if self.words is None else _counted(self.words)
         it = open_model(self.model, self.opening)
-        counts = None if known is None else known_words(it, known.counts).counts
+        known = None if counts is None else known_words(it, counts)
         changes, calls, seconds = 0, 0.0, 0.0
         with Progress("texts corrected", len(texts)) as progress:
-            for found in self._some(it, texts, counts):
+            for found in self._some(it, texts, known):
                 progress.advance(len(found))
                 with progress.silent():
                     self._print(found)
@@ -74,27 +74,29 @@ class CorrectTexts:
                 calls, seconds = calls + found.nfe * len(found), seconds + found.seconds
         note(f"{changes} changes in {len(texts)} texts; {calls / len(texts):.1f} rows read per text, {seconds:.1f} s")
 
-    def _some(self, it: object, texts: list[str], counts: object) -> Iterator[Corrections]:
+    def _some(self, it: Opened, texts: list[str], known: Lexicon | None) -> Iterator[Corrections]:
         from redraft.write import correct
 
         for begin in range(0, len(texts), _TOGETHER):
-            yield correct(it, texts[begin : begin + _TOGETHER], words=counts, **vars(self.settings))  # type: ignore[arg-type]
+            yield correct(it, texts[begin : begin + _TOGETHER], words=known, **vars(self.settings))
 
     def _print(self, found: Corrections) -> None:
         for each, record in zip(found, found.to_json(), strict=True):
             emit(record, self.json, shown(each, coloured()) if self.diff else each.text)
 
-    def _known(self, file: Path) -> Lexicon:
-        from redraft.spelling import Lexicon
 
-        try:
-            lexicon = Lexicon.of([file.read_text("utf-8")])
-        except (OSError, ValueError) as error:
-            said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ValueError(f"--words {file}: the file cannot be read ({said})") from None
-        if not lexicon.counts:
-            raise ValueError(f"--words {file}: the file has no words")
-        return lexicon
+def _counted(file: Path) -> Mapping[str, float]:
+    """The words of a file, and how often each is there."""
+    from redraft.spelling import Lexicon
+
+    try:
+        counts = Lexicon.of([file.read_text("utf-8")]).counts
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"--words {file}: the file cannot be read ({said})") from None
+    if not counts:
+        raise ValueError(f"--words {file}: the file has no words")
+    return counts
 
 
 def coloured() -> bool:

@@ -100,7 +100,7 @@ def correct(
     model: Model,
     texts: str | Sequence[str],
     *,
-    words: Mapping[str, float] | Iterable[str] | None = None,
+    words: Lexicon | Mapping[str, float] | Iterable[str] | None = None,
     channel: EditChannel | None = None,
     **options: Any,
 ) -> Corrections:
@@ -108,7 +108,7 @@ def correct(
 
     model: a trained model of mask, uniform or hybrid noise, or an autoregressive one, or the directory of one.
     texts: a text, or a list of them.
-    words: known words, with counts if they are a mapping; None: the model's own, else those of its training data.
+    words: known words, with counts if they are a mapping or a `Lexicon`; None: the model's own, else those of its data.
     channel: how words become misspellings; None: as learnt from people.
     options: the fields of `Correcting`, by name: noise, keep, names, confidence.
 
@@ -147,8 +147,10 @@ def _corrected(text: str, changes: Sequence[Replacement], row: int) -> Corrected
 _LEXICONS: WeakKeyDictionary[DiffusionLM, Lexicon] = WeakKeyDictionary()
 
 
-def known_words(it: Opened, words: Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
+def known_words(it: Opened, words: Lexicon | Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
     """The words that are given; else those that the model itself can write, else those of its training data."""
+    if isinstance(words, Lexicon):
+        return words
     if words is not None:
         return _given(it, words)
     if it.model not in _LEXICONS:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from redraft.chat import prompt_text, spelt_ids
+from redraft.chat import TemplateProcess, prompt_text, spelt_ids
 from redraft.harness.report import Report
 from redraft.harness.rows import Request, RowLayout
 from redraft.harness.scores import AnswerScore, Scorer, Unwatched, Watch
@@ -48,6 +48,7 @@ class Redraft(LM):
         self.draws, self.seed, self.watch = draws, seed, watch
         self.writer = Writer(self.layout, seed, steps)
         self.report = Report()
+        self.templates = TemplateProcess()  # one for all prompts
         self.chats = False  # whether contexts are prompts that a template made
         self.failure: Exception | None = None
 
@@ -100,7 +101,7 @@ class Redraft(LM):
 
     def _prompt(self, history: list[dict[str, str]], add_generation_prompt: bool) -> str:
         self.chats = True
-        return prompt_text(self._hub, history, JOINT, add_generation_prompt=add_generation_prompt)
+        return prompt_text(self._hub, history, JOINT, self.templates, add_generation_prompt=add_generation_prompt)
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template itself, for the record of the harness."""

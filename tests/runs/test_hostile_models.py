@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import models
 
-from redraft.chat import ChatError, prompt_ids, rendered
+from redraft.chat import ChatError, TemplateProcess, prompt_ids, rendered
 from redraft.runs import CheckpointError, convert, load
 from redraft.text import Hub
 
@@ -224,6 +224,22 @@ def test_templates_that_do_harm_end_in_one_line(template: str, message: str) -> 
     with pytest.raises(ChatError, match=rf"the chat template of this model cannot be used: .*({message})") as caught:
         prompt_ids(hub(template), [{"role": "user", "content": "hello"}])
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_one_process_renders_many_prompts_and_survives_none_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(a) or popen(*a, **k))
+    with TemplateProcess() as render:
+        assert [render("{{ a }}é\n!", {"a": i}) for i in range(20)] == [f"{i}é\n!" for i in range(20)]
+        with pytest.raises(ChatError, match="SecurityError"):
+            render("{{ ''.__class__.__mro__ }}", {})
+        assert render("{{ a }}", {"a": 1}) == "1", "what was refused leaves the process as it is"
+        assert len(started) == 1
+        with pytest.raises(ChatError, match="did not end within"):
+            render("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", {})
+        assert render("{{ a }}", {"a": 2}) == "2"
+        assert len(started) == 2
 
 
 def test_a_model_without_a_template_says_so() -> None:

@@ -516,7 +516,7 @@ def test_a_layer_too_few_is_noticed() -> None:
         ({"hidden_act": "gelu"}, r"hidden_act='gelu' is not supported; only hidden_act='silu'"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type='yarn' is not supported"),
         ({"use_sliding_window": True}, "use_sliding_window=True is not supported"),
-        ({"rope_theta": None}, "the settings lack rope_theta"),
+        ({"rms_norm_eps": None}, "the settings lack rms_norm_eps"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(changed: dict[str, object], message: str) -> None:

@@ -9,6 +9,7 @@ from redraft.networks.config import TransformerConfig
 from redraft.networks.layouts.tables import Layout, LayoutError, Table, require, setting, whole_number
 from redraft.networks.layouts.tensors import Settings, Weights
 
+BASE = 10_000.0  # of the rotary positions, where old settings do not name it: that of the originals' code
 _TABLE: Table = {
     "embedding": ("embed_tokens",),
     "blocks.*.norm1": ("layers.*.input_layernorm",),
@@ -47,10 +48,14 @@ def _sizes(
         out_bias=biased if qkv_bias is None else False,
         mlp_bias=bool(config.get("mlp_bias")),
         qk_norm=qk_norm,
-        rotary=float(setting({**config, **_rope(config)}, "rope_theta")),
+        rotary=float({"rope_theta": BASE, **_given(config), **_given(_rope(config))}["rope_theta"]),
         slowed=_slowed(_rope(config)),
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=bool(config.get("tie_word_embeddings", "lm_head.weight" not in state)),
     )
+
+
+def _given(config: Settings) -> Settings:
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def _require_known(config: Settings) -> None:

@@ -26,7 +26,7 @@ def _named(**names: str) -> Callable[[str, Any], str]:
     """One of a few words for one of ours."""
 
     def value(alias: str, given: Any) -> str:
-        if given not in names:
+        if not isinstance(given, str) or given not in names:
             raise ArgumentError(alias, f"{alias}={given!r}: choose from {', '.join(map(repr, names))}")
         return names[given]
 

@@ -63,7 +63,7 @@ def require_steps(steps: int) -> None:
 def require_free(canvas: Canvas, sampler: object, reason: str) -> None:
     """An error if there are rules on the canvas (`constrain`) that a sampler cannot obey."""
     if canvas.context.marks is not None:
-        raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask")
+        raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask (--sampler)")
 
 
 def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:

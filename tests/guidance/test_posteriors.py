@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from redraft import (
@@ -152,6 +154,15 @@ def test_mask_noise_is_guided_by_x() -> None:
         canvas, s, t = canvas_of(z, 4000), torch.full((4000, 1), S), torch.full((4000, 1), T)
         after = process.step(mixed(canvas.z, canvas.time(t), canvas.context), canvas, s, t, rng=rng(0, 4000)).z
         assert float((after == 3).float().mean()) == pytest.approx(S / T, abs=0.03)
+
+
+def test_the_posterior_is_udlm_s_own() -> None:
+    """Against the table that the published code gives for its own x̂."""
+    io = load_file(Path(__file__).parents[1] / "golden" / "udlm" / "io.safetensors")
+    z, t, process = io["xt"], io["t"][:, None].double(), Interpolating(Vocab(io["log_p_x0"].shape[-1]))
+    early, late = (process.mix(time.expand(z.shape).flatten()) for time in (t - 0.05, t))
+    found = process.posterior(io["log_p_x0"].flatten(0, 1), z.flatten(), early, late).exp()
+    assert torch.allclose(found.float(), io["posterior_s_eq_t_minus_0.05"].flatten(0, 1), atol=1e-6)
 
 
 TOY = Toy.of(length=2)

@@ -89,8 +89,8 @@ def compared(it: Opened, count: int, holes: int) -> dict[str, Any]:
         ways.pop("range")
     found = {way: measured(it, stories, hole) for way, hole in ways.items()}
     kept = found["free"]["right"] / found["true"]["right"]
-    spread = math.sqrt(found["true"]["right"] * (1 - found["true"]["right"]) / (count * holes))
-    row = {"run": it.name, "step": it.step, "stories": count, "holes": holes, "kept": kept, "kept_stderr": spread}
+    error = math.sqrt(found["true"]["right"] * (1 - found["true"]["right"]) / (count * holes)) / found["true"]["right"]
+    row = {"run": it.name, "step": it.step, "stories": count, "holes": holes, "kept": kept, "kept_stderr": error}
     return row | {"goal": GOAL, "reached": kept >= GOAL} | found
 
 

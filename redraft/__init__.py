@@ -16,8 +16,8 @@ _HOMES = {
     "heads": "Head PredictEps PredictScore PredictTokens PredictV PredictX Score Shift Softmax Subs VectorHead "
     "WithSpread",
     "constraints": "AllOf AnyOf Banned Constrained Json Length OneOf Regex Required Rule constrain hole",
-    "guidance": "Classifier ClassifierFree Extrapolated Filter FirstOrder Guidance OtherPrompt Projected Threshold "
-    "ThroughDenoiser TokenClassifier UnitScale",
+    "guidance": "AtPlaces Classifier ClassifierFree Extrapolated Filter FirstOrder Guidance OtherPrompt Projected "
+    "Threshold ThroughDenoiser TokenClassifier UnitScale",
     "processes": "BandJumps Between ByConfidence Cap Chance Choice Counted Expected Exploding Gaussian Hybrid "
     "Insertion Interpolating Jumps Large Loop Markov MaskJumps MaskNoise Masked Mixing NearJumps Path "
     "Pick Preserving Process Rate Remask Rescale Revealed Small Star Steering Straight Switch TokenProcess "
@@ -38,9 +38,9 @@ _HOMES = {
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",
-    "write": "ArgumentError Change Choices Chosen Corrected Correcting Corrections Decoding Draft Generation Infilling "
-    "Opened Profile Record Rewriting Scored ScoreRecord Scoring Writing Written choose correct fill generate infill "
-    "profiled rewrite score",
+    "write": "ArgumentError Change Choices Chosen Controlling Corrected Correcting Corrections Decoding Draft "
+    "Generation Infilling Opened Profile Record Rewriting Scored ScoreRecord Scoring Writing Written choose control "
+    "correct fill generate infill profiled rewrite score",
     "spelling": "EditChannel SpellingErrors Lexicon",
     "show.watch": "Frame Token frames",
 }

@@ -26,7 +26,7 @@ from redraft.cli.show import Show
 from redraft.cli.streams import let_go, prepare
 from redraft.cli.train import Train
 from redraft.cli.usercode import blamed
-from redraft.cli.write import Choose, Generate, Infill, Rewrite, ScoreTexts
+from redraft.cli.write import Choose, Control, Generate, Infill, Rewrite, ScoreTexts
 
 VERBS = {
     "demo": Demo,
@@ -36,6 +36,7 @@ VERBS = {
     "generate": Generate,
     "infill": Infill,
     "rewrite": Rewrite,
+    "control": Control,
     "choose": Choose,
     "correct": CorrectTexts,
     "score": ScoreTexts,
@@ -49,7 +50,7 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
-_WRITING = "generate", "infill", "rewrite", "choose", "correct", "score"  # their errors name arguments as Python does
+_WRITING = {"generate", "infill", "rewrite", "control", "choose", "correct", "score"}  # errors name arguments
 
 
 def main(argv: list[str] | None = None) -> None:

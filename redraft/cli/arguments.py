@@ -21,7 +21,7 @@ import tyro
 from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, SuppressFixed
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from redraft.write import Correcting, Generation, Infilling, Rewriting, Scoring
+from redraft.write import Controlling, Correcting, Generation, Infilling, Rewriting, Scoring
 
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
@@ -52,7 +52,8 @@ _PLAINER = {
     r"^Missing from .*?: (\S+).*": r"\1 is missing",
 }
 
-_FLAGS = {"n": "--rows", "max_new_tokens": "--new", "pinned": "--pin"}  # where a flag is not called like its argument
+# where a flag is not called like its argument
+_FLAGS = {"n": "--rows", "max_new_tokens": "--new", "pinned": "--pin", "attributes": "--attribute"}
 
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # no "(default: False)" behind every one of them
 
@@ -116,7 +117,7 @@ def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole
 
 def flagged(said: str) -> str:
     """What `redraft.write` says about arguments, in words of the command line: name=5 is --name 5, name=… is --name."""
-    kinds = (Generation, Infilling, Rewriting, Correcting, Scoring)
+    kinds = (Generation, Infilling, Rewriting, Controlling, Correcting, Scoring)
     names = "|".join({field.name for kind in kinds for field in fields(kind)})
     return re.sub(rf"(?<![\w.(-])({names})=(…?)", _flag, said)
 

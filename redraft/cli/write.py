@@ -1,4 +1,4 @@
-"""`redraft generate`, `infill`, `rewrite`, `choose` and `score`: a thin layer over `redraft.write`."""
+"""`redraft generate`, `infill`, `rewrite`, `control`, `choose` and `score`: a thin layer over `redraft.write`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from redraft.cli.output import emit, note
 from redraft.cli.progress import Progress
 from redraft.cli.streams import stdin_lines, text
 from redraft.shipped import STORY
-from redraft.write import Generation, Infilling, Rewriting, Scoring, optional, require_holes
+from redraft.write import Controlling, Generation, Infilling, Rewriting, Scoring, optional, require_holes
 
 if TYPE_CHECKING:
     from redraft.types import Canvas
     from redraft.write import Plan, Record, Writing
 
 
-_Settings = TypeVar("_Settings", Generation, Infilling, Rewriting)
+_Settings = TypeVar("_Settings", Controlling, Generation, Infilling, Rewriting)
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,35 @@ class Rewrite:
         for said in found.notes:
             note(flagged(said))
         note(f"{found.new_tokens} tokens by {found.sampler}: {found.nfe:.1f} network calls per text")
+
+
+@dataclass(frozen=True)
+class Control:
+    """Write texts of given parts of speech, length, attributes and words; --json says how far each wish is met.
+
+    Wishes are demanded: no text breaks them. With --scale parts of speech and an attribute only guide.
+    """
+
+    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    """Directory of a run, a checkpoint or an exported model."""
+    settings: OmitArgPrefixes[Controlling] = Controlling()
+    json: Flag = False
+    """One JSON object per text: the text, `met` (1 for every wish that is fulfilled), and what it cost."""
+    opening: OmitArgPrefixes[Opening] = Opening()
+
+    def __call__(self) -> None:
+        from redraft.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.write import Wishes, controlling
+
+        it, settings = open_model(self.model, self.opening), _with_schema(self.settings)
+        plan, wishes = controlling(it, settings), Wishes(it, settings)
+        with Progress(f"writing {len(plan):,} texts"):
+            found = plan.record()
+        met = [wishes.met(written.text) for written in found]
+        for written, record, each in zip(found, found.to_json(), met, strict=True):
+            emit(record | {"met": each}, self.json, written.text)
+        means = (f"{name} {sum(each[name] for each in met) / len(met):.1%}" for name in met[0])
+        note(f"{', '.join(means)}; {found.nfe:.1f} network calls per text by {found.sampler:.80}")
 
 
 @dataclass(frozen=True)

@@ -22,4 +22,5 @@ from redraft.corpora.language import Language, Story, split_seed
 from redraft.corpora.restaurants import e2e, said, slots
 from redraft.corpora.rules import Case, Draw, Rules, entry
 from redraft.corpora.stories import SMALL, STORIES, StoriesData
+from redraft.corpora.tags import STORY_TAGS, TAGS, tags_of
 from redraft.corpora.tasks import Content, StoryAttributes, StoryClasses, StorySummaries, Task, faithful

@@ -8,5 +8,6 @@ Samplers carry the guided x̂ to the next step as its hint (self-conditioning); 
 from redraft.guidance.base import Extrapolated, Guidance
 from redraft.guidance.filters import Filter, Filtered
 from redraft.guidance.free import ClassifierFree, OtherPrompt
+from redraft.guidance.places import AtPlaces
 from redraft.guidance.tokens import FirstOrder, TokenClassifier
 from redraft.guidance.vectors import Classifier, Projected, Threshold, ThroughDenoiser, UnitScale

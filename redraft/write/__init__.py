@@ -13,6 +13,7 @@ from redraft.write.settings import (
     MOST_ROWS,
     MOST_SEED,
     ArgumentError,
+    Controlling,
     Correcting,
     Decoding,
     Generation,
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
     from redraft.write.streaming import View
     from redraft.write.typed import answering
     from redraft.write.verbatim import Verbatim
+    from redraft.write.wishes import Wishes, control, controlling
     from redraft.write.writing import Plan, Writing, generate, generation
 
 _HOMES = {
     "choices": "Choices Chosen choose",
+    "wishes": "Wishes control controlling",
     "correction": "Change Corrected Corrections correct known_words",
     "filling": "fill to_write",
     "holes": "infill infilling",

@@ -194,6 +194,28 @@ class Rewriting(Decoding):
 
 
 @dataclass(frozen=True)
+class Controlling(Decoding):
+    """What `control` takes besides the model."""
+
+    pos: Annotated[str | None, optional("TAGS")] = None
+    """Part of speech of every word, say "DET ADJ NOUN VERB"; * for any. The text has just as many words."""
+    length: Annotated[int | None, optional("INT")] = None
+    """Number of tokens of the text."""
+    attributes: Annotated[tuple[str, ...], arg(name="attribute", metavar="NAME=VALUE")] = ()
+    """What the story is about: who=Anna, where=lake, mood=sad, season=winter, plot=find, friend=Otto."""
+    scale: Annotated[float | None, optional("FLOAT", "wishes are demanded")] = None
+    """Guide instead of demanding: how strongly parts of speech or the attribute weigh (γ; 1 is Bayes' rule)."""
+    lexicon: Annotated[str | None, optional("FILE.json", "that of the embedded stories")] = None
+    """The part of speech of every word, as a JSON object."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", listed("attributes", self.attributes))
+        super().__post_init__()
+        require_between("length", self.length, 1, MOST_ROWS)
+        require_between("scale", self.scale, 0, 1000)
+
+
+@dataclass(frozen=True)
 class Scoring:
     """What `score` takes besides the model and the texts."""
 

@@ -1,0 +1,191 @@
+"""Control: parts of speech, lengths, attributes and words, demanded and by guidance; and how far wishes are met."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from redraft import presets
+from redraft.corpora import STORIES, STORY_TAGS, TAGS, StoryClasses, tags_of
+from redraft.data import Labelled
+from redraft.guidance import AtPlaces, TokenClassifier
+from redraft.model import DiffusionLM
+from redraft.objectives import Attribution
+from redraft.ops import rng
+from redraft.runs import Run
+from redraft.samplers import AnyOrder, Guided, Unmask, last
+from redraft.types import Context, Known
+from redraft.write import ArgumentError, Controlling, Opened, Wishes, control
+
+POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
+
+
+@cache
+def fresh(name: str) -> Opened:
+    run: Run = getattr(presets, name)()
+    run = replace(
+        run, model=replace(run.model, network=replace(run.model.network, width=32, layers=1, heads=4, hidden=32))
+    )
+    torch.manual_seed(0)
+    return Opened(DiffusionLM(run.model, run.tokenizer), run)
+
+
+def test_every_word_of_the_grammar_has_a_part_of_speech() -> None:
+    assert set(STORIES.words()) <= STORY_TAGS.keys()
+    assert set(STORY_TAGS.values()) == set(TAGS)
+    assert tags_of("One day, Anna felt sad. Xyz") == (*("NUM", "NOUN", "PUNCT", "PROPN", "VERB", "ADJ", "PUNCT", "X"),)
+
+
+# --- guidance place by place ---
+
+
+def test_it_is_the_token_classifier_of_a_factored_classifier() -> None:
+    """x̂·p(y | k)^γ: trying every token at every place gives the same, with V calls."""
+    torch.manual_seed(0)
+    table, said = torch.randn(3, 5).log_softmax(-1), torch.randn(2, 3, 5).log_softmax(-1)
+
+    class Says:
+        block = None
+
+        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Known:
+            return Known(said)
+
+        def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
+            return context
+
+    z, t, where = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 1), torch.ones(2, 3, dtype=torch.bool)
+    ours = AtPlaces(table, 1.7)(Says())(z, t, Context()).at(where)
+    tried = TokenClassifier(lambda x, t, context: (x * table).sum((-1, -2)), 1.7)(Says())(z, t, Context()).at(where)
+    torch.testing.assert_close(ours, tried)
+    assert AtPlaces(table, 0.0)(denoise := Says()) is denoise
+
+
+def test_places_are_those_of_the_row() -> None:
+    """A window further right is weighed by its own places; beyond the table all is free."""
+    it = fresh("mdlm_tiny")
+    table = torch.zeros(3, it.model.config.vocab.size)
+    table[2] = -torch.inf
+    table[2, 7] = 0.0
+    z, t = torch.full((1, 2), it.model.config.vocab.masked), torch.ones(1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        x = AtPlaces(table)(it.model)(z, t, Context(place=torch.tensor([[2, 3]]))).x
+    assert float(x[0, 0, 7]) == 0.0
+    assert float(x[0, 1, 7]) < -1
+
+
+def test_vectors_are_refused() -> None:
+    it = fresh("mdlm_tiny")
+    run = presets.diffusion_lm_tiny()
+    vectors = Opened(DiffusionLM(run.model, run.tokenizer), run)
+    with pytest.raises(ArgumentError, match="tokens that are words"):
+        control(vectors, pos=POS)
+    canvas = vectors.model.canvas(new=4)
+    guided = AtPlaces(torch.zeros(4, it.model.config.vocab.size))(vectors.model)
+    with pytest.raises(ValueError, match="predicts none"):
+        guided(canvas.z, torch.ones(1, 1), canvas.context)
+
+
+# --- demands ---
+
+
+@pytest.mark.parametrize("name", ["mdlm_tiny", "ar_tiny", "bd3_tiny", "udlm_tiny"])
+def test_demanded_parts_of_speech_are_there(name: str) -> None:
+    """Fresh weights would write anything."""
+    found = control(fresh(name), pos=POS, n=4, **({} if name != "udlm_tiny" else {"steps": 6}))
+    for text in found:
+        assert " ".join(tags_of(text.text)) == POS
+    free = control(fresh("mdlm_tiny"), pos="NUM * NOUN", n=8)
+    assert {tags_of(text.text)[::2] for text in free} == {("NUM", "NOUN")}
+    assert len({tags_of(text.text)[1] for text in free}) > 1
+
+
+def test_guidance_grows_with_its_scale() -> None:
+    it = fresh("mdlm_tiny")
+    wishes = Wishes(it, Controlling(pos=POS))
+    shares = []
+    for scale in (0.0, 0.3, 3.0):
+        found = control(it, pos=POS, scale=scale, n=32)
+        shares.append(sum(wishes.met(text.text)["pos"] for text in found) / 32)
+    assert shares[0] < 0.4 < shares[1] + 0.2
+    assert shares[0] < shares[1] < shares[2]
+    assert shares[2] > 0.95
+
+
+def test_length_and_words() -> None:
+    found = control(fresh("mdlm_tiny"), length=9, required=["kite"], n=3, steps=9)
+    wishes = Wishes(fresh("mdlm_tiny"), Controlling(length=9, required=("kite",)))
+    assert [wishes.met(text.text) for text in found] == [{"length": 1.0, "kite": 1.0}] * 3
+    assert [len(text.tokens) for text in control(fresh("ar_tiny"), length=9, n=2)] == [9, 9]
+
+
+def test_attributes_are_demanded_by_their_words() -> None:
+    (found,) = control(fresh("mdlm_tiny"), attributes=["who=Anna", "plot=find", "mood=sad"], steps=8)
+    assert {"Anna", "found", "sad"} <= set(found.text.replace(".", "").replace(",", "").split())
+    story = STORIES.story(0, 3)
+    wishes = Wishes(fresh("mdlm_tiny"), Controlling(attributes=("who=Felix", "mood=sad")))
+    assert wishes.met(story.text) == {"who": 1.0, "mood": 0.0}
+
+
+def test_an_attribute_layer_guides() -> None:
+    """With a layer trained for nothing the texts are still written; the class is found by its name."""
+    run = replace(presets.mdlm_tiny(), data=StoryClasses("mood"), framing=Labelled(68), objective=Attribution())
+    small = replace(run.model.network, width=16, layers=1, heads=2, hidden=16)
+    run = replace(run, model=replace(run.model, network=small, attributes=6))
+    it = Opened(DiffusionLM(run.model, run.tokenizer), run)
+    assert Wishes(it, Controlling(attributes=("mood=sad",), scale=1.0))._class() == it.run.data.classes.index("sad")  # type: ignore[union-attr]
+    (found,) = control(it, attributes=["mood=sad"], scale=2.0, length=6, steps=3)
+    assert len(found.tokens) == 6
+
+
+def test_the_surest_places_come_first() -> None:
+    found = control(fresh("mdlm_tiny"), pos=POS)
+    assert "Entropy" in found.sampler
+    assert found.nfe == 7
+    assert "AnyOrder" in control(fresh("mdlm_tiny"), pos=POS, sampler="any-order").sampler
+
+
+def test_a_lexicon_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "kinds.json"
+    file.write_text(json.dumps({"kite": "TOY", "doll": "TOY", "red": "COLOUR", "blue": "COLOUR"}))
+    (found,) = control(fresh("mdlm_tiny"), pos="COLOUR TOY", lexicon=str(file))
+    assert found.text.split()[0] in ("red", "blue")
+    assert found.text.split()[1] in ("kite", "doll")
+    with pytest.raises(ArgumentError, match="cannot be read as JSON"):
+        control(fresh("mdlm_tiny"), pos="TOY", lexicon=str(tmp_path / "none.json"))
+
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: control(fresh("mdlm_tiny")), "nothing to control"),
+    (lambda: control(fresh("mdlm_tiny"), pos="NOUN FOO"), "there is no 'FOO'; use ADJ"),
+    (lambda: control(fresh("mdlm_tiny"), pos="NOUN", length=3), "has 1 words; leave one out"),
+    (lambda: control(fresh("mdlm_tiny"), length=99), "too many: the rows of this model have 68"),
+    (lambda: control(fresh("mdlm_tiny"), attributes="mood"), "write NAME=VALUE"),
+    (lambda: control(fresh("mdlm_tiny"), attributes="mood=happy"), "choose from bored"),
+    (lambda: control(fresh("mdlm_tiny"), attributes="taste=sour"), "stories have no 'taste'"),
+    (lambda: control(fresh("mdlm_tiny"), attributes="mood=sad", scale=1.0), "attribute layer"),
+    (lambda: control(fresh("mdlm_tiny"), pos="NOUN", scale=-1.0), "from 0 to 1,000"),
+    (lambda: control(fresh("flex_tiny"), pos="NOUN"), "moves words"),
+    (lambda: control(Opened(fresh("mdlm_tiny").model), required="kite"), "set length"),
+    (lambda: control(fresh("diffuseq_tiny"), length=3), "needs a source or a class"),
+]
+
+
+@pytest.mark.parametrize(("call", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_wrong_wishes(call: Callable[[], object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        call()
+
+
+def test_as_a_sampler() -> None:
+    it = fresh("mdlm_tiny")
+    table = Wishes(it, Controlling(pos="NOUN VERB")).table()
+    end = last(
+        Guided(Unmask(2, AnyOrder()), AtPlaces(table))(it.model, it.model.process, it.model.canvas(new=2), rng=rng(0))
+    )
+    assert tags_of(it.model.text(end)[0]) == ("NOUN", "VERB")

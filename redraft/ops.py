@@ -350,9 +350,17 @@ def entropy(log_p: Tensor) -> Tensor:
 
 
 def expected_log(log_p: Tensor) -> Tensor:
-    """(…, V) normalised log-probabilities → (…) their mean, minus the entropy."""
-    p, finite = log_p.exp(), log_p.clamp(min=torch.finfo(log_p.dtype).min)
-    return (p * finite if log_p.requires_grad else p.mul_(finite)).sum(-1)
+    """(…, V) normalised log-probabilities → (…) their mean, minus the entropy.
+
+    Large tables some rows at a time, so that what lies between stays in the processor's cache.
+    """
+    few = max(1, _IN_CACHE // log_p.shape[-1])
+    if log_p.requires_grad or log_p.dim() != 2 or len(log_p) <= few or not log_p.is_cpu:
+        return (log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
+    return torch.cat([expected_log(part) for part in log_p.split(few)])
+
+
+_IN_CACHE = 2**17  # numbers
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:

@@ -89,6 +89,13 @@ class Asked:
                 log_x = log_x.index_copy(0, index, part)
         return log_x
 
+    def likeliest(self, kinds: Ints) -> Tensor:
+        """(N,) the likeliest token of each drawn class; of equals the lowest id."""
+        if len(self._among) == 1 and len(self._among[0][1]) == len(self._wanted):
+            each, index, row, column = self._among[0]
+            return each.likeliest(kinds[index.numpy()], row, column).to(self.said.device)
+        return self.within(kinds).argmax(-1)
+
     def log_match(self) -> Tensor:
         """(B,) float64 log-probability that all rules are obeyed."""
         total = torch.zeros(len(self.z), dtype=torch.float64)
@@ -151,6 +158,14 @@ class Passes:
         said = self.said.detach().float()
         said = said if len(index) == len(said) and bool((index.diff() == 1).all()) else said[index]
         return self.program.live(said), said.amax(-1, keepdim=True)
+
+    def likeliest(self, kinds: Ints, row: Ints, column: Ints) -> Tensor:
+        """(n,) the likeliest token of these classes at these positions; only its own tokens are looked at."""
+        live, (order, begin) = self.heard[0].cpu().numpy(), self.program.grouped
+        end = np.append(begin[1:], live.shape[1])
+        number = (self.free.cumsum() - 1).reshape(self.free.shape)[row, column]
+        held = zip(number, begin[kinds], end[kinds], strict=True)
+        return torch.from_numpy(order[np.array([lo + live[i, lo:hi].argmax() for i, lo, hi in held], np.int64)])
 
     def weights(self, temperature: float, algebra: Algebra) -> Floats:
         """(b, L, C) what each class weighs at each position; settled positions have one class."""

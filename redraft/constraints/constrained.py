@@ -191,4 +191,6 @@ class Jointly(Drawn):
 
     @cached_property
     def _tokens(self) -> Tensor:
+        if self.temperature == 0:
+            return self.asked.likeliest(self.kinds)
         return ops.draw(self.asked.within(self.kinds), self.u, self.temperature)

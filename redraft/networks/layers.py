@@ -322,14 +322,11 @@ class AskedPositions:
 
     def take(self, a: Tensor) -> Tensor:
         """(B, L, …), or (B, 1, …) of whole rows → (N, …)"""
-        return a.flatten(0, 1).index_select(0, self._within(a.shape[1]))
-
-    def _within(self, columns: int) -> Tensor:
-        """(N,) the places in rows of so many columns; one column stands for the whole row."""
-        if columns == self.length:
-            return self.place
-        row = self.place // self.length
-        return row if columns == 1 else row * columns + self.place % self.length
+        place, columns = self.place, a.shape[1]
+        if columns != self.length:
+            row = place // self.length
+            place = row if columns == 1 else row * columns + place % self.length
+        return a.flatten(0, 1).index_select(0, place)
 
     def spread(self, a: Tensor) -> Tensor:
         """(N, …) → (B, M, …), zero where nothing is asked"""
@@ -339,8 +336,7 @@ class AskedPositions:
 
     def collect(self, a: Tensor) -> Tensor:
         """(B, M, …) → (N, …)"""
-        a = a.flatten(0, 1)
-        return a if self.slot is None else a.index_select(0, self.slot)
+        return a.flatten(0, 1) if self.slot is None else a.flatten(0, 1).index_select(0, self.slot)
 
     @property
     def rectangle(self) -> Tensor:

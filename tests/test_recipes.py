@@ -15,17 +15,23 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from redraft import presets
 from redraft.codecs import MaskedLM, Size
-from redraft.runs import Run, vary
-from redraft.samplers import Ancestral
+from redraft.model import DiffusionLM
+from redraft.ops import rng
+from redraft.runs import Run, load, vary
+from redraft.samplers import Ancestral, EntropyBound, Unmask
+from redraft.train import fit
+from redraft.types import Batch
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
 
+import certainty  # noqa: E402
 import continuous  # noqa: E402
 import discrete  # noqa: E402
 import figures  # noqa: E402
@@ -35,6 +41,7 @@ import real  # noqa: E402
 import rows  # noqa: E402
 import sizes  # noqa: E402
 import tables  # noqa: E402
+import trajectories  # noqa: E402
 
 
 @pytest.fixture
@@ -480,3 +487,40 @@ def test_sizes_are_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest
     assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in Path("docs/presets.md").read_text(
         "utf-8"
     )
+
+
+def test_certainty_is_distilled(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command in small: base and student at every level; called again nothing is measured anew."""
+    fit(vary.with_budget(run, 1), tmp_path / "base", quiet=True)
+    few = ["--texts", "3", "--steps", "2", "--written", "2", "--results", str(tmp_path)]
+    asked = ["--base", str(tmp_path / "base"), "--out", str(tmp_path / "out"), *few]
+    certainty.main(asked)
+    held = rows.Rows(tmp_path / "certainty.jsonl").held()
+    assert [row["model"] for row in held.values()] == ["before"] * 5 + ["after, weight 1"] * 5
+    assert all(row["texts"] == 2 and row["tokens_per_forward"] > 0 and row["diversity"] > 0 for row in held.values())
+    assert load(tmp_path / "out" / "student-1").config == run.model
+    certainty.main(asked)
+    assert len((tmp_path / "certainty.jsonl").read_text().splitlines()) == 10
+    capsys.readouterr()
+    certainty.main(["tables", "--results", str(tmp_path)])
+    assert len(capsys.readouterr().out.splitlines()) == 12
+
+
+def test_certainty_is_learnt_on_canvases_of_the_trajectory(run: Run, tmp_path: Path) -> None:
+    """Later tokens are learnt, and the entropy counts only where the likeliest token is right."""
+    model = DiffusionLM(run.model, run.tokenizer)
+    made = trajectories.Trajectories.of(model, Unmask(None, EntropyBound(0.0, 1.0)), 2, 8)
+    assert sorted(made.when[0].tolist()) == list(range(1, 9))
+    made.save(tmp_path / "made.pt")
+    batch = replace(Batch.of(made.tokens), sample=torch.arange(2))
+    plain, sure = (trajectories.Certainty(str(tmp_path / "made.pt"), w)(model, batch, rng=rng(0, 2)) for w in (0, 2))
+    assert torch.equal(plain.parts["later"], sure.parts["later"])
+    assert float(plain.parts["certainty"]) == 0 <= float(sure.parts["certainty"])
+    assert (plain.count <= 8).all()
+    assert (plain.count > 0).all()
+
+
+def test_the_page_shows_the_rows_of_the_distillation() -> None:
+    page = (ROOT / "docs" / "nouns" / "sampler.md").read_text("utf-8")
+    held = rows.Rows(ROOT / "recipes" / "results" / "certainty.jsonl").held()
+    assert page == tables.filled_in(page, {"certainty": certainty.table(held)})

@@ -1,0 +1,140 @@
+"""Fewer steps by certainty distillation: a model learns from its own trajectories to be sure earlier (dParallel).
+
+    python recipes/certainty.py                             # ten minutes of one core, with the base
+    python recipes/certainty.py --base runs/mdlm_tiny       # a model that you have
+    python recipes/certainty.py tables --write docs/nouns/sampler.md   # what is measured, into the table of that page
+
+The base writes texts, a token or a few per step, and the order in which it did so is kept. The student starts as the
+base and sees those canvases half written: cross-entropy on the tokens that came later, plus `weight` times the entropy
+wherever its likeliest token is the right one already (Chen et al. 2025, "dParallel: learnable parallel decoding").
+It is sure of more tokens at once then, and less diverse: both are measured, at several numbers of tokens per forward.
+Nothing uses it by default. Rows go to recipes/results/certainty.jsonl, models to runs/certainty; called again
+it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Rows, cpu
+from tables import filled_in, markdown
+from trajectories import TOGETHER, Certainty, Trajectories
+
+from redraft import presets
+from redraft.evaluate import grammatical, unigram_entropy
+from redraft.model import DiffusionLM
+from redraft.objectives import Goal
+from redraft.runs import Optimiser, Run, export, load_with_run
+from redraft.samplers import EntropyBound, Sampler, Unmask
+from redraft.train import fit
+from redraft.write import fill
+
+TEXTS, STEPS, WRITTEN = 512, 400, 256
+LEVELS: dict[str, Sampler] = {
+    f"bound={bound:g}": Unmask(None, EntropyBound(bound, 1.0)) for bound in (0.02, 0.1, 0.3, 1.0, 2.0)
+}
+
+
+def distilled(run: Run, base: Path, goal: Goal, steps: int) -> Run:
+    """A student that begins as the base. Rows of the run's own data are counted, not read."""
+    optimiser = Optimiser(lr=5e-4, warmup=20, floor=0.0, ema=0.98)
+    few = replace(run, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep=1)
+    return replace(few, base=str(base), objective=goal, optimiser=optimiser, steps=steps)
+
+
+def measured(model: DiffusionLM, sampler: Sampler, texts: int, length: int) -> dict[str, Any]:
+    """How good, how diverse, and how fast."""
+    with cpu() as clock:
+        record = fill(model, sampler, model.canvas(new=length, rows=texts), seed=2, batch=TOGETHER)
+    inner, diverse = unigram_entropy(record.texts)
+    return {
+        "tokens_per_forward": record.new_tokens / texts / record.nfe,
+        "nfe": record.nfe,
+        "grammatical": grammatical(record.texts).share,
+        "entropy": inner,
+        "diversity": diverse,
+        "different": len(set(record.texts)) / texts,
+        "texts": texts,
+        "seconds_per_text": clock.seconds / texts,
+    }
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """Base and student at every level, row by row."""
+    base = options.base or options.out / "base"
+    if options.base is None:
+        fit(presets.mdlm_tiny(), base)
+    loaded = load_with_run(base)
+    assert loaded.run is not None
+    run, length = loaded.run, loaded.run.framing.length
+    file = options.out / "trajectories.pt"
+    if not file.exists():
+        made = Trajectories.of(loaded.model, Unmask(None, EntropyBound(0.1, 1.0)), options.texts, length)
+        made.save(file)
+    rows = Rows(options.results / "certainty.jsonl")
+    for weight in options.weights:
+        student = fit(distilled(run, base, Certainty(str(file), weight), options.steps), options.out / f"{weight:g}")
+        shared = options.out / f"student-{weight:g}"
+        if not shared.exists():
+            export(shared, student)
+        models = {"before": loaded.model, f"after, weight {weight:g}": student}
+        for who, model in models.items():
+            for level, sampler in LEVELS.items():
+                row = {"model": who, "level": level, "steps": options.steps}
+                rows.add(
+                    f"{who} {level}", lambda m=model, s=sampler, r=row: r | measured(m, s, options.written, length)
+                )
+
+
+def table(held: Mapping[str, Mapping[str, Any]]) -> str:
+    """Models and levels, as measured."""
+    head = ("model", "level", "tokens per forward", "calls", "stories right, %", "entropy of all words, nats")
+    return markdown(
+        (*head, "different texts, %"),
+        (
+            (
+                row["model"],
+                row["level"],
+                f"{row['tokens_per_forward']:.2f}",
+                f"{row['nfe']:.1f}",
+                f"{100 * row['grammatical']:.0f}",
+                f"{row['diversity']:.2f}",
+                f"{100 * row['different']:.0f}",
+            )
+            for row in held.values()
+        ),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("distil", "tables"), default="distil")
+    parser.add_argument(
+        "--base", type=Path, help="directory of a trained masked model; without it mdlm_tiny is trained"
+    )
+    parser.add_argument("--weights", type=float, nargs="+", default=[1.0], help="of the entropy, one student each")
+    parser.add_argument("--texts", type=int, default=TEXTS, help="trajectories")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of the training")
+    parser.add_argument("--written", type=int, default=WRITTEN, help="texts per measurement")
+    parser.add_argument("--out", type=Path, default=Path("runs/certainty"))
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--write", type=Path, help="the page whose table is made anew")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    if options.what == "distil":
+        measure_all(options)
+        return
+    found = table(Rows(options.results / "certainty.jsonl").held())
+    if options.write is None:
+        print(found)
+    else:
+        options.write.write_text(filled_in(options.write.read_text("utf-8"), {"certainty": found}), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

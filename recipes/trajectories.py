@@ -1,0 +1,78 @@
+"""Trajectories of a model, the texts it wrote and when it wrote each token, and the loss that makes it sure earlier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from redraft import ops
+from redraft.model import DiffusionLM
+from redraft.ops import Rng
+from redraft.samplers import Sampler
+from redraft.types import Batch, Loss
+from redraft.write import Writing
+
+TOGETHER = 64  # texts that are written at a time
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Texts that a model wrote, and when it wrote each token."""
+
+    tokens: Tensor  # (N, L)
+    when: Tensor  # (N, L) the step; 0: given
+
+    @classmethod
+    def of(cls, model: DiffusionLM, sampler: Sampler, texts: int, length: int) -> Trajectories:
+        """So many texts of `length` tokens, from nothing."""
+        parts = []
+        for first in range(0, texts, TOGETHER):
+            canvas = model.canvas(new=length, rows=min(TOGETHER, texts - first))
+            numbers = torch.arange(first, first + len(canvas.z))
+            writing = Writing(model, sampler, canvas, seed=1, samples=numbers)
+            writing.record()
+            assert writing.steps.when is not None
+            parts.append((writing.canvas.z, writing.steps.when))
+        tokens, when = (torch.cat(some) for some in zip(*parts, strict=True))
+        return cls(tokens, when)
+
+    def save(self, file: Path) -> None:
+        """All of it, or nothing."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(vars(self), file.with_suffix(".part"))
+        file.with_suffix(".part").rename(file)
+
+
+@cache
+def trajectories(file: str) -> Trajectories:
+    """Those that were saved before."""
+    return Trajectories(**torch.load(file, weights_only=True))
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """Cross-entropy on a trajectory's later tokens, and the entropy of what the student is right about."""
+
+    file: str  # of the trajectories; a batch says only which of them
+    weight: float = 1.0
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train: all."""
+        return list(model.parameters())
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        assert batch.sample is not None
+        held, row = trajectories(self.file), batch.sample % len(trajectories(self.file).tokens)
+        x, when = held.tokens[row], held.when[row]
+        hidden = when > (rng.once() * when.amax(-1, keepdim=True)).floor()  # a canvas of the trajectory, each alike
+        z = x.masked_fill(hidden, model.config.vocab.masked)
+        t = hidden.to(torch.float64).mean(-1, keepdim=True)
+        log_x, target = model(z, t, model.context(batch)).at(hidden), x[hidden]
+        doubt = torch.where(log_x.argmax(-1) == target, ops.entropy(log_x), 0.0)
+        nll = -log_x.gather(-1, target[:, None]).squeeze(-1)
+        parts = {"later": nll, "certainty": self.weight * doubt}
+        return Loss.of(hidden.sum(-1), total, **{n: ops.spread(nats, hidden).sum(-1) for n, nats in parts.items()})

@@ -111,7 +111,7 @@ def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
 
 def rows() -> Iterator[Row]:
     torch.set_num_threads(1)  # as the passes have: on more, only the network would gain
-    yield limit.machine("python -m bench.constraints")
+    yield limit.machine("python -m bench.constraints") | {"precision": "fp32"}
     words = tokenizer()
     model = build(words)
     yield from cost(model, words)

@@ -1,4 +1,4 @@
-"""`python -m bench.curve`: docs/pictures/decoding.svg, quality against tokens per forward, of the committed rows."""
+"""`python -m bench.curve`: docs/pictures/decoding.svg, quality against tokens per forward, from rows of bench.picks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
+from bench.picks import RESULTS
 from bench.race import Row
 from bench.table import read
 
-RESULTS = Path(__file__).parent / "results" / "decoding.jsonl"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decoding.svg"
 WIDTH, HEIGHT, TOP, BOTTOM = 842, 450, 64, 366  # pixels
 PANELS = {"as diverse as the model": (56, 396), "sharper: less diverse": (466, 806)}
@@ -116,7 +116,7 @@ def _y(share: float) -> float:
 
 def main() -> None:
     if not RESULTS.exists():
-        sys.exit(f"{RESULTS} does not exist: run `python -m bench.decoding` first")
+        sys.exit(f"{RESULTS} does not exist: run `python -m bench.picks` first")
     PICTURE.write_text(drawn(read(RESULTS)), "utf-8")
 
 

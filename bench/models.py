@@ -1,6 +1,6 @@
-"""The trained models of the decoding benchmarks: presets, and the same with a vocabulary as large as users have.
+"""The trained models of the decoding benchmarks: tiny presets, and the same with a vocabulary as large as users have.
 
-What is not found in the directory is trained there first, as the run says; a training that was stopped goes on.
+What is not found in the directory is trained there first, as the preset says; a training that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -9,44 +9,51 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from redraft import presets
-from redraft.runs import Optimiser, Run, vary
+from redraft.model import DiffusionLM
+from redraft.runs import vary
 from redraft.text import Words
 from redraft.train import fit
 from redraft.write import Opened, opened
 
-VOCAB = 8192  # ids, of which the stories need 375: output layer and draws cost what they cost with any text
+VOCAB = 8192  # ids: the stories use 375 of them
+NEVER = -30.0  # logit of an id that no text has
 RUNS = Path("runs/bench")
 
 
-def mdlm_wide() -> Run:
-    """`mdlm_tiny` with 4 layers × 256 and 8192 ids."""
-    return _wide(presets.mdlm_tiny(), steps=500)
-
-
-def ar_wide() -> Run:
-    """The autoregressive model of the same size."""
-    return _wide(presets.ar_tiny(), steps=300)
-
-
-def _wide(run: Run, steps: int) -> Run:
-    assert isinstance(run.tokenizer, Words)
-    spare = (f"word{i}" for i in range(VOCAB - run.tokenizer.vocab.size))
-    wide = vary.with_tokenizer(run, replace(run.tokenizer, words=(*run.tokenizer.words, *spare)))
-    wide = vary.with_network(wide, width=256, layers=4)
-    return replace(wide, optimiser=Optimiser(lr=2e-3, muon=0.005, warmup=40, floor=0.0, ema=0.99), steps=steps)
-
-
-def run(name: str) -> Run:
-    """The run of a model of this module, or of a preset."""
-    made: Run = globals()[name]() if name in ("mdlm_wide", "ar_wide") else getattr(presets, name)()
-    return made
-
-
 def trained(name: str, runs: Path = RUNS) -> Opened:
-    """The model, from a finished training in `runs`, or trained there now."""
-    out, wanted = runs / name, run(name)
+    """A preset on the stories, from a finished training in `runs`, or trained there now."""
+    out, wanted = runs / name, getattr(presets, name)()
     if not (out / f"step-{wanted.steps:08d}").is_dir():
         print(f"training {name} into {out}", file=sys.stderr)
         fit(wanted, out, quiet=True)
     return opened(out)
+
+
+def widened(it: Opened, size: int = VOCAB) -> Opened:
+    """The same model with a vocabulary of `size` ids, the rest of which never occur.
+
+    It says of every text what it said before, but output layer and draws cost what they cost with a real vocabulary.
+    """
+    assert it.run is not None
+    assert isinstance(it.run.tokenizer, Words)
+    words, spare = it.run.tokenizer, size - it.run.tokenizer.vocab.size
+    tokenizer = replace(words, words=(*words.words, *(f"never{i}" for i in range(spare))))
+    run = vary.with_network(vary.with_tokenizer(it.run, tokenizer), head_bias=True)
+    model = DiffusionLM(run.model, tokenizer)
+    number = torch.arange(words.vocab.size)
+    number = torch.where(number < len(words.words), number, number + spare)  # the special ids come last
+    held = it.model.state_dict() | {"network.output.bias": torch.zeros(words.vocab.size)}
+    model.load_state_dict({name: _spread(held[name], value, number) for name, value in model.state_dict().items()})
+    return Opened(model.eval(), run)
+
+
+def _spread(held: Tensor, like: Tensor, number: Tensor) -> Tensor:
+    """The weights of all ids from those of some; the others are never likely."""
+    if held.shape == like.shape:
+        return held
+    wide = torch.full_like(like, NEVER if like.dim() == 1 else 0.0)
+    return wide.index_copy(0, number, held)

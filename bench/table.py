@@ -12,8 +12,10 @@ from bench.race import Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "bench.md"
 BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
-DECODING = RESULTS.with_name("decoding.jsonl")
-BEGIN_DECODING = "<!-- rows of bench/results/decoding.jsonl: begin -->"
+OTHERS = {  # by the line of the page that the table follows
+    f"<!-- rows of bench/results/{name}.jsonl: begin -->": RESULTS.with_name(f"{name}.jsonl")
+    for name in ("decoding", "blocks", "constraints")
+}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -57,8 +59,8 @@ def main() -> None:
     if not RESULTS.exists():
         sys.exit(f"{RESULTS} does not exist: run `make bench` first")
     page = filled(PAGE.read_text(encoding="utf-8"), read(RESULTS))
-    if DECODING.exists():
-        page = filled(page, read(DECODING), BEGIN_DECODING)
+    for begins, file in OTHERS.items():
+        page = filled(page, read(file), begins) if file.exists() else page
     PAGE.write_text(page, encoding="utf-8")
 
 

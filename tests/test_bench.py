@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import core, curve, decoding, limit, table
+from bench import core, curve, decoding, limit, models, table
 from bench.products import flops, recorded, repeated
 from bench.quick import RESULTS
 from bench.race import compared, report, tell
+from bench.reference import Reference, empty
+from redraft import presets
+from redraft.model import DiffusionLM
+from redraft.runs import vary
+from redraft.train import fit
+from redraft.write import Opened, opened
 
 WIDTH, LENGTH, ROWS, VOCAB = 64, 16, 3, 11
 
@@ -91,16 +98,50 @@ def test_the_table_shows_each_row_and_where_it_was_measured() -> None:
 
 def test_the_reference_writes_every_token_once() -> None:
     """As many at each step as it says, none of them the mask; any block, any draws."""
-    model, canvas = core.build(VOCAB, width=WIDTH, layers=1), decoding._empty(12, 3)
-    for reference in (decoding.Reference(6, 12), decoding.Reference(12, 4, by_confidence=True, draws_everywhere=False)):
+    model, canvas = core.build(VOCAB, width=WIDTH, layers=1), empty(12, 3)
+    for reference in (Reference(6, 12), Reference(12, 4, by_confidence=True, draws_everywhere=False)):
         left = [int((z == VOCAB).sum()) for z in reference.walk(model, canvas, 0)]
         assert left == [3 * n for n in range(12 - 12 // reference.steps, -1, -12 // reference.steps)]
 
 
-def test_the_decoding_table_and_picture_are_those_of_the_committed_rows() -> None:
-    rows, page = table.read(table.DECODING), table.PAGE.read_text()
-    assert page == table.filled(page, rows, table.BEGIN_DECODING)
-    assert curve.PICTURE.read_text() == curve.drawn(rows)
+def test_the_other_tables_and_the_picture_are_those_of_the_committed_rows() -> None:
+    page = table.PAGE.read_text()
+    for begins, file in table.OTHERS.items():
+        assert page == table.filled(page, table.read(file), begins)
+    assert curve.PICTURE.read_text() == curve.drawn(table.read(curve.RESULTS))
+
+
+def test_a_larger_vocabulary_changes_no_prediction() -> None:
+    run = vary.with_network(presets.mdlm_tiny(), width=16, layers=1, heads=2, hidden=16)
+    it = Opened(DiffusionLM(run.model, run.tokenizer), run)
+    torch.nn.init.normal_(it.model.network.output.weight)  # type: ignore[union-attr]
+    wide, text = models.widened(it, 1000), "One winter day, Nora"
+    before, after = (
+        m.model(c.z, c.time(torch.ones(1, 1)), c.context).x[0, -1].exp()
+        for m in (it, wide)
+        for c in [m.model.canvas(text, new=4)]
+    )
+    words = len(run.tokenizer.words)  # type: ignore[attr-defined]
+    assert torch.allclose(after[:words], before[:words], atol=1e-6)
+    assert float(after.detach()[words:-4].sum()) < 1e-6
+    assert wide.tokenizer.encode(text) == it.tokenizer.encode(text)
+
+
+def test_a_contest_is_told(tmp_path: Path) -> None:
+    """From a training of two steps to the rows: the reference writes one token per step, ours no more calls."""
+    for name in ("mdlm_tiny", "ar_tiny"):
+        run = vary.with_network(getattr(presets, name)(), width=16, layers=1, heads=2, hidden=16)
+        fit(replace(vary.with_budget(run, 2), batch=2), tmp_path / name, quiet=True)
+    ours, ar = (opened(tmp_path / name) for name in ("mdlm_tiny", "ar_tiny"))
+    contest = decoding.Contest("tiny", ours, ar, decoding.GOAL)
+    with torch.no_grad():
+        judged = decoding.Judged.of(contest, 2)
+        first, *parts, beside = decoding.full(contest, judged, 1)
+    assert first["theirs_tokens_per_forward"] <= 1
+    assert first["nfe"] <= contest.length
+    assert judged.row["ratio"] == 0.0  # neither writes anything right
+    assert [row["bench"].partition(":")[0] for row in parts] == ["of it"] * 3
+    assert beside["ar"]["nfe"] <= contest.length + 1
 
 
 def test_the_page_shows_the_committed_rows() -> None:

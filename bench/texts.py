@@ -1,0 +1,89 @@
+"""What the texts of a decoder are worth, and how long they take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bench.race import Job, Row
+from bench.reference import Reference
+from redraft.evaluate import grammatical, unigram_entropy
+from redraft.samplers import Sampler
+from redraft.types import Canvas
+from redraft.write import Opened, Record, fill
+
+BATCH = 64
+
+
+def blank(it: Opened, rows: int) -> Canvas:
+    """Room for whole stories."""
+    assert it.run is not None
+    given = it.model.config.vocab.bos is not None
+    return it.model.canvas(new=it.run.framing.length - given, rows=rows)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What texts are worth, and what they cost."""
+
+    share: float  # grammatical
+    error: float
+    entropy: float  # of words within a text, nats
+    diversity: float  # of the words of all texts
+    tokens: float  # per text
+
+    @classmethod
+    def of(cls, texts: Sequence[str], tokens: float) -> Quality:
+        share = grammatical(texts).share
+        return cls(share, math.sqrt(share * (1 - share) / len(texts)), *unigram_entropy(texts), tokens)
+
+    @property
+    def row(self) -> Row:
+        names = ("share", "error", "entropy", "diversity")
+        return {f"{name if name != 'share' else 'grammatical'}": round(getattr(self, name), 4) for name in names}
+
+
+def by_reference(it: Opened, reference: Reference, texts: int) -> Quality:
+    """Quality of the reference's texts; a batch at a time, which does not change their law."""
+    found: list[str] = []
+    while len(found) < texts:
+        canvas = blank(it, min(BATCH, texts - len(found)))
+        found += it.model.text(replace(canvas, z=reference(it.model, canvas, seed=len(found))))
+    return Quality.of(found, sum(len(it.tokenizer.encode(text)) for text in found) / len(found))
+
+
+def by_sampler(it: Opened, sampler: Sampler, texts: int, seed: int = 1) -> tuple[Quality, Record]:
+    """Quality of a sampler's texts, and what they cost."""
+    record = fill(it.model, sampler, blank(it, texts), batch=BATCH, seed=seed)
+    return Quality.of(record.texts, record.new_tokens / texts), record
+
+
+def cpu_seconds(job: Job) -> float:
+    begin = time.process_time()
+    job()
+    return time.process_time() - begin
+
+
+def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, ...]]:
+    """The CPU seconds of each job, taken in turn, `count` times."""
+    for job in [*jobs] * warm:
+        job()
+    return [tuple(map(cpu_seconds, jobs)) for _ in range(count)]
+
+
+def timed(it: Opened, sampler: Sampler, rows: int = 1) -> Callable[[], Record]:
+    """Each call writes other texts, from the canvas to the record."""
+    seeds = iter(range(10**9))
+    return lambda: fill(it.model, sampler, blank(it, rows), seed=next(seeds), batch=rows)
+
+
+def timed_reference(it: Opened, reference: Reference, rows: int = 1) -> Callable[[], list[str]]:
+    seeds = iter(range(10**9))
+
+    def run() -> list[str]:
+        canvas = blank(it, rows)
+        return it.model.text(replace(canvas, z=reference(it.model, canvas, next(seeds))))
+
+    return run

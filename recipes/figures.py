@@ -6,7 +6,7 @@ A page has a mark around each, which readers do not see:
     <!-- fig remask: gstar 64 / mdlm 64: nfe: .1f -->2.0<!-- end --> times the network calls
 
 It names a file of recipes/results (or several, joined by +), a row or the quotient of two, a key, and a format: one of
-Python's, `%` for a share in per cent, `,` for a count, and `±` before it to add the error of that same figure.
+Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count, and `±` before it to add the error of that same figure.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ def _value(held: Mapping[str, Any], name: str, key: str, mark: str) -> float:
 
 def _shown(value: float, form: str) -> str:
     form = form.strip()
-    if form == "%":
-        return f"{100 * value:.0f}"
+    if form.endswith("%"):
+        return f"{100 * value:{form[:-1] or '.0'}f}"
     return f"{value:,.0f}" if form == "," else f"{value:{form}}"

@@ -6,8 +6,8 @@ A page has a mark around each, which readers do not see:
     <!-- fig remask: gstar 64 / mdlm 64: nfe: .1f -->2.0<!-- end --> times the network calls
 
 It names a file of recipes/results (or several, joined by +), a row or the quotient of two, a key, and a format: one of
-Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count, and `±` before it to add the error of
-that same figure.
+Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count, and `±` before it to add the error
+of that same figure.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: setup demo test lint docs tables bench bench-long clean
+.PHONY: setup browser demo test lint docs tables bench bench-long clean
 
 setup: $(VENV)/.ready
 
@@ -25,8 +25,14 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+# The playground is tested in Chromium. Where it is missing and can be had, it is installed; else those tests are skipped.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && timeout 300 apt-get install --yes --quiet=2 chromium >/dev/null 2>&1; } \
+	|| echo "NO CHROMIUM: the tests of the playground will be skipped" >&2
+
 # One torch thread per worker: two processes with two threads each run at a tenth of the speed.
-test: lint
+test: lint browser
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The API page and the signatures in other pages, from the source.

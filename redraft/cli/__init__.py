@@ -19,6 +19,7 @@ from redraft.cli.exchange import Export, Import
 from redraft.cli.levels import Levels
 from redraft.cli.noise import Noise
 from redraft.cli.output import say
+from redraft.cli.play import Play
 from redraft.cli.prove import Check, Demo
 from redraft.cli.report import ReportRun
 from redraft.cli.serve import Serve
@@ -41,6 +42,7 @@ VERBS = {
     "correct": CorrectTexts,
     "score": ScoreTexts,
     "serve": Serve,
+    "play": Play,
     "levels": Levels,
     "noise": Noise,
     "show": Show,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -64,6 +65,10 @@ class Serve:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be above 0")
 
     def __call__(self) -> None:
+        self.serve(note)
+
+    def serve(self, say: Callable[[str], None]) -> None:
+        """Serves until a signal ends it."""
         key = self.api_key or os.environ.get("REDRAFT_API_KEY") or None
         if key is None and not _own(self.host):
             raise ValueError(f"--host {self.host} lets others in; give an API key: --api-key KEY or $REDRAFT_API_KEY")
@@ -75,7 +80,7 @@ class Serve:
         room = Room(self.width, self.queue, self.max_cost, self.deadline)
         bounds = Bounds(tokens=self.max_tokens, cost=self.max_cost)
         care = Care(silence=self.silence)
-        serve(Serving(models, self.host, self.port, self.threads, self.drain, Door(key), room, bounds, care), note)
+        serve(Serving(models, self.host, self.port, self.threads, self.drain, Door(key), room, bounds, care), say)
 
 
 def _own(host: str) -> bool:

@@ -87,6 +87,7 @@ def next_commands(out: Path, template: str) -> tuple[report.Command, ...]:
     path = os.path.relpath(Path(sys.executable).with_name("redraft"))
     redraft, run, longer = "redraft" if shutil.which("redraft") else path, quote(str(out)), quote(f"{out}-long")
     return (
+        report.Command("Play with it in a browser", f"{redraft} play {run}"),
         report.Command("Watch it write", f"{redraft} generate {run} --watch"),
         report.Command("Fill gaps", f"{redraft} infill {run} {quote(template)}"),
         report.Command("Measure it again", f"{redraft} eval {run} --split test"),

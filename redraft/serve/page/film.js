@@ -1,0 +1,84 @@
+// A GIF of a text being written, drawn and packed here: eight colours, LZW, one picture per frame.
+
+import { states } from "./playback.js";
+
+const COLOURS = ["#fbfaf6", "#23262b", "#dcd7ca", "#0b7285", "#f59f00", "#91a7ff", "#62666d", "#ffffff"];
+const WIDTH = 640, LINE = 30, MARGIN = 24, FONT = "18px Georgia, serif";
+const RGB = COLOURS.map((colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)));
+
+function paint(context, frame, before, height) {
+  context.fillStyle = COLOURS[0];
+  context.fillRect(0, 0, WIDTH, height);
+  let x = MARGIN, y = MARGIN + 18;
+  states(frame, before).forEach((look, i) => {
+    const text = frame.pieces[i] ?? " ▒▒▒", wide = context.measureText(text).width;
+    if (x + wide > WIDTH - MARGIN) [x, y] = [MARGIN, y + LINE];
+    if (look === "new") { context.fillStyle = COLOURS[4]; context.fillRect(x, y - 17, wide, 23); }
+    context.fillStyle = { noise: COLOURS[2], given: COLOURS[3] }[look] ?? COLOURS[1];
+    context.fillText(text, x, y);
+    x += wide;
+  });
+  return y + MARGIN;
+}
+
+const nearest = (r, g, b) => RGB.reduce((best, [x, y, z], i) => {
+  const far = (r - x) ** 2 + (g - y) ** 2 + (b - z) ** 2;
+  return far < best[0] ? [far, i] : best;
+}, [Infinity, 0])[1];
+
+// LZW as GIF has it: codes of growing width, packed from the lowest bit.
+function packed(pixels, bits) {
+  const clear = 1 << bits, out = [];
+  let table = new Map(), next = clear + 2, width = bits + 1, buffer = 0, filled = 0;
+  const put = (code) => {
+    buffer |= code << filled;
+    for (filled += width; filled >= 8; filled -= 8) { out.push(buffer & 255); buffer >>>= 8; }
+  };
+  put(clear);
+  let known = pixels[0];
+  for (let i = 1; i < pixels.length; i += 1) {
+    const key = known * 256 + pixels[i], found = table.get(key);
+    if (found !== undefined) { known = found; continue; }
+    put(known);
+    table.set(key, next);
+    if (next === 1 << width && width < 12) width += 1;
+    next += 1;
+    if (next === 4096) { put(clear); table = new Map(); next = clear + 2; width = bits + 1; }
+    known = pixels[i];
+  }
+  put(known);
+  put(clear + 1);
+  if (filled) out.push(buffer & 255);
+  return out;
+}
+
+export function film(frames) {
+  const canvas = document.createElement("canvas");
+  let context = canvas.getContext("2d");
+  context.font = FONT;
+  const height = Math.ceil(Math.max(...frames.map((frame) => paint(context, frame, null, 10))));
+  [canvas.width, canvas.height] = [WIDTH, height];
+  context = canvas.getContext("2d", { willReadFrequently: true });
+  context.font = FONT;
+  const word = (n) => [n & 255, n >> 8], text = (s) => [...s].map((c) => c.charCodeAt(0));
+  const out = [...text("GIF89a"), ...word(WIDTH), ...word(height), 0xf2, 0, 0, ...RGB.flat(), 0x21, 0xff, 11, ...text("NETSCAPE2.0"), 3, 1, 0, 0, 0];
+  const memory = new Map();
+  frames.forEach((frame, number) => {
+    paint(context, frame, frames[number - 1], height);
+    const { data } = context.getImageData(0, 0, WIDTH, height), pixels = new Uint8Array(WIDTH * height);
+    for (let i = 0; i < pixels.length; i += 1) {
+      const key = (data[4 * i] << 16) | (data[4 * i + 1] << 8) | data[4 * i + 2];
+      if (!memory.has(key)) memory.set(key, nearest(data[4 * i], data[4 * i + 1], data[4 * i + 2]));
+      pixels[i] = memory.get(key);
+    }
+    const wait = number === frames.length - 1 ? 300 : Math.max(4, Math.round(400 / frames.length));
+    out.push(0x21, 0xf9, 4, 0, ...word(wait), 0, 0, 0x2c, 0, 0, 0, 0, ...word(WIDTH), ...word(height), 0, 3);
+    const bytes = packed(pixels, 3);
+    for (let i = 0; i < bytes.length; i += 255) {
+      const part = bytes.slice(i, i + 255);
+      out.push(part.length, ...part);
+    }
+    out.push(0);
+  });
+  return new Uint8Array([...out, 0x3b]);
+}

@@ -162,7 +162,7 @@ def test_commands_are_found() -> None:
     found = commands(README)
     assert found[:2] == ["make demo", "make test"]
     assert {words[1] for words in map(str.split, found) if words[0] == "redraft"} == {
-        *("train", "generate", "infill", "choose", "eval", "check")
+        *("train", "generate", "infill", "choose", "correct", "eval", "check")
     }
     assert {words.split()[0] for words in found} == {"make", "redraft", "torchrun"}
     assert len(GUIDES) >= 4
@@ -179,7 +179,7 @@ def test_a_dozen_lines_of_python_run(tmp_path: Path) -> None:
     assert re.fullmatch(r"One spring day,( \w+|,){4} walked to the \w+\.", steps[-1])
     assert story
     assert "▒" not in story
-    (command,) = (line for line in commands(README) if line.startswith("redraft infill"))
+    (command,) = (line for line in commands(README) if line.startswith("redraft infill runs/demo"))
     words = [word.replace("runs/demo", "runs/tiny") for word in shlex.split(command)]
     texts = run([*words, "--rows", "24"], tmp_path).stdout.splitlines()
     assert len(texts) == 24
@@ -222,9 +222,9 @@ def can_be_filled(template: str) -> bool:
 def _variants(template: str) -> Iterator[list[str | None]]:
     """Holes of any length have from one to a dozen words; so have holes with answers to choose from."""
     template = template.replace("[[?]]", "[[*]]")
-    if "[[*]]" in template:
-        for size in range(1, 13):
-            yield from _variants(template.replace("[[*]]", f"[[{size}]]", 1))
+    if found := re.search(r"\[\[(?:\*|(\d+)-(\d+))\]\]", template):
+        for size in range(int(found[1] or 1), int(found[2] or 12) + 1):
+            yield from _variants(template[: found.start()] + f"[[{size}]]" + template[found.end() :])
         return
     words: list[str | None] = []
     for i, part in enumerate(re.split(r"\[\[(\d+)\]\]", template)):

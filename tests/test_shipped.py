@@ -68,9 +68,9 @@ def test_choices_and_scores_need_none_either() -> None:
 
 def test_a_directory_of_yours_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert shipped.folder(shipped.STORY) == FOLDER
+    assert shipped.shipped_folder(shipped.STORY) == FOLDER
     (tmp_path / shipped.STORY).mkdir()
-    assert shipped.folder(shipped.STORY) is None
+    assert shipped.shipped_folder(shipped.STORY) is None
 
 
 def test_a_mistyped_directory_is_no_prompt() -> None:

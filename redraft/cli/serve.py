@@ -12,7 +12,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from redraft.cli.output import note
-from redraft.shipped import STORY, folder
+from redraft.shipped import STORY, shipped_folder
 from redraft.write import optional
 
 
@@ -98,7 +98,7 @@ def _named(given: tuple[str, ...]) -> dict[str, str]:
         name, equals, place = word.partition("=")
         place = place if equals else word
         name = name if equals else place.removeprefix("hf:") if place.startswith("hf:") else Path(place).resolve().name
-        place = str(folder(place) or place)
+        place = str(shipped_folder(place) or place)
         if not place.startswith("hf:") and not Path(place).is_dir():
             raise ValueError(f"{place} is not a directory; give that of a run, a checkpoint or an exported model")
         if name in found:

@@ -247,7 +247,7 @@ def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None,
 
 def _located(path: str | Path) -> tuple[Path, str | None]:
     """The directory that a name stands for, and the name of its repository if it is on the hub."""
-    ours = shipped.folder(path)
+    ours = shipped.shipped_folder(path)
     return (ours, None) if ours is not None else foreign.local_folder(path)
 
 

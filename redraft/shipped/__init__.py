@@ -10,7 +10,7 @@ from pathlib import Path
 STORY = "story"  # the one that is used where no model is named
 
 
-def folder(name: str | Path) -> Path | None:
+def shipped_folder(name: str | Path) -> Path | None:
     """The directory of a model that comes with the package; None if none has this name, or a directory of yours has."""
     found = Path(__file__).with_name(str(name)) if str(name) in (STORY,) else None
     return None if found is None or Path(name).is_dir() else found

@@ -13,7 +13,7 @@ from redraft.write.models import Opened
 from redraft.write.sampling import batch_size
 from redraft.write.settings import ArgumentError
 
-Scores = dict[tuple[int, int], float]  # (number of the question, number of the answer) → nats
+AnswerScores = dict[tuple[int, int], float]  # (number of the question, number of the answer) → nats
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Question:
         return [*pieces, rest] if rest else pieces
 
 
-def from_both_sides(it: Opened, asked: Sequence[Question]) -> tuple[Scores, int]:
+def from_both_sides(it: Opened, asked: Sequence[Question]) -> tuple[AnswerScores, int]:
     """The score of each answer, Σ log x̂ over the masked hole, and how many rows were read: one for each length."""
     rows = [(number, size) for number, each in enumerate(asked) for size in sorted(each.lengths)]
     pieces = [asked[number].row(size, it) for number, size in rows]
     length = max(it.used("") + sum(p if isinstance(p, int) else it.used(p) for p in row) for row in pieces)
     batch = batch_size(it, it.sampler, length)
-    scores: Scores = {}
+    scores: AnswerScores = {}
     for begin in range(0, len(rows), batch):
         some = rows[begin : begin + batch]
         holes = [asked[number].at for number, _ in some]
@@ -75,7 +75,7 @@ def _read(it: Opened, pieces: Sequence[Sequence[str | int]], at: Sequence[int]) 
     return list(it.model(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
 
 
-def from_the_left(it: Opened, asked: Sequence[Question]) -> tuple[Scores, int]:
+def from_the_left(it: Opened, asked: Sequence[Question]) -> tuple[AnswerScores, int]:
     """The score of each answer by a network that writes from left to right, and how many rows were read.
 
     Causal: log P(answer and the given text after it | the text before), by the chain rule, exactly: a row for each
@@ -84,7 +84,7 @@ def from_the_left(it: Opened, asked: Sequence[Question]) -> tuple[Scores, int]:
     """
     rows = [row for number, question in enumerate(asked) for row in _rows(it, number, question)]
     length = max(it.used("") + sum(len(p) if isinstance(p, tuple) else it.used(p) for p in row.pieces) for row in rows)
-    size, scores = batch_size(it, it.sampler, length), Scores()
+    size, scores = batch_size(it, it.sampler, length), AnswerScores()
     for begin in range(0, len(rows), size):
         some = rows[begin : begin + size]
         for row, said in zip(some, _said(it, some), strict=True):

@@ -11,7 +11,7 @@ import torch
 
 from redraft.model import eval_mode
 from redraft.processes import Masked, Remask
-from redraft.write.asking import Question, Scores, from_both_sides, from_the_left
+from redraft.write.asking import AnswerScores, Question, from_both_sides, from_the_left
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.settings import ArgumentError, require_texts
 from redraft.write.templates import HOLE
@@ -120,7 +120,7 @@ def choose(model: Model, templates: str | Sequence[str], answers: Sequence[str] 
     return Choices(choices, rows / len(asked), time.perf_counter() - clock, same, kind, it.name)
 
 
-def _chosen(question: Question, number: int, scores: Scores) -> Chosen:
+def _chosen(question: Question, number: int, scores: AnswerScores) -> Chosen:
     log_p = torch.tensor([scores[number, i] for i in range(len(question.answers))], dtype=torch.float64)
     chances, nats = tuple(log_p.softmax(0).tolist()), tuple(log_p.tolist())
     return Chosen(question.template, question.hole, question.answers, chances, nats, tuple(map(len, question.ids)))

@@ -12,7 +12,7 @@ import pytest
 from conftest import Server, serving
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from redraft.shipped import STORY, folder
+from redraft.shipped import STORY, shipped_folder
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the playground was not tested")
@@ -21,7 +21,7 @@ PAGES = Path(__file__).parents[2] / "redraft" / "serve" / "page"
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Server]:
-    with serving(folder(STORY)) as found:
+    with serving(shipped_folder(STORY)) as found:
         yield found
 
 

@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
 
 import certainty  # noqa: E402
+import chat  # noqa: E402
 import continuous  # noqa: E402
 import discrete  # noqa: E402
 import figures  # noqa: E402
@@ -242,6 +243,26 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, results)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["docs", "recipes"]
     assert (tmp_path / "docs" / "pictures" / "methods.svg").exists()
+
+
+def test_the_command_of_the_chat_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half_a_minute: list[Run]
+) -> None:
+    """As it stands, but for few questions, and with steps that are said to take half a minute."""
+    page = (ROOT / "docs" / "chat.md").read_text("utf-8")
+    (command,) = (line for line in page.splitlines() if line.startswith("python recipes/chat.py"))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second time there is nothing left to do
+        chat.main([*shlex.split(command)[2:], "--questions", "3", "--results", "results"])
+    (row,) = (json.loads(line) for line in (tmp_path / "results" / "chat.jsonl").read_text().splitlines())
+    assert row["name"] == "llada_chat_tiny"
+    assert row["questions"] == 3
+    assert len(half_a_minute) == 1, "trained once"
+    assert row["nfe"] >= 17, "blocks of 17 tokens, one at a time"
+    assert 0 <= row["attributes"] <= 1
+    assert 0 <= row["ended"] <= 1
+    assert row["bits_per_token"] > 0
+    assert (tmp_path / "runs" / "chat" / "llada_chat_tiny").is_dir()
 
 
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:

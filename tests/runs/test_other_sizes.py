@@ -20,7 +20,7 @@ from torch import Tensor
 
 from redraft.heads import Shift, Subs
 from redraft.networks import BlockCausal, Causal, Full
-from redraft.runs import CheckpointError, export_as, load, raw_outputs
+from redraft.runs import CheckpointError, export_as, load, raw_gaps, raw_outputs
 
 State = dict[str, Tensor]
 
@@ -96,9 +96,9 @@ def plain_llama(state: State, settings: dict[str, Any], ids: Tensor, sees: Tenso
 
 
 def plain_dit(
-    state: State, heads: int, ids: Tensor, level: Tensor, sees: Tensor, label: Tensor | None = None
+    state: State, heads: int, ids: Tensor, level: Tensor, sees: Tensor, label: Tensor | None = None, gaps: int = 0
 ) -> Tensor:
-    """The DiT of MDLM, SEDD, UDLM, GIDD and BD3-LM: raw numbers."""
+    """The DiT of MDLM, SEDD, UDLM, GIDD and BD3-LM: raw numbers; with `gaps`, the longest, those of FlexMDM's gaps."""
     state = {name.removeprefix("backbone.").removeprefix("model."): tensor for name, tensor in state.items()}
 
     def linear(x: Tensor, name: str) -> Tensor:
@@ -121,6 +121,13 @@ def plain_dit(
         h = h + gate * linear(attended(rotated(q, turn), rotated(k, turn), v, sees), f"{at}attn_out")
         x = norm(h, f"{at}norm2") * (1 + scale2) + move2
         h = h + gate2 * linear(F.gelu(linear(x, f"{at}mlp.0"), approximate="tanh"), f"{at}mlp.2")
+    if gaps:
+        counts = "len_pred.linear.weight" in state
+        move, scale = linear(c, "len_pred.adaLN_modulation" if counts else "len_pred.adaLN").chunk(2, -1)
+        h = norm(h, "len_pred.norm_final" if counts else "len_pred.norm") * (1 + scale) + move
+        if counts:
+            return linear(h, "len_pred.linear")
+        return gaps * F.softplus(linear(F.gelu(linear(h, "len_pred.proj1")), "len_pred.proj2")).squeeze(-1)
     move, scale = linear(c, "output_layer.adaLN_modulation").chunk(2, -1)
     return linear(norm(h, "output_layer.norm_final") * (1 + scale) + move, "output_layer.linear")
 
@@ -476,3 +483,65 @@ def test_options_of_the_dit(kind: str, sizes: dict[str, int], tmp_path: Path) ->
     sees = seen("block:3" if name == "bd3lm" else "full", 12)
     expected = plain_dit(state, sizes["n_heads"], ids, torch.zeros(3) if level is None else level, sees, label)
     same(raw_outputs(model, ids, level, label), expected)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes['n_blocks']} blocks")
+@pytest.mark.parametrize("kind", ["absorb", "uniform"])
+def test_options_of_sedd(kind: str, sizes: dict[str, int], tmp_path: Path) -> None:
+    """Scores of mask noise are divided by (e^σ − 1)·(V − 1); the score of the token itself is one."""
+    masked = kind == "absorb"
+    settings: dict[str, Any] = json.loads((GOLDEN / "sedd" / "config.json").read_text())
+    settings["graph"]["type"] = kind
+    settings["model"] |= {**sizes, "scale_by_sigma": masked}
+    settings |= {"tokens": 22, "noise": {"type": "geometric", "sigma_min": 1e-3, "sigma_max": 15}}
+    words = 22 + masked
+    state = dit_state(sizes, words, "")
+    ids, sigma = torch.randint(0, words, (3, 12)), torch.tensor([0.1, 1.0, 5.0])
+    expected = plain_dit(state, sizes["n_heads"], ids, sigma, seen("full", 12))
+    if masked:
+        expected = expected - sigma.expm1().log()[:, None, None] - math.log(words - 1)
+    expected = expected.scatter(-1, ids[..., None], 0.0)
+    same(raw_outputs(load(put(tmp_path / "m", settings, state)), ids, sigma), expected)
+
+
+def gap_state(counts: bool, D: int, c: int, most: int) -> State:
+    if counts:
+        shapes: dict[str, tuple[int, ...]] = {
+            "len_pred.norm_final.weight": (D,),
+            "len_pred.linear.weight": (most + 1, D),
+        }
+        shapes |= {"len_pred.linear.bias": (most + 1,), "len_pred.adaLN_modulation.bias": (2 * D,)}
+        shapes |= {"len_pred.adaLN_modulation.weight": (2 * D, c)}
+    else:
+        shapes = {"len_pred.norm.weight": (D,), "len_pred.adaLN.weight": (2 * D, c), "len_pred.adaLN.bias": (2 * D,)}
+        shapes |= {"len_pred.proj1.weight": (D, D), "len_pred.proj1.bias": (D,)}
+        shapes |= {"len_pred.proj2.weight": (1, D), "len_pred.proj2.bias": (1,)}
+    return {f"model.{name}": 0.5 * tensor for name, tensor in drawn(**shapes).items()}
+
+
+@pytest.mark.parametrize("name", ["flexmdm_expectation", "flexmdm_distribution"])
+def test_the_plain_gaps_are_the_originals(name: str) -> None:
+    io, state = (load_file(GOLDEN / name / f"{file}.safetensors") for file in ("io", "model"))
+    row, length = 2, int(io["xt_length"][2])
+    ids = torch.cat([io["xt"][row, :length], torch.tensor([39])])[None]
+    expected = io["expected_gaps" if name.endswith("expectation") else "length_posterior_logits"][row, : length + 1]
+    sees = seen("full", length + 1)
+    same(plain_dit(state, 4, ids, io["t"][row : row + 1], sees, gaps=16)[0], expected)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes['n_blocks']} blocks")
+@pytest.mark.parametrize("counts", [False, True])
+def test_options_of_flexmdm(counts: bool, sizes: dict[str, int], tmp_path: Path) -> None:
+    settings: dict[str, Any] = json.loads((GOLDEN / "flexmdm_expectation" / "config.json").read_text())
+    settings["model"] |= sizes
+    settings["interpolant"] |= {"mask_token": 21, "pad_token": 22, "tokens": 23, "max_length": 30}
+    settings["training"] |= {"only_embed_insert": counts}
+    state = dit_state(sizes, 23, "model.") | gap_state(counts, sizes["hidden_size"], sizes["cond_dim"], 30)
+    model, ids, time = (
+        load(put(tmp_path / "m", settings, state)),
+        torch.randint(0, 22, (2, 9)),
+        torch.tensor([0.2, 0.7]),
+    )
+    whole, heads = torch.cat([ids, torch.full((2, 1), 22)], 1), sizes["n_heads"]
+    same(raw_gaps(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10), gaps=30))
+    same(raw_outputs(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10))[:, :9])

@@ -30,17 +30,19 @@ class Asked:
 
     @cached_property
     def passes(self) -> tuple[Passes, ...]:
-        """The rules one by one, for the rows of interest."""
-        rows = self.where.any(-1).nonzero().squeeze(-1)
+        """The rules one by one, each for the rows of interest that it is about."""
         at = torch.full(self.needed.shape, -1, device=self.said.device).masked_scatter(
             self.needed, torch.arange(len(self.said), device=self.said.device)
         )
+        asked = self.where.any(-1)
+        about = [(part, asked & part.span.any(-1)) for part in self.marks.parts]
+        return tuple(self._passes(part, rows, at) for part, rows in about if bool(rows.any()))
+
+    def _passes(self, part: Marked, asked: Tensor, at: Tensor) -> Passes:
+        rows = asked.nonzero().squeeze(-1)
         if len(rows) == len(self.z):
-            return tuple(Passes(part, self.z, self.settled, at, self.said, rows) for part in self.marks.parts)
-        return tuple(
-            Passes(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
-            for part in self.marks.parts
-        )
+            return Passes(part, self.z, self.settled, at, self.said, rows)
+        return Passes(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
 
     @cached_property
     def _among(self) -> list[tuple[Passes, Tensor, Ints, Ints]]:

@@ -35,6 +35,8 @@ SMALL = {
     "train": [*SMALL_NETWORK, "--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet"],
     "generate": ["--steps", "4", "--new", "12"],
     "infill": ["--steps", "4"],
+    "rewrite": ["--steps", "4"],
+    "control": ["--steps", "4"],
     "choose": [],
     "correct": [],
     "eval": ["--rows", "2", "--draws", "1", "--samples", "1"],

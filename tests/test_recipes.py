@@ -34,8 +34,10 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import certainty  # noqa: E402
 import chat  # noqa: E402
 import continuous  # noqa: E402
+import control  # noqa: E402
 import discrete  # noqa: E402
 import figures  # noqa: E402
+import infill  # noqa: E402
 import own_text  # noqa: E402
 import picture  # noqa: E402
 import real  # noqa: E402
@@ -546,3 +548,21 @@ def test_the_page_shows_the_rows_of_the_distillation() -> None:
     page = (ROOT / "docs" / "nouns" / "sampler.md").read_text("utf-8")
     held = rows.Rows(ROOT / "recipes" / "results" / "certainty.jsonl").held()
     assert page == tables.filled_in(page, {"certainty": certainty.table(held)})
+
+
+def test_the_picture_of_control_is_drawn_from_its_rows() -> None:
+    held = rows.Rows(RESULTS / "control.jsonl").held()
+    assert control.drawn(held) == (ROOT / "docs" / "pictures" / "control.svg").read_text("utf-8")
+    best = held["mdlm_tiny, demanded"]
+    assert best["success"] == 1.0, "what is demanded is there"
+
+
+def test_stories_lose_the_words_that_their_holes_have() -> None:
+    for holes in (1, 2):
+        story = infill.torn(3, holes)
+        template = story.template()
+        assert [int(size) for size in re.findall(r"\[\[(\d+)\]\]", template)] == [len(lost) for lost in story.lost]
+        assert template.count("[[") == holes
+        assert story.template("[[*]]").count("[[*]]") == holes
+    for row in rows.Rows(RESULTS / "infill.jsonl").held().values():
+        assert row["reached"] == (row["kept"] >= infill.GOAL)

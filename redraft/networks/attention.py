@@ -258,7 +258,8 @@ class Rotary:
 
     def __call__(self, a: Tensor) -> Tensor:
         """(B, H, L, d) rotated, in its own dtype."""
-        return Turn.apply(a.float(), self.cos, self.sin).to(a.dtype)
+        turned = Turn.apply if torch.is_grad_enabled() else _turned  # a Function of one's own costs as much as its work
+        return turned(a.float(), self.cos, self.sin).to(a.dtype)
 
 
 class Turn(torch.autograd.Function):

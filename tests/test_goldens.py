@@ -54,9 +54,8 @@ def patterns(tree: ast.AST) -> Iterator[str]:
             if sum(len(part) for part in parts if part) >= 3:
                 yield "".join(".*" if part is None else re.escape(part) for part in parts)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith":
-            yield from (
-                re.escape(a.value) + ".*" for a in node.args if isinstance(a, ast.Constant) and len(a.value) > 2
-            )
+            begins = (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+            yield from (f"{re.escape(text)}.*" for text in begins if isinstance(text, str) and len(text) > 2)
 
 
 @cache

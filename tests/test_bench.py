@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import core, curve, decoding, limit, models, table
+from bench import core, curve, decoding, limit, models, reliability, table
 from bench.products import flops, recorded, repeated
 from bench.quick import RESULTS
 from bench.race import compared, report, tell
@@ -148,3 +148,8 @@ def test_the_page_shows_the_committed_rows() -> None:
     """Nothing until there are some, so that no figure stands there without its row."""
     shown = table.PAGE.read_text().partition(table.BEGIN)[2].partition(table.END)[0].strip()
     assert shown == (table.table(table.read(RESULTS)) if RESULTS.exists() else "")
+
+
+def test_the_page_shows_how_reliable_the_server_was() -> None:
+    rows = [json.loads(line) for line in reliability.RESULTS.read_text("utf-8").splitlines()]
+    assert reliability.table(rows) in reliability.PAGE.read_text("utf-8")

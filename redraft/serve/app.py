@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import re
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ class Guard:
             await _answer(error)(scope, receive, sending)
         except Exception as error:
             self.front.supervisor.noticed(f"redraft serve: {type(error).__name__} in {scope['path']}")
+            traceback.print_tb(error.__traceback__, limit=-6)  # places in the code; no text of a request
             if not status:
                 await _answer(failed({"kind": "internal", "message": type(error).__name__}))(scope, receive, sending)
         finally:

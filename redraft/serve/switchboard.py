@@ -21,6 +21,8 @@ from torch import Tensor
 
 from redraft.networks import Pass, States, Transformer, read_out_together, run_together
 
+_LONGEST = 0.5  # seconds that a writer waits for others
+
 
 class Ended(Exception):
     """Raised in a writer at its next question: it is no longer wanted, or cannot go on."""
@@ -60,6 +62,7 @@ class Author:
     question: Errand | None = None
     spent: float = 0.0  # in tokens, as fairness counts them
     passes: int = 0
+    latest: float = field(default_factory=time.monotonic)  # when its last pass was
     verdict: type[Ended] | None = None
     counts: list[Callable[[int], None]] = field(default_factory=list, repr=False)  # of rows that it asks about
     stack: greenlet.greenlet = field(init=False, repr=False)
@@ -109,6 +112,9 @@ class Switchboard:
         writer.stack = greenlet.greenlet(lambda _: work(), parent=self._main)
         self.authors.append(writer)
         self._resume(writer, None)
+        largest = max((self._cost(other) for other in self.authors), default=0.0)
+        if 2 * self._cost(writer) < largest:
+            writer.spent -= largest  # a short row does not wait for the long pass that would come next
         return writer
 
     def run(self, works: Iterable[Callable[[], None]]) -> None:
@@ -131,17 +137,19 @@ class Switchboard:
     def _turn(self) -> list[Author]:
         """Whose pass comes next. Each writer gets the same time: a long row waits while a short one catches up.
 
-        Writers that are less than one short pass ahead of the last one take part, so that passes are full.
+        Writers that are less than one short pass ahead of the last one take part, so that passes are full; and those
+        that have waited for long, however many short ones come in.
         """
         waiting = [writer for writer in self.authors if writer.question is not None]
         if not waiting or any(isinstance(w.question.asked, Tensor) for w in waiting if w.question):
             return []
         behind = min(writer.spent for writer in waiting)
         slack = min(self._cost(writer) for writer in waiting)
-        turn = [writer for writer in waiting if writer.spent <= behind + slack]
+        now = time.monotonic()
+        turn = [w for w in waiting if w.spent <= behind + slack or now - w.latest > _LONGEST]
         for writer in turn:
             writer.spent += self._cost(writer)
-            writer.passes += 1
+            writer.passes, writer.latest = writer.passes + 1, now
         return turn
 
     def _cost(self, writer: Author) -> float:

@@ -221,7 +221,7 @@ class CorrectBody(Strict):
 
     model: str | None = Field(None, max_length=500)
     texts: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
-    words: Annotated[list[str], Field(min_length=1, max_length=50_000)] | None = Field(
+    words: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=50_000)] | None = Field(
         None, description="Known words; left out: the model's own, else those of its training data."
     )
     noise: float | None = Field(None, description="The share of letters that are expected to be wrong.")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, cpu
+from rows import Rows, commit, cpu, machine
 from tables import filled_in, markdown
 from trajectories import TOGETHER, Certainty, Trajectories
 
@@ -85,7 +85,10 @@ def measure_all(options: argparse.Namespace) -> None:
         models = {"before": loaded.model, f"after, weight {weight:g}": student}
         for who, model in models.items():
             for level, sampler in LEVELS.items():
-                row = {"model": who, "level": level, "steps": options.steps}
+                row = {"model": who, "level": level, "steps": options.steps, "commit": commit(), "machine": machine()}
+                row[
+                    "stages"
+                ] = []  # the runs lie beside the models: no digest that a move of the directory would change
                 rows.add(
                     f"{who} {level}", lambda m=model, s=sampler, r=row: r | measured(m, s, options.written, length)
                 )

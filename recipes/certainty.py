@@ -88,7 +88,7 @@ def measure_all(options: argparse.Namespace) -> None:
                 row = {"model": who, "level": level, "steps": options.steps, "commit": commit(), "machine": machine()}
                 row[
                     "stages"
-                ] = []  # the runs lie beside the models: no digest that a move of the directory would change
+                ] = []  # the runs lie beside the models
                 rows.add(
                     f"{who} {level}", lambda m=model, s=sampler, r=row: r | measured(m, s, options.written, length)
                 )

@@ -86,9 +86,7 @@ def measure_all(options: argparse.Namespace) -> None:
         for who, model in models.items():
             for level, sampler in LEVELS.items():
                 row = {"model": who, "level": level, "steps": options.steps, "commit": commit(), "machine": machine()}
-                row[
-                    "stages"
-                ] = []  # the runs lie beside the models
+                row["stages"] = []  # the runs lie beside the models
                 rows.add(
                     f"{who} {level}", lambda m=model, s=sampler, r=row: r | measured(m, s, options.written, length)
                 )

@@ -52,7 +52,7 @@ def read_out_together(network: Transformer, states: Sequence[Tensor], least: int
     missing = least - len(flat)
     raw = network.read_out(F.pad(flat, (0, 0, 0, missing)) if missing > 0 else flat)
     parts = raw[: len(flat)].split([h.numel() // h.shape[-1] for h in states])
-    return [part.view(*h.shape[:-1], -1) for part, h in zip(parts, states, strict=True)]
+    return [part.view(*h.shape[:-1], raw.shape[-1]) for part, h in zip(parts, states, strict=True)]
 
 
 @lru_cache(32)
@@ -251,7 +251,7 @@ class Pack:
                 its = None if time is None or which is None else TimeOf(time.embedded, which[own].view(shape))
                 held = slice(number * one.stand.rows, (number + 1) * one.stand.rows)
                 caches = [(k[held], v[held]) for k, v in layers]
-                found.append(States(h[own].view(*shape, -1), its, caches))
+                found.append(States(h[own].view(*shape, h.shape[-1]), its, caches))
                 begin += count
         return found
 

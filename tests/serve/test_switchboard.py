@@ -13,7 +13,7 @@ from torch import Tensor
 
 from redraft.machine import steady_rows
 from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, TransformerConfig
+from redraft.networks import BlockCausal, Causal, Full, TransformerConfig, read_out_together
 from redraft.ops import Rng, rng
 from redraft.samplers import (
     Ancestral,
@@ -192,3 +192,9 @@ def test_products_are_steady_here() -> None:
     assert least is not None
     x, w = torch.arange(64 * 32).float().sin().view(64, 32), torch.arange(96 * 32).float().cos().view(96, 32)
     assert torch.equal((x @ w.T)[:least], x[:least] @ w.T)
+
+
+def test_nothing_asked_is_answered_by_nothing(build: Build) -> None:
+    network = build().network
+    none, some = read_out_together(network, [torch.zeros(0, 16), torch.zeros(2, 16)])
+    assert (none.shape, some.shape) == ((0, 7), (2, 7))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows
+from rows import Rows, commit, machine
 
 import redraft
 from redraft import presets
@@ -24,7 +24,7 @@ from redraft.corpora import STORIES
 from redraft.data import evaluation, tokenise
 from redraft.evaluate import excess, grammatical, likelihood
 from redraft.model import DiffusionLM
-from redraft.runs import Run
+from redraft.runs import Run, config
 from redraft.shipped import STORY
 from redraft.train import fit
 from redraft.write import fill, to_write
@@ -67,6 +67,9 @@ def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
         "steps": run.steps,
         "batch": run.batch,
         "precision": run.precision,
+        "commit": commit(),
+        "machine": machine(),
+        "stages": [{"run": run.digest, "steps": run.steps, "seed": run.seed, "config": config.to_json(run)}],
         "parameters": sum(p.numel() for p in model.parameters()),
         "words": len(STORIES.words()),
         "held_out": HELD_OUT,

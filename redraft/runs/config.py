@@ -23,8 +23,8 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -85,9 +85,14 @@ def parse_json(data: bytes) -> JSON:
         raise ConfigError("it is nested too deeply") from None
 
 
-def digest(value: object) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of the canonical JSON: the name of a value."""
-    return fingerprint(to_json(value))
+def digest(value: object, besides: Collection[str] = ()) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of the canonical JSON: the name of a value.
+
+    Fields that have their defaults do not count, so that a value keeps its name when its class gets a new field; nor do
+    the fields `besides` of the value itself.
+    """
+    described = _encode(value, "config", brief=True)
+    return fingerprint({key: item for key, item in described.items() if key not in besides} if besides else described)
 
 
 def fingerprint(data: JSON) -> str:
@@ -108,7 +113,8 @@ def modules(data: JSON) -> list[str]:
     return own + [module for item in data.values() for module in modules(item)]
 
 
-def _encode(value: Any, where: str) -> JSON:
+def _encode(value: Any, where: str, brief: bool = False) -> JSON:
+    """brief: without fields that have their defaults."""
     if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
         return value
     if type(value) is float:
@@ -116,18 +122,23 @@ def _encode(value: Any, where: str) -> JSON:
     if isinstance(value, Path):
         return {"class": "pathlib.Path", "value": value.as_posix()}
     if type(value) in (tuple, list):
-        return [_encode(item, f"{where}[{n}]") for n, item in enumerate(value)]
+        return [_encode(item, f"{where}[{n}]", brief) for n, item in enumerate(value)]
     if type(value) is dict:
         if wrong := [key for key in value if type(key) is not str or key == "class"]:
             raise ConfigError(f'{where} has the key {wrong[0]!r}; keys must be strings other than "class"')
-        return {key: _encode(item, f"{where}.{key}") for key, item in value.items()}
+        return {key: _encode(item, f"{where}.{key}", brief) for key, item in value.items()}
     if is_dataclass(kind := type(value)):
         home = _home(_frozen(kind, where).__module__)
         if vars(sys.modules[home]).get(kind.__qualname__) is not kind:
             raise ConfigError(f"{where}: {kind.__qualname__} cannot be found by name; define it at the top of a module")
-        items = {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
+        kept = [f for f in fields(value) if f.init and not (brief and getattr(value, f.name) == _default(f))]
+        items = {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}", brief) for f in kept}
         return {"class": f"{home}.{kind.__qualname__}"} | items
     raise ConfigError(f"{where} is a {kind.__name__}; a config holds frozen dataclasses and plain values only")
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _home(module: str) -> str:

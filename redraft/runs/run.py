@@ -95,8 +95,7 @@ class Run:
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that name the run: what decides its weights, not how it is watched."""
-        described = config.to_json(self)
-        return config.fingerprint({key: value for key, value in described.items() if key not in WATCHING})
+        return config.digest(self, besides=WATCHING)
 
     def is_held(self, described: config.JSON) -> bool:
         """Whether a saved config is this run, perhaps watched differently, or written by an older version."""

@@ -37,7 +37,10 @@ def test_configs_load(name: str) -> None:
     assert config.from_json(config.to_json(found)) == found
 
 
-@pytest.mark.parametrize("name", [name for name in TINY if name in CONFIGS])  # those that there were
+CHANGED = {"sedd_uniform_tiny"}  # on purpose: it has UDLM's schedule now
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name in CONFIGS and name not in CHANGED])  # those there were
 def test_presets_are_what_they_were(name: str) -> None:
     assert config.from_json(CONFIGS[name]) == TINY[name]()
 

@@ -9,10 +9,9 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from redraft.cli.arguments import Flag
-from redraft.cli.limits import require_python
 from redraft.cli.opening import Opening
 from redraft.cli.output import emit, note
 from redraft.cli.plot import plot
@@ -33,11 +32,9 @@ class Show:
     """A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model."""
     json: Flag = False
     """Print one JSON object per preset, or one for the thing described."""
-    trust: Annotated[Path | None, optional("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
-        require_python(self.trust)
         if self.what == "":
             raise ValueError("'' names nothing; give a preset, file.py:function, a directory, or no argument")
 
@@ -83,7 +80,7 @@ class Show:
         from redraft.cli.models import open_model
         from redraft.runs import config, parameters
 
-        it = open_model(path, Opening(trust=self.trust))
+        it = open_model(path, self.opening)
         count, model = parameters(it.model.config), it.model.config
         record = {"path": str(path), "run": it.name, "parameters": count, "config": config.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
@@ -91,7 +88,7 @@ class Show:
     def _directory(self, path: Path) -> None:
         from redraft.runs import config, metrics, parameters
 
-        run, step = _found(path, self.trust)
+        run, step = _found(path, self.opening.trust)
         if run is None:
             self._model(path)
             return

@@ -26,6 +26,7 @@ from redraft.samplers import Sampler, last
 from redraft.text import Tokenizer
 from redraft.types import Canvas, Context, Vocab
 
+pytest_plugins = ["tests.serve.served"]  # a second conftest would hide this one from `from conftest import …`
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"  # numbers of the originals, see its README
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.staticfiles import StaticFiles
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -83,9 +82,16 @@ def build(supervisor: Supervisor, door: Door = Door(), bounds: Bounds = Bounds()
     app.get("/metrics")(front.numbers)
     for path, kind, route in front.routes():
         app.post(path, openapi_extra=_schema_of(kind), summary=(kind.__doc__ or "").partition("\n")[0])(route)
-    if PAGE.is_dir():
-        app.mount("/", StaticFiles(directory=PAGE, html=True))
+    for file in PAGE.iterdir():
+        app.get("/" if file.name == "index.html" else f"/{file.name}", include_in_schema=False)(_sent(file))
     return app
+
+
+def _sent(file: Path) -> Callable[[], Awaitable[Response]]:
+    async def send() -> Response:
+        return FileResponse(file)
+
+    return send
 
 
 def _schema_of(kind: type[Strict]) -> Plain:

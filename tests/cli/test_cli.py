@@ -97,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, runs: dict[str, Path]) -> Pa
 
 def test_help_wrong_verbs_and_wrong_flags_need_no_torch() -> None:
     """All in one process, which would show whether any of them imports torch."""
-    asked = [[], ["--help"], ["--version"], ["trian"], ["generate"], ["show", "--jsn"], ["infill", "x", "y"]]
+    asked = [[], ["--help"], ["--version"], ["trian"], ["choose"], ["show", "--jsn"], ["infill", "x", "y"]]
     asked += [[verb, "--help"] for verb in VERBS]
     code = (
         "import sys, json\nfrom redraft.cli import main\ncodes = []\n"
@@ -117,7 +117,7 @@ def test_every_flag_says_what_it_does(say: Say) -> None:
     for verb, kind in VERBS.items():
         out, _ = say(verb, "--help")
         assert "(default: None)" not in out
-        assert "--json" in out
+        assert "--json" in out or verb in ("serve", "play")  # what they have to say, they say by HTTP
         assert kind.__doc__
         assert kind.__doc__.split()[0] in out
 
@@ -707,6 +707,7 @@ WRONG = [
     ("eval trained --split all", "--split 'all': choose from 'train', 'valid', 'test'"),
     ("eval trained --data nowhere", "--data nowhere is neither stories nor sotu"),
     ("generate nowhere", "or story, the model that comes with us"),
+    ("choose", "give a hole and answers: redraft choose DIR"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
     ("generate trained --new 0", "--new 0: write at least one token"),
     ("generate trained --new 9999", "too many: this network knows"),
@@ -761,7 +762,7 @@ def test_wrong_input_ends_in_one_line(
 
 IN_EARNEST = [
     *("trian", "--jsn", "train", "train --steps 5 mdlm_tiny", "eval trained --rows 0", "eval trained --split all"),
-    *("generate", "generate trained --new 0", "generate trained --rows 0", "generate trained --sampler best"),
+    *("choose", "generate trained --new 0", "generate trained --rows 0", "generate trained --sampler best"),
     *("generate trained --seed x", "infill trained|One day.", "infill trained", "demo --minutes soon"),
     *("train mdlm_tiny --stesp 3", "eval hollow"),  # these two load torch
 ]

@@ -17,7 +17,6 @@ from redraft.samplers import (
     AnyOrder,
     Blocks,
     Confidence,
-    Correct,
     Entropy,
     FirstHitting,
     Margin,
@@ -48,6 +47,10 @@ class Alike(Known):
     """Says of each position that nothing is known, and draws a row of equal tokens, also if one stands there."""
 
     z: Tensor | None = None
+
+    @property
+    def joint(self) -> bool:
+        return True
 
     def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Drawn:
         assert self.z is not None
@@ -97,13 +100,6 @@ def test_a_joint_draw_is_obeyed(sampler: Sampler, process: Process) -> None:
     z = last(sampler(Choir(deaf=isinstance(process, Interpolating)), process, canvas, rng=rng(0, 40))).z
     assert torch.equal(z, z[:, :1].expand_as(z)), "the tokens of a row are equal"
     assert set(z[:, 0].tolist()) == {0, 1, 2}, "and rows differ"
-
-
-def test_corrections_are_drawn_jointly() -> None:
-    canvas = Canvas(torch.arange(7).repeat(20, 1) % 3, torch.zeros(20, 7, dtype=torch.bool))
-    fixed = Correct(steps=8, tokens=7).correct(Choir(deaf=True), Interpolating(VOCAB), canvas, rng=rng(0, 20))
-    z = next(iter(fixed)).z
-    assert torch.equal(z, z[:, :1].expand_as(z))
 
 
 @given(seed=st.integers(0, 10**6), temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]))

@@ -13,7 +13,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.serve.conftest import Server
+from tests.serve.served import Server
 
 Extra = dict[str, Any]
 QUICK: Extra = {"diffusion": {"steps": 4}}

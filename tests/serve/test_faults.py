@@ -19,7 +19,7 @@ import pytest
 from openai import OpenAI
 
 from tests.conftest import Say
-from tests.serve.conftest import Server, serving
+from tests.serve.served import Server, serving
 
 KEY = "a secret"
 LONG: dict[str, Any] = {"model": "bytes", "prompt": "A", "max_tokens": 90, "n": 48, "seed": 1}

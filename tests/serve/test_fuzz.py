@@ -17,7 +17,7 @@ from redraft.serve import ApiError, Bounds, Supervisor, build, jobs
 from redraft.serve import bodies as kinds
 from redraft.serve.bodies import parsed
 from redraft.serve.jobs import written_out
-from tests.serve.conftest import Server
+from tests.serve.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {
     "/v1/completions": (kinds.CompletionBody, jobs.completion_job),

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Server, serving
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from redraft.shipped import STORY, shipped_folder
+from tests.serve.served import Server, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the playground was not tested")

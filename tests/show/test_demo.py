@@ -247,4 +247,4 @@ def test_the_commands_to_go_on_are_ones_that_the_command_line_knows(out: Path, t
         assert Path(program).name == "redraft"
         parse_verb(VERBS, words)
         verbs.append(words[0])
-    assert verbs == ["generate", "infill", "eval", "demo", "train"]
+    assert verbs == ["play", "generate", "infill", "eval", "demo", "train"]

@@ -72,7 +72,7 @@ def measure_all(options: argparse.Namespace) -> None:
     loaded = load_with_run(base)
     assert loaded.run is not None
     run, length = loaded.run, loaded.run.framing.length
-    file = options.out / "trajectories.pt"
+    file = options.out / "trajectories.safetensors"
     if not file.exists():
         made = Trajectories.of(loaded.model, Unmask(None, EntropyBound(0.1, 1.0)), options.texts, length)
         made.save(file)

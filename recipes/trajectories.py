@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from redraft import ops
@@ -43,14 +44,14 @@ class Trajectories:
     def save(self, file: Path) -> None:
         """All of it, or nothing."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(vars(self), file.with_suffix(".part"))
+        save_file({name: tensor.contiguous() for name, tensor in vars(self).items()}, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)
 
 
 @cache
 def trajectories(file: str) -> Trajectories:
     """Those that were saved before."""
-    return Trajectories(**torch.load(file, weights_only=True))
+    return Trajectories(**load_file(file))
 
 
 @dataclass(frozen=True)

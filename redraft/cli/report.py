@@ -53,7 +53,8 @@ class ReportRun:
         with Progress(f"measuring {self.model}"):
             found = Measured.of(it, Sizes(self.rows, self.draws, self.samples, self.seed))
         home = self.model.parent if self.model.name.startswith("step-") else self.model
-        page = write_report(found, self.out or home / "run.html", _program())
+        own = home / "run.html" if home.is_dir() else Path(f"{home.name}.html")  # nothing is written into the package
+        page = write_report(found, self.out or own, _program())
         emit({"path": str(page)}, self.json, str(page))
 
 

@@ -40,6 +40,13 @@ def test_the_page_of_a_run(name: str, tmp_path: Path) -> None:
     assert "https://" not in text
 
 
+def test_the_page_of_the_model_that_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = report("story", "--rows", "2", "--draws", "1", "--samples", "1")
+    assert (found.returncode, found.stdout) == (0, "story.html\n"), found.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["story.html"]
+
+
 def test_wrong_input(tmp_path: Path) -> None:
     for words, said in (
         (["nowhere"], "is not a directory"),

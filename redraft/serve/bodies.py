@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from redraft.serve.errors import ApiError, wrong
-from redraft.write import ALIASES, Generation, Infilling, Rewriting
+from redraft.write import ALIASES, Controlling, Generation, Infilling, Rewriting
 
 Body = TypeVar("Body", bound="Strict")
 MOST_TEXT = 200_000  # characters of one text
@@ -80,12 +80,16 @@ def _sentences(kind: type[Any]) -> dict[str, str]:
 _CHOICES = {
     "choices": (list[str] | None, Field(None, max_length=256, description="The text is one of these.")),
 }
-_rewriting = _sentences(Rewriting)
+_rewriting, _wishes = _sentences(Rewriting), _sentences(Controlling)
 _CANVAS = _CHOICES | {
     "start_text": (str | None, Field(None, max_length=MOST_TEXT, description="A text to edit in place.")),
     "strength": (float | None, Field(None, description=_rewriting["strength"])),
     "pinned": (list[str] | None, Field(None, max_length=1000, description=_rewriting["pinned"])),
     "candidates": (int | None, Field(None, ge=1, le=64, description=_rewriting["candidates"])),
+    "attributes": (list[str] | None, Field(None, max_length=16, description=_wishes["attributes"])),
+    "length": (int | None, Field(None, ge=1, description=_wishes["length"])),
+    "pos": (str | None, Field(None, max_length=MOST_TEXT, description=_wishes["pos"])),
+    "scale": (float | None, Field(None, description=_wishes["scale"])),
     "diffusion_seed_canvas": (str | None, Field(None, max_length=MOST_TEXT, description="vLLM: start_text.")),
     "diffusion_pinned": (list[str] | None, Field(None, max_length=1000, description="vLLM: pinned.")),
     "diffusion_read_only": (bool | None, Field(None, description="vLLM: only false; /v1/score reads a text.")),

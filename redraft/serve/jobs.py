@@ -26,6 +26,7 @@ from redraft.serve.errors import ApiError, Plain, unknown_model, wrong
 from redraft.write import (
     ALIASES,
     ArgumentError,
+    Controlling,
     Correcting,
     Decoding,
     Generation,
@@ -37,6 +38,7 @@ from redraft.write import (
 )
 
 _META = re.compile(r"([.^$*+?{}\[\]\\|()&~#-])")
+_WISHES = ("attributes", "length", "pos", "scale")
 _CLIENTS = {
     "": "prompt",  # the text that was given
     "max_new_tokens": "max_tokens",
@@ -100,6 +102,8 @@ def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], boun
     options, names = _options(body)
     if "start_text" in options:
         return _rewrite_job(body, models, bounds, options, names)
+    if any(name in options for name in _WISHES):
+        return _control_job(body, models, bounds, options, names)
     if body.suffix is not None:
         if not isinstance(body.prompt, str):
             raise wrong("prompt", "a suffix goes with one prompt, not with a list of them")
@@ -115,13 +119,28 @@ def _rewrite_job(
 ) -> Job:
     """A text is edited in place: noised up to a strength, and written again; pinned words stay."""
     text = options.pop("start_text")
-    for name, value in (("prompt", body.prompt), ("suffix", body.suffix), ("max_tokens", body.max_tokens)):
-        if value:
-            raise wrong(name, f"{name} does not go with start_text, which is the whole text; leave it out")
+    _require_alone(body, "start_text, which is the whole text")
     names |= {"": "diffusion.start_text", "texts": "diffusion.start_text"}
     given = {"text": text, "options": options}
     size = max(1, len(text) // 3) * options.get("candidates", 1)
     return _job(models, body, "rewrite", given, Rewriting, names, bounds, [text], size)
+
+
+def _control_job(
+    body: CompletionBody | FimBody, models: Sequence[Plain], bounds: Bounds, options: Plain, names: dict[str, str]
+) -> Job:
+    """A text as wished: its attributes, its length, the part of speech of every word."""
+    _require_alone(body, f"{', '.join(_WISHES)}, which are about a whole text")
+    names |= {name: f"diffusion.{name}" for name in _WISHES} | {"": "diffusion.attributes"}
+    size = options.get("length") or len(options.get("pos", "").split()) or None
+    return _job(models, body, "control", {"options": options}, Controlling, names, bounds, [""], size)
+
+
+def _require_alone(body: CompletionBody | FimBody, what: str) -> None:
+    """Raises if a text that is asked for as a whole is also asked for in parts."""
+    for name, value in (("prompt", body.prompt), ("suffix", body.suffix), ("max_tokens", body.max_tokens)):
+        if value:
+            raise wrong(name, f"{name} does not go with {what}; leave it out")
 
 
 def chat_job(body: ChatBody, models: Sequence[Plain], bounds: Bounds) -> Job:

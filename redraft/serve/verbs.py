@@ -17,6 +17,7 @@ from redraft.serve.errors import Plain
 from redraft.text import shares
 from redraft.types import Canvas
 from redraft.write import (
+    Controlling,
     Decoding,
     Draft,
     Generation,
@@ -33,6 +34,7 @@ from redraft.write import (
     answering,
     choose,
     chosen,
+    controlling,
     correct,
     generation,
     infilling,
@@ -52,7 +54,7 @@ def prepared(it: Opened, verb: str, given: Plain) -> Work:
 
 def compile_rules(verb: str, given: Plain) -> None:
     """Compiles the rules of a request, which may take seconds; afterwards they are known."""
-    kinds: dict[str, type[Decoding]] = {"infill": Infilling, "rewrite": Rewriting}
+    kinds: dict[str, type[Decoding]] = {"infill": Infilling, "rewrite": Rewriting, "control": Controlling}
     asked = settings_from(kinds.get(verb, Generation), given["options"])
     for pattern in asked.every_pattern:
         compiled(Regex(pattern))
@@ -86,6 +88,12 @@ def _rewrite(it: Opened, given: Plain) -> Work:
     return lambda tell: _written(it, plans, given, tell, asked.candidates)
 
 
+def _control(it: Opened, given: Plain) -> Work:
+    """A text as wished."""
+    plan = controlling(it, settings_from(Controlling, _own_choice(it, given["options"])))
+    return lambda tell: _written(it, [plan], given, tell)
+
+
 def _choose(it: Opened, given: Plain) -> Work:
     def work(tell: Tell) -> Plain:
         found = choose(it, given["template"], given["answers"])
@@ -115,6 +123,7 @@ DOABLE: dict[str, Callable[[Opened, Plain], Work]] = {
     "chat": _chat,
     "infill": _infill,
     "rewrite": _rewrite,
+    "control": _control,
     "choose": _choose,
     "score": _score,
     "correct": _correct,

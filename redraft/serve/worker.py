@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
+from redraft.corpora import STORIES, StoriesData
 from redraft.machine import steady_rows
 from redraft.model import DiffusionLM
 from redraft.samplers import Blocks
@@ -176,7 +177,13 @@ def facts(name: str, it: Opened) -> Plain:
         "process": type(config.process).__name__,
         "classes": list(it.classes),
         "answers": it.answers,
+        "attributes": {name: list(STORIES.labels(name)) for name in STORIES.topics} if _tells_stories(it) else {},
     }
+
+
+def _tells_stories(it: Opened) -> bool:
+    """Whether it writes whole stories of the embedded corpus, whose attributes can be wished for."""
+    return it.run is not None and isinstance(it.run.data, StoriesData) and not it.answers and not it.classes
 
 
 def main() -> None:

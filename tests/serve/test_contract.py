@@ -187,6 +187,14 @@ def test_a_text_is_edited_in_place(client: OpenAI, names: tuple[str, str]) -> No
     assert len(found.choices[0].text.encode("utf-8", "replace")) >= 17
 
 
+def test_a_text_is_as_wished(client: OpenAI) -> None:
+    extras = {"length": 9, "required": ["cat"], "steps": 4}
+    found = client.completions.create(model="bytes", prompt="", seed=2, extra_body={"diffusion": extras})
+    assert found.usage is not None
+    assert found.usage.completion_tokens == 9
+    assert "cat" in found.choices[0].text
+
+
 def test_a_pattern_is_matched(client: OpenAI) -> None:
     extras = {"diffusion": {"pattern": "[0-9]{4}-[0-9]{2}", "steps": 4}}
     found = client.completions.create(model="bytes", prompt="It was ", max_tokens=7, seed=1, extra_body=extras)
@@ -393,6 +401,9 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/v1/completions", {"prompt": "a", "diffusion": {"strength": 0.5}}, 400, "diffusion.strength"),
     ("/v1/completions", {"prompt": "a", "diffusion": {"start_text": "b"}}, 400, "prompt"),
     ("/v1/completions", {"diffusion": {"start_text": "b", "strength": 7}}, 400, "diffusion.strength"),
+    ("/v1/completions", {"prompt": "a", "diffusion": {"length": 3}}, 400, "prompt"),
+    ("/v1/completions", {"diffusion": {"attributes": ["mood=blue"]}}, 400, "diffusion.attributes"),
+    ("/v1/completions", {"diffusion": {"length": 3, "lexicon": "/etc/passwd"}}, 400, "diffusion.lexicon"),
     ("/v1/completions", {"diffusion": {"diffusion_read_only": True}}, 400, "diffusion.diffusion_read_only"),
     ("/v1/completions", {"prompt": "\ud800"}, 400, "body"),
     ("/v1/completions", b"{", 400, "body"),

@@ -59,11 +59,16 @@ class Objective:
             "diffusion": _summed(nats, encoded.learn if noised.open is None else noised.open),
             "prior": _summed(process.prior_kl(encoded.x), encoded.learn),
         }
-        if process.jump and (times.s is None or model.codec is not None):
+        if process.jump and (times.s is None or model.codec is not None) and not _settled(model):
             parts["reconstruction"] = _summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
         if self.anchor and model.codec is not None:
             parts["anchor"] = self.anchor * _summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
+
+
+def _settled(model: DiffusionLM) -> bool:
+    """Whether the reconstruction teaches nothing: the codec was trained before. A pass of its decoder costs time."""
+    return model.training and model.codec is not None and model.codec.frozen
 
 
 def _parameters(part: nn.Module | None) -> list[nn.Parameter]:

@@ -17,6 +17,7 @@ from redraft.heads import PredictX
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Autoencode, Objective
+from redraft.ops import rng
 from redraft.processes import Gaussian
 from redraft.runs import CheckpointError, Optimiser, Run, begin_with, export, vary
 from redraft.samplers import Ancestral
@@ -78,6 +79,14 @@ def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path)
     same = {name for name, p in after.items() if p.equal(before[name])}
     assert {name for name in after if name.startswith("codec.")} <= same
     assert {name for name in after if name.startswith("network.blocks.")} - same  # these were trained
+
+
+def test_training_leaves_out_what_a_finished_codec_cannot_learn(run: Run) -> None:
+    """The reconstruction is part of the bound, but not of a training step: it has no gradient and costs a pass."""
+    model = DiffusionLM(run.model, run.tokenizer)
+    (rows,) = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
+    assert "reconstruction" not in Objective()(model.train(), rows, rng=rng(0, len(rows.tokens))).parts
+    assert "reconstruction" in Objective()(model.eval(), rows, rng=rng(0, len(rows.tokens))).parts
 
 
 def test_a_base_without_a_codec_is_refused(run: Run, tmp_path: Path) -> None:

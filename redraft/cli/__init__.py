@@ -19,6 +19,7 @@ from redraft.cli.exchange import Export, Import
 from redraft.cli.levels import Levels
 from redraft.cli.noise import Noise
 from redraft.cli.output import say
+from redraft.cli.picture import Picture
 from redraft.cli.play import Play
 from redraft.cli.prove import Check, Demo
 from redraft.cli.report import ReportRun
@@ -45,6 +46,7 @@ VERBS = {
     "play": Play,
     "levels": Levels,
     "noise": Noise,
+    "picture": Picture,
     "show": Show,
     "report": ReportRun,
     "import": Import,

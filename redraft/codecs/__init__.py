@@ -3,6 +3,15 @@
 from redraft.codecs.base import Codec, CodecConfig
 from redraft.codecs.compressed import Compressed, CompressedCodec
 from redraft.codecs.contextual import Contextual, ContextualCodec
+from redraft.codecs.coordinates import (
+    CELL,
+    NUMERALS,
+    Coordinates,
+    CoordinatesCodec,
+    point_letters,
+    read_point,
+    spell_point,
+)
 from redraft.codecs.corrupt import blurred, blurred_up_to, concealed, substituted, without_features, without_places
 from redraft.codecs.decoder import Autoregressive, Parallel
 from redraft.codecs.embedding import Embedding, EmbeddingCodec, neighbours

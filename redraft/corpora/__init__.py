@@ -19,6 +19,7 @@ from redraft.corpora.grammar import (
     Text,
 )
 from redraft.corpora.language import Language, Story, split_seed
+from redraft.corpora.points import Blobs
 from redraft.corpora.restaurants import e2e, said, slots
 from redraft.corpora.rules import Case, Draw, Rules, entry
 from redraft.corpora.stories import SMALL, STORIES, StoriesData

@@ -14,6 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from redraft.corpora import Blobs
 from redraft.laws.law import P_MIN, Integral, Law, at_least, chi_square, equal, integral
 from redraft.ops import Rng, draw, entropy, rng
 from redraft.processes import Exploding, Gaussian, Path, Preserving, Straight, gaussian
@@ -38,9 +39,12 @@ class Mixture:
     @classmethod
     def of(cls) -> Mixture:
         """Three modes in the plane, apart, of different weight and width."""
-        means = torch.tensor([[-1.5, -0.5], [1.0, 1.0], [0.5, -1.5]], dtype=torch.float64)
-        std = torch.tensor([0.2, 0.3, 0.15], dtype=torch.float64)
-        return cls(means, std, torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64))
+        return cls.of_blobs(Blobs())
+
+    @classmethod
+    def of_blobs(cls, blobs: Blobs) -> Mixture:
+        """The law of a corpus of points."""
+        return cls(*(torch.tensor(v, dtype=torch.float64) for v in (blobs.means, blobs.stds, blobs.weights)))
 
     @classmethod
     def tokens(cls) -> Mixture:

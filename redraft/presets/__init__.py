@@ -68,6 +68,8 @@ from redraft.presets.vectors import (
     genie_summary_tiny,
     genie_tiny,
     genie_xsum,
+    points_class_tiny,
+    points_tiny,
     ssd_owt,
     ssd_tiny,
 )

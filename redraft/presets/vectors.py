@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.codecs import (
+    NUMERALS,
+    Coordinates,
     Embedding,
     Simplex,
+    point_letters,
 )
-from redraft.corpora import STORIES, StoriesData, StoryAttributes, StorySummaries, e2e
+from redraft.corpora import STORIES, Blobs, StoriesData, StoryAttributes, StorySummaries, e2e
 from redraft.data import (
     Corpus,
     Documents,
@@ -22,11 +25,14 @@ from redraft.data import (
     Spans,
     TextFiles,
 )
-from redraft.heads import PredictTokens
-from redraft.networks import BlockCausal
+from redraft.heads import PredictEps, PredictTokens
+from redraft.model import ByLogSnr, DiffusionLMConfig
+from redraft.networks import BlockCausal, TransformerConfig
 from redraft.objectives import (
+    Match,
     Objective,
     Recover,
+    Snr,
     Stratified,
 )
 from redraft.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny
@@ -43,8 +49,9 @@ from redraft.schedules import (
     Clamped,
     CosineOffset,
     Sqrt,
+    VPLinear,
 )
-from redraft.text import Tokenizer, Words
+from redraft.text import Characters, Tokenizer, Words
 
 
 def diffusion_lm_tiny() -> Run:
@@ -89,6 +96,30 @@ def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
 def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
     """Stories and what belongs to them, as vectors of their words."""
     return vary.with_embedding(vary.with_text(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing))
+
+
+def points_tiny() -> Run:
+    """DDPM in its plain form: points of the plane, no words; the noise is predicted, and the truth is known."""
+    points = Characters(NUMERALS, ())
+    network = TransformerConfig(width=64, layers=3, heads=1, rotary=None, positions=1, time=64)
+    process = Gaussian(points.vocab, Preserving(Clamped(VPLinear(), -10.0, 8.0)))
+    return Run(
+        model=DiffusionLMConfig(process, network, PredictEps(), ByLogSnr(), codec=Coordinates()),
+        data=Blobs(),
+        tokenizer=points,
+        framing=Documents(point_letters(2), tail=True),
+        objective=Objective(Match(Snr())),
+        sampler=Ancestral(128),
+        optimiser=Optimiser(lr=3e-3, warmup=40, floor=0.0, ema=0.995),
+        steps=2000,
+        batch=128,
+        eval_rows=512,
+    )
+
+
+def points_class_tiny() -> Run:
+    """The same points with their class, for guidance: a tenth of them without it."""
+    return vary.with_classes(points_tiny(), Blobs())
 
 
 def ssd_tiny(block: int = 17) -> Run:

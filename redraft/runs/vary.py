@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from redraft.codecs import CodecConfig, Embedding, Size
-from redraft.corpora import StoryClasses
+from redraft.corpora import Blobs, StoryClasses
 from redraft.data import Corpus, Documents, Endless, Framing, JsonlClasses, Labelled, Packed, Pairs, Sourced, Spans
 from redraft.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.model import DiffusionLMConfig
@@ -113,7 +113,7 @@ def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run
     return replace(with_model(run, encoder=encoder), objective=replace(run.objective, drop_condition=0.1))
 
 
-def with_classes(run: Run, data: StoryClasses | JsonlClasses) -> Run:
+def with_classes(run: Run, data: Blobs | StoryClasses | JsonlClasses) -> Run:
     """The same run on texts with classes; the network must see time, since the label is added to it.
 
     A tenth of the rows loses its class, so that guidance can compare.

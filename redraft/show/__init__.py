@@ -3,4 +3,5 @@
 from redraft.show.noising import Noisy, noised
 from redraft.show.pictures import picture, strip
 from redraft.show.report import Measured, Sizes, write_report
+from redraft.show.score import Scene, exact_scene, learned_scene, score_error, score_of, score_picture
 from redraft.show.watch import display, frames, styled

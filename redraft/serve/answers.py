@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -67,10 +68,17 @@ def completion(head: Heading, record: Plain, body: Any, stops: Sequence[str], ec
     choices = []
     for index, each in enumerate(record["texts"]):
         text, stopped = upto_stop(each["new"], stops)
-        shown = echo[index] + text if echo else text
-        log = None if getattr(body, "logprobs", None) is None else _logprobs(each, len(text), body.logprobs)
+        shown, log = echo[index] + text if echo else text, logs(each, len(text), body)
         choices.append({"index": index, "text": shown, "logprobs": log, "finish_reason": finish(each, stopped)})
     return head.body() | {"choices": choices, "usage": usage(record), "diffusion": about(record)}
+
+
+def logs(each: Plain, size: int, body: Any) -> Plain | None:
+    """The log-probabilities of the first `size` characters of a text, as its route has them; None: not asked for."""
+    asked = getattr(body, "logprobs", None)
+    if asked is None or asked is False:
+        return None
+    return _chat_logprobs(each, size, body.top_logprobs or 0) if asked is True else _logprobs(each, size, asked)
 
 
 def _logprobs(each: Plain, size: int, top: int) -> Plain:
@@ -81,9 +89,15 @@ def _logprobs(each: Plain, size: int, top: int) -> Plain:
         place += len(piece)
     kept = [i for i, offset in enumerate(offsets) if offset < size or not each["pieces"]]
     tokens, values = [each["pieces"][i] for i in kept], [each["logprobs"][i] for i in kept]
-    tops = [{token: value} for token, value in zip(tokens, values, strict=True)] if top else None
-    own = {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": [offsets[i] for i in kept]}
-    return own | {"logprob_kind": "commit"}
+    tops = [{token: value} | _others(each, i, top) for i, token, value in zip(kept, tokens, values, strict=True)]
+    own = {"tokens": tokens, "token_logprobs": values, "text_offset": [offsets[i] for i in kept]}
+    return own | {"top_logprobs": tops if top else None, "logprob_kind": "commit"}
+
+
+def _others(each: Plain, i: int, count: int) -> dict[str, float]:
+    """Log-probabilities of what else might have stood there, at most `count`; nothing if it was not kept."""
+    own, top = each["pieces"][i], (each.get("alternatives") or {i: None})[i]
+    return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
 
 def chat(head: Heading, record: Plain, body: Any, stops: Sequence[str]) -> Plain:
@@ -91,24 +105,25 @@ def chat(head: Heading, record: Plain, body: Any, stops: Sequence[str]) -> Plain
     for index, each in enumerate(record["texts"]):
         text, stopped = upto_stop(each["new"], stops)
         message = {"role": "assistant", "content": text, "refusal": None}
-        log = _chat_logprobs(each, len(text)) if body.logprobs else None
-        choices.append({"index": index, "message": message, "logprobs": log, "finish_reason": finish(each, stopped)})
+        end = finish(each, stopped)
+        choices.append(
+            {"index": index, "message": message, "logprobs": logs(each, len(text), body), "finish_reason": end}
+        )
     return head.body() | {"choices": choices, "usage": usage(record), "diffusion": about(record)}
 
 
-def _chat_logprobs(each: Plain, size: int) -> Plain:
-    found = _logprobs(each, size, 0)
-    pairs = zip(found["tokens"], found["token_logprobs"], strict=True)
+def _chat_logprobs(each: Plain, size: int, top: int) -> Plain:
+    found = _logprobs(each, size, max(1, top))
+    triples = zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True)
     content = [
-        {
-            "token": token,
-            "logprob": -9999.0 if value is None else value,
-            "bytes": list(token.encode()),
-            "top_logprobs": [],
-        }
-        for token, value in pairs
+        _chat_token(token, value) | {"top_logprobs": [_chat_token(*other) for other in likely.items()] if top else []}
+        for token, value, likely in triples
     ]
     return {"content": content, "refusal": None, "logprob_kind": "commit"}
+
+
+def _chat_token(token: str, value: float | None) -> Plain:
+    return {"token": token, "logprob": -9999.0 if value is None else value, "bytes": list(token.encode())}
 
 
 def infilled(head: Heading, record: Plain) -> Plain:
@@ -142,11 +157,14 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class Stream:
-    """A stream of one completion: of each text, what is new since the last part; only what can no longer change."""
+    """A stream of one completion: of each text, what is new since the last part; only what can no longer change.
 
-    def __init__(self, head: Heading, chat: bool, stops: Sequence[str], echo: Sequence[str] = ()) -> None:
+    Log-probabilities come with the last part of each text, those of all its tokens.
+    """
+
+    def __init__(self, head: Heading, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()) -> None:
         """echo: what each text begins with, if that is to be sent too."""
-        self.head, self.chat, self.stops, self.echo = head, chat, stops, echo
+        self.head, self.chat, self.stops, self.body, self.echo = head, chat, stops, body, echo
         self.sent: dict[int, str] = {}
 
     def frame(self, event: Plain) -> Plain | None:
@@ -171,14 +189,13 @@ class Stream:
                 raise RuntimeError("a text that was sent has changed")
             if (more := self._more(row, text)) is not None:
                 parts.append(more)
-            parts.append(self._part(row, "", finish(each, stopped), row not in self.sent))
+            log = logs(each, len(text), self.body)
+            parts.append(self._part(row, "", finish(each, stopped), row not in self.sent, log))
         return parts
 
-    def _part(self, row: int, text: str, end: str | None, first: bool) -> Plain:
+    def _part(self, row: int, text: str, end: str | None, first: bool, log: Plain | None = None) -> Plain:
         if not self.chat:
-            return self.head.body() | {
-                "choices": [{"index": row, "text": text, "logprobs": None, "finish_reason": end}]
-            }
+            return self.head.body() | {"choices": [{"index": row, "text": text, "logprobs": log, "finish_reason": end}]}
         delta = {"role": "assistant", "content": text} if first else {"content": text} if text or not end else {}
-        choice = {"index": row, "delta": delta, "logprobs": None, "finish_reason": end}
+        choice = {"index": row, "delta": delta, "logprobs": log, "finish_reason": end}
         return self.head.body() | {"choices": [choice]}

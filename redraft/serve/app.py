@@ -248,7 +248,7 @@ class Front:
         prompts = job.given.get("prompts") or job.given.get("parts", [""])[:1]
         echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
         if body.stream:
-            return self._streamed(job, answers.Stream(head, False, _stops(body), echo), body)
+            return self._streamed(job, answers.Stream(head, False, _stops(body), body, echo), body)
         return JSONResponse(answers.completion(head, await self._record(job, request), body, _stops(body), echo))
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
@@ -257,7 +257,7 @@ class Front:
             "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion", job.model["id"]
         )
         if body.stream:
-            return self._streamed(job, answers.Stream(head, True, _stops(body)), body)
+            return self._streamed(job, answers.Stream(head, True, _stops(body), body), body)
         return JSONResponse(answers.chat(head, await self._record(job, request), body, _stops(body)))
 
     # --- our own ---

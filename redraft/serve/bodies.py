@@ -151,7 +151,7 @@ class CompletionBody(Limited):
     echo: bool | None = None
     best_of: int | None = Field(None, ge=1, le=128)
     logprobs: int | None = Field(
-        None, ge=0, le=5, description="0 or 1: the log-probability each token had when written."
+        None, ge=0, le=5, description="The log-probability each token had when written, and those of so many others."
     )
 
 

@@ -95,11 +95,9 @@ def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], boun
         raise wrong(
             "best_of", "best_of is not supported; ask for n texts and choose one yourself", "unsupported_parameter"
         )
-    if isinstance(body, CompletionBody) and (body.logprobs or 0) > 1:
-        raise wrong(
-            "logprobs", "only the tokens that were written have log-probabilities; use logprobs=1", "unsupported_value"
-        )
     options, names = _options(body)
+    if isinstance(body, CompletionBody):
+        _keep_alternatives("logprobs", body.logprobs or 0, options, names)
     if "start_text" in options:
         return _rewrite_job(body, models, bounds, options, names)
     if any(name in options for name in _WISHES):
@@ -112,6 +110,13 @@ def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], boun
         return _hole_job(models, body, [body.prompt, body.suffix], holes, options, names, bounds)
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     return _job(models, body, "generate", {"prompts": prompts, "options": options}, Generation, names, bounds, prompts)
+
+
+def _keep_alternatives(param: str, count: int, options: Plain, names: dict[str, str]) -> None:
+    """Log-probabilities of other tokens than the written one need their alternatives."""
+    if count > 1 or (count and param == "top_logprobs"):
+        options["alternatives"] = max(count, options.get("alternatives", 0))
+        names["alternatives"] = param
 
 
 def _rewrite_job(
@@ -148,13 +153,14 @@ def chat_job(body: ChatBody, models: Sequence[Plain], bounds: Bounds) -> Job:
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
         if getattr(body, name) not in (None, [], "none"):
             raise wrong(name, f"{name} is not supported: these models call no tools", "unsupported_parameter")
-    if body.top_logprobs:
-        raise wrong("top_logprobs", "only the tokens that were written have log-probabilities", "unsupported_parameter")
+    if body.top_logprobs and not body.logprobs:
+        raise wrong("top_logprobs", "top_logprobs goes with logprobs=true")
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise wrong("max_completion_tokens", "max_tokens and max_completion_tokens mean the same; give one of them")
     options, names = _options(body)
     if body.max_completion_tokens is not None:
         options["max_new_tokens"], names["max_new_tokens"] = body.max_completion_tokens, "max_completion_tokens"
+    _keep_alternatives("top_logprobs", body.top_logprobs or 0, options, names)
     messages = [message.said for message in body.messages]
     names |= {"": "messages", "prompts": "messages", "source": "messages"}
     given = {"messages": messages, "options": options}

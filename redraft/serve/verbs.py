@@ -7,7 +7,7 @@ it may happen beside the writing of others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from redraft.constraints import Json, Regex, compiled
@@ -17,6 +17,7 @@ from redraft.serve.errors import Plain
 from redraft.text import shares
 from redraft.types import Canvas
 from redraft.write import (
+    Alternatives,
     Controlling,
     Decoding,
     Draft,
@@ -30,6 +31,7 @@ from redraft.write import (
     Template,
     Verbatim,
     View,
+    Writing,
     Written,
     answering,
     choose,
@@ -163,12 +165,12 @@ def _written(it: Opened, plans: Sequence[Plan], given: Plain, tell: Tell, candid
     return found
 
 
-def _frames(
-    it: Opened, view: View, canvases: Iterable[Canvas], verbatim: Verbatim | None, *, whole: bool
-) -> Iterator[Plain]:
+def _frames(it: Opened, view: View, writing: Writing, verbatim: Verbatim | None, *, whole: bool) -> Iterator[Plain]:
     """A frame for each row that changed: how it looks (`whole`), or only what is new and final of its first hole."""
     said: dict[int, Any] = {}
-    for step, canvas in enumerate(canvases):
+    fresh: set[int] = set()  # columns written since the last frame
+    for step, canvas in enumerate(writing):
+        fresh |= set() if writing.log is None else set(writing.log.fresh)
         for row in range(len(canvas.z)):
             draft = view.draft(canvas, row)
             frame: Plain = {"row": draft.row, "step": step}
@@ -180,7 +182,8 @@ def _frames(
             if now == said.get(row, now if not now else None):
                 continue
             said[row] = now
-            yield frame | _tokens(it, canvas, row) if whole else frame
+            yield frame | _tokens(it, canvas, row) | _alternatives(it, canvas, writing.log, fresh) if whole else frame
+            fresh = set()
 
 
 def _final(it: Opened, canvas: Canvas, row: int, draft: Draft, verbatim: Verbatim | None) -> str:
@@ -211,6 +214,15 @@ def _tokens(it: Opened, canvas: Canvas, row: int) -> Plain:
     }
 
 
+def _alternatives(it: Opened, canvas: Canvas, log: Alternatives | None, fresh: Collection[int]) -> Plain:
+    """The likeliest tokens of the places that were written since the last frame, by their number among the pieces."""
+    if log is None:
+        return {}
+    places = enumerate(text_places(canvas, it.model.config.vocab, 0)) if fresh else ()
+    found = [{"at": i, "top": top} for i, place in places if place in fresh and (top := log.spelt(place, it.tokenizer))]
+    return {"alternatives": found}
+
+
 def _plain(record: Record) -> Plain:
     """The record as JSON: each text with its tokens, and what all of them cost."""
     cost = {"nfe": record.nfe, "seconds": record.seconds, "new_tokens": record.new_tokens, "seed": record.seed}
@@ -239,6 +251,7 @@ def _text(each: Written) -> Plain:
         "steps": [each.step[i] for i in new],
         "logprobs": [_log(each.confidence[i]) for i in new],
         "tokens": [each.tokens[i] for i in new],
+        **({"alternatives": [each.alternatives[i] for i in new]} if each.alternatives else {}),
     }
 
 

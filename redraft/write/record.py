@@ -38,6 +38,9 @@ class Written:
     """The number of the text in its call."""
     prompt: str | None = None
     """The prompt or template it was written for."""
+    alternatives: tuple[tuple[tuple[str, float], ...] | None, ...] = ()
+    """The likeliest tokens and their probabilities when each token was written, "" for the end of the text; None for
+    given ones. Nothing unless they were asked for."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
     verbatim: Verbatim | None = field(default=None, repr=False, compare=False)
 
@@ -73,7 +76,8 @@ class Written:
         first |= {} if self.verbatim is None else {"fills": list(self.fills)}
         each = {"tokens": self.tokens, "pieces": self.pieces, "given": self.given, "step": self.step}
         confidence = [None if c is None else round(c, 6) for c in self.confidence]
-        return first | {name: list(values) for name, values in each.items()} | {"confidence": confidence}
+        last = {"alternatives": list(self.alternatives)} if self.alternatives else {}
+        return first | {name: list(values) for name, values in each.items()} | {"confidence": confidence} | last
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,15 @@ class Decoding(Ruled):
     end_token: EndName = "free"
     """When a text may end. last: end tokens are written when nothing else is left, for confidence, margin and entropy;
     never: not at all, the text gets its full length. For models trained on rows that end tokens fill, as LLaDA."""
+    alternatives: int = 0
+    """Keep this many of the likeliest tokens for each written one, as they were when it was written (see --json)."""
     seed: int = 0
     """The same seed gives the same text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_types(self)
+        require_between("alternatives", self.alternatives, 0, 20)
         require_between("refresh", self.refresh, 1, MOST_ROWS)
         if self.end_token not in get_args(EndName):
             names = ", ".join(map(repr, get_args(EndName)))

@@ -87,7 +87,8 @@ class StopTexts:
         if count is None:
             return written
         kept, text = self._before(written.tokens[begin:][:count], written.pieces[begin:][:count])
-        each = {name: getattr(written, name)[: begin + kept] for name in ("tokens", "given", "confidence", "step")}
+        names = ("tokens", "given", "confidence", "step", "alternatives")
+        each = {name: getattr(written, name)[: begin + kept] for name in names}
         return replace(written, text="".join(written.pieces[:begin]) + text, stop="stop", **each)
 
     def before(self, new: Sequence[int], given: Sequence[int] = ()) -> str:

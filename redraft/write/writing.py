@@ -22,6 +22,7 @@ from redraft.processes import Gaussian
 from redraft.samplers import Blocks, DraftTally, Guided, Particles, Sampler, Speculate
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
+from redraft.write.alternatives import Alternatives
 from redraft.write.conditions import (
     class_number,
     longer_than_learnt,
@@ -157,8 +158,12 @@ class Plan:
         canvas = self.order.canvas([row // n for row in rows], self.it)
         samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
         sampler = self.sampler if self.order.size is None else Beginning(self.sampler, self.order.size)
-        first = self.first + rows.start
-        return Writing(self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first)
+        first, log = self.first + rows.start, Alternatives(self.decoding.alternatives) if self._watched else None
+        return Writing(self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first, log=log)
+
+    @property
+    def _watched(self) -> bool:
+        return self.decoding.alternatives > 0
 
     def _earlier(self) -> Iterator[int]:
         """How often each prompt came before: a text depends on its prompt and the seed, not on other prompts."""
@@ -242,6 +247,7 @@ def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler
     """How an order will be carried out; refuses what is too long, before anything is built."""
     sampler, notes = choose_sampler(it, decoding, order.hidden)
     batch = batch_size(it, sampler, order.length, order.room)
+    batch = 1 if decoding.alternatives else batch  # the log of what was said is that of one row
     order = obeying(it, order, decoding)
     if decoding.end_token == "never":
         order = replace(order, compose=_unending(order.compose))
@@ -276,18 +282,27 @@ class Writing:
     """
 
     def __init__(
-        self, model: DiffusionLM, sampler: Sampler, start: Canvas, *, seed: int, samples: Tensor, first: int = 0
+        self,
+        model: DiffusionLM,
+        sampler: Sampler,
+        start: Canvas,
+        *,
+        seed: int,
+        samples: Tensor,
+        first: int = 0,
+        log: Alternatives | None = None,
     ) -> None:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
         self.samples = samples  # (B,) with the seed, the random key of each row
         self.first = first  # the number of row 0 in its call
         self.seconds, self.canvases, self.calls = 0.0, 0, Calls()
-        self.steps = Steps()
+        self.steps, self.log = Steps(), log
         self.canvas = start
 
     def __iter__(self) -> Iterator[Canvas]:
         keys = ops.rng(self.seed, self.samples)
-        canvases = self.sampler(self.model, self.model.process, self.start, rng=keys)
+        sampler = self.sampler if self.log is None else self.log.around(self.sampler)
+        canvases = sampler(self.model, self.model.process, self.start, rng=keys)
         with eval_mode(self.model), calls(self.model, self.calls):
             while (canvas := self._next(canvases)) is not None:
                 self.canvas, self.canvases = canvas, self.canvases + 1
@@ -301,6 +316,8 @@ class Writing:
         if canvas is not None:
             self.steps.see(canvas, self.model.config.vocab.mask)
         self.calls.on = False
+        if canvas is not None and self.log is not None:
+            self.log.see(canvas)
         self.seconds += time.perf_counter() - clock
         return canvas
 
@@ -339,7 +356,13 @@ class Writing:
             tuple(0 if g else s for s, g in zip(steps, was_given, strict=True)),
             stop_reason(end, vocab, row, known),
             self.first + row,
+            alternatives=self._alternatives(places),
             tokenizer=tokenizer,
         )
         ending = self.start.context.ending
         return ending.cut(written) if isinstance(ending, StopTexts) else written
+
+    def _alternatives(self, places: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:
+        if self.log is None or self.model.tokenizer is None:
+            return ()
+        return tuple(self.log.spelt(place, self.model.tokenizer) for place in places)

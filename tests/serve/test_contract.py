@@ -149,6 +149,23 @@ def test_logprobs_are_those_of_the_commit(client: OpenAI) -> None:
     assert log.text_offset == [sum(map(len, log.tokens[:i])) for i in range(len(log.tokens))]
 
 
+def test_others_that_were_likely_have_logprobs_too(client: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "bytes", "prompt": "A", "max_tokens": 6, "seed": 1, "logprobs": 3}
+    asked["extra_body"] = {"diffusion": {"sampler": "confidence"}}
+    choice = client.completions.create(**asked).choices[0]
+    log: Any = choice.logprobs
+    for token, value, likely in zip(log.tokens, log.token_logprobs, log.top_logprobs, strict=True):
+        assert likely[token] == value
+        assert 3 <= len(likely) <= 4
+    *_, last = client.completions.create(stream=True, **asked)
+    assert last.choices[0].logprobs == log
+    chat = client.chat.completions.create(
+        model="bytes", messages=[{"role": "user", "content": "A"}], max_tokens=4, logprobs=True, top_logprobs=2
+    )
+    assert chat.choices[0].logprobs is not None
+    assert all(2 <= len(token.top_logprobs) <= 3 for token in chat.choices[0].logprobs.content or [])
+
+
 def test_temperature_zero_needs_no_seed(client: OpenAI) -> None:
     asked: dict[str, Any] = {"model": "bytes", "prompt": "A", "max_tokens": 12, "temperature": 0, "extra_body": QUICK}
     assert len({client.completions.create(**asked).choices[0].text for _ in range(3)}) == 1
@@ -367,6 +384,22 @@ def test_a_trace_tells_every_canvas(server: Server) -> None:
     assert done["texts"][0]["new"] == plain
 
 
+def test_a_trace_tells_what_else_was_likely(server: Server) -> None:
+    body = {"prompt": "The cat", "max_tokens": 8, "seed": 1, "diffusion": {"sampler": "confidence", "steps": 4}}
+    plain = lines(server, "/v1/diffusion/trace", body)
+    body["diffusion"] = {"sampler": "confidence", "steps": 4, "alternatives": 5}
+    _, *frames, done = lines(server, "/v1/diffusion/trace", body)
+    assert done["texts"][0]["text"] == plain[-1]["texts"][0]["text"]
+    assert "alternatives" not in plain[1]
+    written = [(each["at"], each["top"]) for frame in frames for each in frame["alternatives"]]
+    assert sorted(at for at, _ in written) == list(range(7, 15))  # each token once, when it was written
+    for at, top in written:
+        assert len(top) == 5
+        assert [p for _, p in top] == sorted((p for _, p in top), reverse=True)
+        assert frames[-1]["pieces"][at] == top[0][0] or frames[-1]["confidence"][at] <= top[0][1]
+    assert done["texts"][0]["alternatives"] == [top for _, top in sorted(written)]
+
+
 def test_a_trace_of_an_infilling(server: Server) -> None:
     *_, done = lines(server, "/v1/diffusion/trace", {"template": "The [[4]] sat.", "seed": 1})
     assert done["texts"][0]["text"].endswith(" sat.")
@@ -386,7 +419,9 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/v1/completions", {"prompt": "a", "logit_bias": {"5": 1}}, 400, "logit_bias"),
     ("/v1/completions", {"prompt": "a", "presence_penalty": 1}, 400, "presence_penalty"),
     ("/v1/completions", {"prompt": "a", "best_of": 5}, 400, "best_of"),
-    ("/v1/completions", {"prompt": "a", "logprobs": 4}, 400, "logprobs"),
+    ("/v1/completions", {"prompt": "a", "logprobs": 6}, 400, "logprobs"),
+    ("/v1/completions", {"prompt": "a", "diffusion": {"alternatives": 21}}, 400, "diffusion.alternatives"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}, 400, "top_logprobs"),
     ("/v1/completions", {"prompt": "a", "tools": []}, 400, "tools"),
     ("/v1/completions", {"prompt": "a", "stop": ""}, 400, "stop"),
     ("/v1/completions", {"prompt": ["a", "b"], "suffix": "c"}, 400, "prompt"),

@@ -57,12 +57,12 @@ def letters(file: Path) -> Run:
     text = Characters(TEXT8)
     data = TextFiles((str(file),), valid=(str(file.with_suffix(".valid")),), split_by="file", max_line=10**9)
     base = vary.with_text(presets.mdlm_tiny(), text, data, Packed(128))
-    base = vary.with_network(base, width=128, layers=4, heads=4, positions=None, rotary=10_000.0)
+    base = vary.with_network(base, width=192, layers=4, heads=6, positions=None, rotary=10_000.0)
     process = Interpolating(text.vocab, mixing=Hybrid(0.1))
     run = vary.with_noise(base, process, Objective(Bound(weight=Dynamic()), Stratified(0.02, 0.5)))
     run = vary.with_network(run, time=None)  # the hidden letters tell it
     optimiser = Optimiser(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
-    return replace(run, optimiser=optimiser, **WATCHED, steps=1500)
+    return replace(run, optimiser=optimiser, **WATCHED, steps=6500)
 
 
 def write_letters(folder: Path, wiki: Path, file: Path) -> None:

@@ -31,15 +31,21 @@ import redraft
 from redraft import ops
 from redraft.corpora import STORIES, split_seed
 from redraft.data import Tally
-from redraft.spelling import ERROR_KINDS, WORD, Corrupted, EditChannel, SpellingErrors, human_errors
+from redraft.spelling import ERROR_KINDS, LETTERS, WORD, Corrupted, EditChannel, SpellingErrors, human_errors
 from redraft.write import Opened, opened
 
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
 PROSE_RATE, PROSE_COUNT, HUMAN = 0.02, 120, 0.25
+LETTER_RATE, LETTER_COUNT, LETTER_WORDS = 0.05, 200, 24
 MEXICO = (
     "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with "
     "capakity to seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine "
     "zeven zero and one nyne eiggt six"
+)
+MEANT = (
+    "mexico city the aztec stadium estadio azteca home of club america is one of the world s largest stadiums with "
+    "capacity to seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine "
+    "seven zero and one nine eight six"
 )
 LABELS = {
     "words": "masked diffusion of words",
@@ -47,7 +53,7 @@ LABELS = {
     "ar": "candidates × autoregressive",
     "prose": "masked diffusion of words",
     "prose_ar": "candidates × autoregressive",
-    "unigram": "candidates × frequency: no text around",
+    "letters": "hybrid noise of letters: its own channel",
     "symspell": "SymSpell, word by word",
     "symspell_compound": "SymSpell, compound with bigrams",
 }
@@ -104,6 +110,28 @@ def human(text: str, index: int) -> Corrupted:
     return Corrupted(" ".join(pieces), text, tuple(kinds), sum(map(bool, kinds)), len(kinds))  # type: ignore[arg-type]
 
 
+def letters(file: Path) -> Setting:
+    """Pieces of held-out text in 27 letters, of which a share has become other letters, all alike likely."""
+    words = file.with_suffix(".valid").read_text().split()
+    pieces = [words[i : i + LETTER_WORDS] for i in range(0, len(words), len(words) // LETTER_COUNT)][:LETTER_COUNT]
+    made = tuple(replaced(" ".join(piece), index) for index, piece in enumerate(pieces))
+    return Setting(made, (file.read_text(),), LETTER_RATE, names=True)
+
+
+def replaced(text: str, index: int) -> Corrupted:
+    """Each letter becomes another one with the same probability; spaces stay."""
+    draws = ops.rng(2).fold(index).uniform(len(text), 2)[0].tolist()
+    wrong = [letter != " " and whether < LETTER_RATE for letter, (whether, _) in zip(text, draws, strict=True)]
+    others = [LETTERS.replace(letter, "") for letter in text]
+    spelt = "".join(
+        other[int(which * len(other))] if error else letter
+        for letter, other, error, (_, which) in zip(text, others, wrong, draws, strict=True)
+    )
+    pairs = zip(text.split(), spelt.split(), strict=True)
+    kinds: Any = tuple(("replace",) if word != other else () for word, other in pairs)
+    return Corrupted(spelt, text, kinds, sum(wrong), len(text) - text.count(" "))
+
+
 @cache
 def _table() -> Mapping[str, tuple[str, ...]]:
     return human_errors("test")
@@ -153,10 +181,21 @@ def prose_rows(rows: Rows, folder: Path, out: Path, only: Sequence[str]) -> None
                 measure(rows, f"{kind} {name}", setting, lambda s, m=make: m(s.train, s.names))
 
 
-def letters_row(out: Path) -> dict[str, Any]:
+def letter_rows(rows: Rows, out: Path, only: Sequence[str]) -> None:
+    setting = cache(partial(letters, out / "letters.txt"))
+    if (not only or "letters" in only) and (out / "letters").exists():
+        rows.add("mexico", partial(mexico_row, out))
+        measure(rows, "letters letters", setting, lambda s: by_model(out / "letters", s, None))
+    if not only or "symspell" in only:
+        measure(rows, "letters symspell", setting, lambda s: symspell(s.train, s.names))
+
+
+def mexico_row(out: Path) -> dict[str, Any]:
     """The example of Hoogeboom et al. (2021), figure 5."""
-    found = redraft.correct(_opened(out / "letters"), MEXICO, noise=0.05)[0]
-    return {"given": MEXICO, "text": found.text, "changes": [[c.was, c.now] for c in found.changes]}
+    it = _opened(out / "letters")
+    found = redraft.correct(it, MEXICO, noise=LETTER_RATE)[0]
+    changes = [[c.was, c.now, round(c.probability, 3)] for c in found.changes]
+    return {"run": it.name, "step": it.step, "given": MEXICO, "text": found.text, "changes": changes}
 
 
 # --- the channel ---
@@ -179,6 +218,8 @@ def rendered(results: Path) -> dict[str, str]:
     return {
         "stories": table(held, [f"stories {rate}" for rate in STORY_RATES], ("words", "chars", "ar")),
         "prose": table(held, ["made", "human"], ("prose", "prose_ar")),
+        "letters": table(held, ["letters"], ("letters",)),
+        "mexico": mexico(held),
         "kinds": kinds(held),
     }
 
@@ -195,7 +236,17 @@ def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Seq
     )
 
 
+def mexico(held: Mapping[str, Mapping[str, Any]]) -> str:
+    """The words of the example that were changed, and those that should have been."""
+    row = held["mexico"]
+    asked = zip(row["given"].split(), row["text"].split(), MEANT.split(), strict=True)
+    lines = ([was, meant, now if now != was else "–"] for was, now, meant in asked if not was == now == meant)
+    return markdown(["given", "meant", "becomes"], lines)
+
+
 def title(part: str) -> str:
+    if part == "letters":
+        return f"{100 * LETTER_RATE:.0f} % of letters"
     rate = part.removeprefix("stories ")
     return f"{100 * float(rate):.0f} % of letters" if rate != part else f"{part} errors"
 
@@ -247,8 +298,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     story_rows(rows, told.out, told.only)
     if told.prose:
         prose_rows(rows, told.prose, told.out, told.only)
-    if (told.out / "letters").exists() and (not told.only or "letters" in told.only):
-        rows.add("mexico", partial(letters_row, told.out))
+    if (told.out / "letters.txt").exists() and told.wiki:
+        letter_rows(rows, told.out, told.only)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.processes import Insertion, Masked, Remask, TokenProcess
 from redraft.text import Characters
-from redraft.types import Context
+from redraft.types import Context, Denoiser
 from redraft.write.models import Opened
 from redraft.write.readers import moment, row_length, wrong_share
 from redraft.write.spots import WHOLE_WORD, Replacement, Speller
 
-_MOST_SWEEPS = 8
+_MOST_SWEEPS, _BATCH = 4, 32
+_LEAST = 0.02  # of the probability of a word: below, too many would have to be compared
 _NUMBER = re.compile(r"\w*\d\w*")
 
 
@@ -29,32 +34,157 @@ def is_own_channel(it: Opened) -> bool:
 
 
 def letter_changes(it: Opened, speller: Speller, texts: Sequence[str], confidence: float) -> list[list[Replacement]]:
-    """The changed words of each text; a letter is replaced if another one is likelier and likely enough.
+    """The changed words of each text; a word is replaced if the letters of another one are likely enough together.
 
     Each sweep reads what the last one has written, until nothing changes.
     """
     process = it.model.process
     assert isinstance(process, TokenProcess)
-    t = moment(process, speller.noise)
-    return [_changes(it, process, speller, text, t, confidence) if text else [] for text in texts]
+    read = LetterReader(it.model, process, moment(process, speller.noise), row_length(it), _letters(it))
+    return [_changes(it, read, speller, text, confidence) if text else [] for text in texts]
 
 
-def _changes(
-    it: Opened, process: TokenProcess, speller: Speller, text: str, t: float, confidence: float
-) -> list[Replacement]:
+def _letters(it: Opened) -> int:
     assert isinstance(it.tokenizer, Characters)  # its letters come first
+    return len(it.tokenizer.alphabet)
+
+
+def _changes(it: Opened, read: LetterReader, speller: Speller, text: str, confidence: float) -> list[Replacement]:
     observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
-    free, sure = _free(text, speller).to(z.device), torch.ones(len(z), dtype=torch.float64, device=z.device)
-    channel = process.channel(observed, torch.full_like(observed, t, dtype=torch.float64))
+    free, found = _free(text, speller).to(z.device), list[Likely]()
+    spaces = torch.tensor([letter == " " for letter in text], device=z.device)
     for _ in range(_MOST_SWEEPS):
-        log_p = _denoised(it, z, t, row_length(it)).double() + channel
-        p, best = log_p[:, : len(it.tokenizer.alphabet)].softmax(-1).max(-1)
-        best = torch.where(free & (p >= confidence), best, observed)
-        sure = torch.where(best != observed, p, 1.0)
-        if bool((best == z).all()):
+        log_p = read.letters(z, observed, free)
+        spans = _doubtful(log_p, observed, spaces, confidence, read.room // 2)
+        found = [each for each in read.likeliest(z, observed, free, spans, confidence) if each is not None]
+        before, z = z, observed.clone()
+        for start, letters, _ in found:
+            z[start : start + len(letters)] = torch.tensor(letters, device=z.device)
+        if torch.equal(before, z):
             break
-        z = best
+    sure = torch.ones(len(z), dtype=torch.float64)
+    for start, letters, probability in found:
+        sure[start : start + len(letters)] = probability
     return list(_words(text, it.tokenizer.decode(z.tolist()), sure.tolist()))
+
+
+def _doubtful(log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float, most: int) -> list[tuple[int, int]]:
+    """The words whose own letters leave room for others that are likely enough: 1 − p(as it stands) ≥ confidence.
+
+    A space of which the same is true does not end a word. Long pieces are cut.
+    """
+    own = log_p.gather(-1, observed[:, None]).squeeze(-1)
+    ends = spaces & (own.exp() > 1 - confidence)
+    cuts = [-1, *ends.nonzero().flatten().tolist(), len(observed)]
+    words = [(left + 1, right) for left, right in itertools.pairwise(cuts) if right > left + 1]
+    pieces = [(i, min(i + most, end)) for begin, end in words for i in range(begin, end, most)]
+    return [(begin, end) for begin, end in pieces if float(own[begin:end].sum().exp()) <= 1 - confidence]
+
+
+class Likely(NamedTuple):
+    """The likeliest letters of a span."""
+
+    start: int
+    letters: tuple[int, ...]
+    probability: float
+
+
+class _Begun(NamedTuple):
+    """The first letters of a span, and how likely they are."""
+
+    span: int
+    letters: tuple[int, ...]
+    log_p: float
+
+
+@dataclass(frozen=True)
+class LetterReader:
+    """p(x | z) ∝ x̂ · q_t(z | x) of letters, one by one and several together, read from windows of a text."""
+
+    denoise: Denoiser
+    process: TokenProcess
+    time: float
+    room: int  # letters of a row, at most
+    alphabet: int  # ids below are letters
+
+    def letters(self, z: Tensor, observed: Tensor, free: Tensor) -> Tensor:
+        """(L, A) log p of each letter by itself; windows overlap, and a letter is read where it is most central."""
+        rows = []
+        for start, first, last in _windows(len(z), self.room):
+            time = torch.full_like(z[start : start + self.room], self.time, dtype=torch.float64)
+            where = torch.arange(first - start, last - start, device=z.device)
+            rows.append(self._read(z[None, start : start + self.room], time[None], [where])[0])
+        return self._weighed(torch.cat(rows), observed, free)
+
+    def likeliest(
+        self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], confidence: float
+    ) -> list[Likely | None]:
+        """For each span the letters with p(letters | all of z) ≥ confidence, the likeliest; None: there are none.
+
+        By the chain rule from left to right, p(x_1 | z) · p(x_2 | x_1, z) · …: letters that are decided are clean (t =
+        0), those that follow stand as observed. A beginning that is less likely than `confidence` is dropped with all
+        that could follow, so nothing likely enough is missed.
+        """
+        least, done = math.log(max(confidence, _LEAST)), list[_Begun]()
+        begun = [_Begun(number, (), 0.0) for number in range(len(spans))]
+        while begun:
+            longer = [
+                more for each, log_p in zip(begun, self._next(z, observed, free, spans, begun), strict=True)
+                for more in _continued(each, log_p, least)
+            ]  # fmt: skip
+            complete = [len(each.letters) == spans[each.span][1] - spans[each.span][0] for each in longer]
+            done += [each for each, whole in zip(longer, complete, strict=True) if whole]
+            begun = [each for each, whole in zip(longer, complete, strict=True) if not whole]
+        return [_best(number, start, done) for number, (start, _) in enumerate(spans)]
+
+    def _next(
+        self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], begun: Sequence[_Begun]
+    ) -> list[Tensor]:
+        """(A,) log p of the next letter of each."""
+        found: list[Tensor] = []
+        for some in (begun[i : i + _BATCH] for i in range(0, len(begun), _BATCH)):
+            rows, times, where = zip(*(self._row(z, observed, spans[each.span], each) for each in some), strict=True)
+            at = torch.tensor([spans[each.span][0] + len(each.letters) for each in some], device=z.device)
+            log_x = torch.cat(self._read(torch.stack(rows), torch.stack(times), where))
+            found += self._weighed(log_x, observed[at], free[at])
+        return found
+
+    def _row(self, z: Tensor, observed: Tensor, span: tuple[int, int], begun: _Begun) -> tuple[Tensor, Tensor, Tensor]:
+        """A window around a span, its times, and the place of its next letter."""
+        start, end = span
+        place = start + len(begun.letters)
+        row, time = z.clone(), torch.full_like(z, self.time, dtype=torch.float64)
+        row[start:end] = observed[start:end]
+        row[start:place] = torch.tensor(begun.letters, dtype=z.dtype, device=z.device)
+        time[start:place] = 0.0
+        left = max(0, min(len(z) - self.room, (start + end - self.room) // 2))
+        window = slice(left, left + self.room)
+        return row[window], time[window], torch.tensor([place - left], device=z.device)
+
+    def _read(self, rows: Tensor, times: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """(n, V) log x̂ at some places of each row."""
+        where = torch.zeros_like(rows, dtype=torch.bool)
+        for row, at in zip(where, places, strict=True):
+            row[at] = True
+        times = times[:, :1] if bool((times == times[:, :1]).all()) else times
+        return self.denoise(rows, times, Context()).at(where).double().split([len(at) for at in places])
+
+    def _weighed(self, log_x: Tensor, observed: Tensor, free: Tensor) -> Tensor:
+        """(N, A) log p(x | z); a letter that is not free is what it is."""
+        channel = self.process.channel(observed, torch.full_like(observed, self.time, dtype=torch.float64))
+        log_p = (log_x + channel)[:, : self.alphabet].log_softmax(-1)
+        sure = torch.where(F.one_hot(observed, self.alphabet) > 0, 0.0, -math.inf).to(log_p)
+        return torch.where(free[:, None], log_p, sure)
+
+
+def _continued(begun: _Begun, log_p: Tensor, least: float) -> Iterator[_Begun]:
+    for letter in (log_p + begun.log_p >= least).nonzero().flatten().tolist():
+        yield _Begun(begun.span, (*begun.letters, letter), begun.log_p + float(log_p[letter]))
+
+
+def _best(number: int, start: int, done: Sequence[_Begun]) -> Likely | None:
+    best = max((each for each in done if each.span == number), key=lambda each: each.log_p, default=None)
+    return None if best is None else Likely(start, best.letters, math.exp(best.log_p))
 
 
 def _free(text: str, speller: Speller) -> Tensor:
@@ -64,18 +194,6 @@ def _free(text: str, speller: Speller) -> Tensor:
     for word in (*kept, *_NUMBER.finditer(text)):
         free[max(0, word.start() - 1) : word.end() + 1] = False
     return free
-
-
-def _denoised(it: Opened, z: Tensor, t: float, room: int) -> Tensor:
-    """(L, V) log x̂; a long text is read in windows that overlap by half, and each place where it is most central."""
-    rows, places = [], list(_windows(len(z), room))
-    for start, first, last in places:
-        row = z[None, start : start + room]
-        pred = it.model(row, torch.full((1, 1), t, dtype=torch.float64, device=z.device), Context())
-        where = torch.zeros_like(row, dtype=torch.bool)
-        where[:, first - start : last - start] = True
-        rows.append(pred.at(where))
-    return torch.cat(rows)
 
 
 def _windows(length: int, room: int) -> Iterator[tuple[int, int, int]]:

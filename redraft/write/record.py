@@ -25,7 +25,7 @@ class Written:
     tokens: tuple[int, ...]
     """Ids of the text."""
     given: tuple[bool, ...]
-    """Which of the tokens were given."""
+    """Which of the tokens were given; in a rewritten text also those that stayed."""
     confidence: tuple[float | None, ...]
     """The probability that the model gave each token when it was written; None for given ones, and where it is not
     tracked."""

@@ -17,6 +17,7 @@ from redraft.samplers import (
     Approximate,
     Blocks,
     Dual,
+    Edited,
     EndsLast,
     FirstHitting,
     Guided,
@@ -175,6 +176,11 @@ def layers(sampler: Any) -> Iterator[Any]:
     while sampler is not None:
         yield sampler
         sampler = getattr(sampler, "sampler", None)
+
+
+def edits(sampler: Sampler) -> bool:
+    """Whether it begins with a draft."""
+    return any(isinstance(part, Edited) for part in layers(sampler))
 
 
 def keeps_law(part: Any) -> bool:

@@ -12,7 +12,8 @@ from redraft.write.models import Opened
 from redraft.write.readers import HoleReader, WordHole
 from redraft.write.spots import OTHER_CASE, Replacement, Speller, Spot
 
-_SWEEPS, _KNOWN_ODDS = 2, 20
+_SWEEPS = 2
+_MISLED = 75  # chosen on a book that is neither learnt from nor measured
 _BESIDE = 12  # characters on each side of a spot for every token of a row: more than it can hold
 
 
@@ -60,13 +61,14 @@ class Sweeps:
     def _judged(self, chosen: _Chosen, scores: Sequence[float]) -> _Chosen:
         """The likeliest candidate, or the spelling itself if that is not likely enough.
 
-        Of a known word the odds must be so many times as good: other errors around it mislead the model.
+        A known word is changed at better odds only: other errors around it mislead the model, the more the noisier.
         """
         candidates = chosen.spot.candidates
         log_p = [score + c.channel + self._share(c.text) for score, c in zip(scores, candidates, strict=True)]
         top = max(log_p)
         probability = 1 / sum(math.exp(value - top) for value in log_p)
-        enough = 1 - (1 - self.confidence) / (_KNOWN_ODDS if self.speller.knows(candidates[0].text) else 1)
+        odds = 1 + _MISLED * self.speller.noise if self.speller.knows(candidates[0].text) else 1
+        enough = 1 - (1 - self.confidence) / odds
         return replace(chosen, best=log_p.index(top) if probability >= enough else 0, probability=probability)
 
     # --- what the model reads ---

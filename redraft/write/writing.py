@@ -33,9 +33,9 @@ from redraft.write.conditions import (
     with_guidance,
 )
 from redraft.write.models import Model, Opened, as_opened
-from redraft.write.record import CacheKind, Draft, Exactness, Record, Written
+from redraft.write.record import CacheKind, Draft, Exactness, Record, Stop, Written
 from redraft.write.ruled import Holes, obedient
-from redraft.write.sampling import Beginning, batch_size, choose_sampler, filtering, keeps_law, layers, unending
+from redraft.write.sampling import Beginning, batch_size, choose_sampler, edits, filtering, keeps_law, layers, unending
 from redraft.write.settings import Decoding, Generation, require_texts
 from redraft.write.speculation import speculating
 from redraft.write.steps import Calls, Steps, calls, generated, given, stop_reason
@@ -328,23 +328,39 @@ class Writing:
                 pass
         clock = time.perf_counter()
         end, vocab = self.model.to_tokens(self.canvas), self.model.config.vocab
-        count = int(generated(self.start, end, vocab).sum())  # also waits for the device
+        count = int((generated(self.start, end, vocab) & ~self._kept(end)).sum())  # also waits for the device
         self.seconds += time.perf_counter() - clock
         rows = len(end.z)
         return Record(self._written(end), self.calls.rows / rows, self.seconds, count, self.seed, str(self.sampler))
 
+    def _kept(self, end: Canvas) -> Tensor:
+        """(B, L) bool: tokens of a draft that noise has not touched and nobody has changed."""
+        steps = self.steps.when
+        if steps is None or end.z.shape != self.start.z.shape or not edits(self.sampler):
+            return torch.zeros_like(end.fixed)
+        return (end.z == self.start.z) & (steps == 0)
+
     def _written(self, end: Canvas) -> tuple[Written, ...]:
-        known = given(self.start, end)
+        known, kept = given(self.start, end), self._kept(end)
         steps = None if self.canvas.z.dim() == 3 else self.steps.when
         sure = end.confidence
         return tuple(
-            self._row(end, row, known[row], None if steps is None else steps[row], None if sure is None else sure[row])
+            self._row(
+                end,
+                row,
+                known[row] | kept[row],
+                None if steps is None else steps[row],
+                None if sure is None else sure[row],
+                stop_reason(end, self.model.config.vocab, row, known[row]),
+            )
             for row in range(len(end.z))
         )
 
-    def _row(self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None) -> Written:
-        vocab, tokenizer = self.model.config.vocab, self.model.tokenizer
-        places = text_places(end, vocab, row)
+    def _row(
+        self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None, stop: Stop
+    ) -> Written:
+        tokenizer = self.model.tokenizer
+        places = text_places(end, self.model.config.vocab, row)
         tokens, was_given = end.z[row, places].tolist(), known[places].tolist()
         steps = [None] * len(places) if step is None else step[places].tolist()
         probability = [None] * len(places) if sure is None else sure[places].tolist()
@@ -354,7 +370,7 @@ class Writing:
             tuple(was_given),
             tuple(None if g else p for p, g in zip(probability, was_given, strict=True)),
             tuple(0 if g else s for s, g in zip(steps, was_given, strict=True)),
-            stop_reason(end, vocab, row, known),
+            stop,
             self.first + row,
             alternatives=self._alternatives(places),
             tokenizer=tokenizer,

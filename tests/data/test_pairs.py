@@ -1,9 +1,11 @@
 """Pairs of source and target: exact checking, files, framings; DiffuSeq and GENIE, which learn from them."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -240,6 +242,19 @@ def test_minimum_risk_does_not_depend_on_the_order() -> None:
     assert minimum_risk(["b", "a"]) == minimum_risk(["a", "b"])
     with pytest.raises(ValueError, match="nothing to choose from"):
         minimum_risk([])
+
+
+def test_minimum_risk_is_that_of_diffuseq() -> None:
+    """Its `eval_seq2seq.py` leaves a candidate's likeness to itself out; that is 1 for all, so nothing changes."""
+    draw = Random(0)
+    for _ in range(50):
+        candidates = [" ".join(draw.choices("abcd", k=draw.randint(1, 8))) for _ in range(draw.randint(2, 6))]
+        alike = [
+            math.fsum(bleu([one], [other]) for j, other in enumerate(candidates) if i != j)
+            for i, one in enumerate(candidates)
+        ]
+        chosen = alike[candidates.index(minimum_risk(candidates))]
+        assert chosen == pytest.approx(max(alike), abs=1e-12)
 
 
 # DiffuSeq

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,17 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import presets
+from redraft.laws import tokens
 from redraft.model import DiffusionLM
 from redraft.networks import Causal
-from redraft.processes import Hybrid, Interpolating
+from redraft.processes import Hybrid, Interpolating, Mixing, UniformNoise
 from redraft.runs import vary
 from redraft.spelling import EditChannel, Lexicon, SpellingErrors
 from redraft.text import Bytes, Characters, train_bpe
 from redraft.train import fit
 from redraft.types import Batch, Context, Prediction
 from redraft.write import ArgumentError, Opened, opened
-from redraft.write.letters import is_own_channel
+from redraft.write.letters import LetterReader, is_own_channel
 from redraft.write.readers import CausalReader, HiddenReader, VisibleReader, WordHole, moment, reader, wrong_share
 from redraft.write.spots import Speller
 from redraft.write.sweeps import Sweeps, _Chosen
@@ -197,7 +199,43 @@ class Same:
         right = torch.arange(z.shape[1]) % 3
         p = torch.nn.functional.one_hot(right, len(self.alphabet) + 2).double() * 0.5 + 1e-6
         p[:, len(self.alphabet)] += 0.5  # the end token, which is no letter
-        return p.log()[None]
+        return p.log().expand(len(z), *p.shape)
+
+
+@pytest.mark.parametrize("mixing", [UniformNoise(), Hybrid(0.2)], ids=repr)
+def test_letters_are_judged_together(mixing: Mixing) -> None:
+    """Enumerated: the likeliest letters of a span and their probability are those of the true p(x | z)."""
+    toy, t = tokens.Toy.of(), 0.3
+    process = Interpolating(tokens.VOCAB, mixing=mixing)
+    read = LetterReader(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens.WORDS)
+    x, table = toy.sequences, process.marginal(t)
+    joint = toy.p * table[x[None], x[:, None]].prod(-1)  # (z, x)
+    truth = joint / joint.sum(-1, keepdim=True)
+    free, apart = torch.ones(3, dtype=torch.bool), 0
+    for z, posterior in zip(x, truth, strict=True):
+        for start, end in ((0, 3), (1, 3)):
+            p = Counter[tuple[int, ...]]()
+            for letters, weight in zip(x[:, start:end].tolist(), posterior.tolist(), strict=True):
+                p[tuple(letters)] += weight
+            ((best, probability),) = p.most_common(1)
+            for confidence in (0.1, 0.6):
+                (found,) = read.likeliest(z, z, free, [(start, end)], confidence)
+                assert (found is None) == (probability < confidence)
+                assert found is None or (found.letters, found.start) == (best, start)
+                assert found is None or found.probability == pytest.approx(probability, abs=1e-9)
+        one_by_one = tuple(read.letters(z, z, free).argmax(-1).tolist())
+        apart += one_by_one != tuple(x[posterior.argmax()].tolist())
+    assert apart > 0, "letters that are likeliest one by one need not be so together"
+
+
+def test_letters_that_are_not_free_stay() -> None:
+    toy = tokens.Toy.of()
+    process = Interpolating(tokens.VOCAB, mixing=UniformNoise())
+    read = LetterReader(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens.WORDS)
+    for z in toy.sequences:
+        (found,) = read.likeliest(z, z, torch.tensor([True, False, True]), [(0, 3)], 0.02)
+        assert found is not None
+        assert found.letters[1] == z[1]
 
 
 def test_the_process_itself_is_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,22 @@ def test_strength_is_the_share_of_words_that_mask_noise_hides() -> None:
     assert abs(kept - 0.7) < 0.05
 
 
+@pytest.mark.parametrize("name", ["mdlm_tiny", "udlm_tiny", "flex_tiny"])
+def test_words_that_stay_are_not_new(name: str) -> None:
+    """Kept words are given ones: they do not count as written, in the whole call or in a text."""
+    it = fresh(name)
+    found = rewrite(it, DRAFT, strength=0.3, n=8, steps=4)
+    assert found.new_tokens == sum(not given for text in found for given in text.given)
+    draft = it.tokenizer.encode(DRAFT)
+    for text in found:
+        kept = [token for token, given in zip(text.tokens, text.given, strict=True) if given]
+        rest = iter(draft)
+        assert all(token in rest for token in kept), "words of the draft, in its order"
+    assert 0 < found.new_tokens < 8 * len(draft)
+    none = rewrite(it, DRAFT, strength=1e-6, steps=2)
+    assert name == "flex_tiny" or (none.new_tokens == 0 and none[0].stop == "end")
+
+
 def test_with_all_noise_it_is_a_new_text() -> None:
     """Strength 1 draws from the prior, as the sampler itself does; mask noise: the very same canvas."""
     it = fresh("mdlm_tiny")

@@ -41,6 +41,7 @@ from redraft.serve.metrics import Gauges
 from redraft.serve.supervisor import Supervisor
 
 PAGE = Path(__file__).with_name("page")
+_SMALL = 1 << 16  # bytes of a body that arrive with its head
 _HOSTS = re.compile(r"((127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?)?")
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'",
@@ -153,6 +154,7 @@ class Guard:
 
         try:
             self.front.admit(request)
+            self.front.require_room(request)
             await self.app(scope, receive, sending)
         except ApiError as error:
             await _answer(error)(scope, receive, sending)
@@ -171,6 +173,7 @@ class Front:
     def __init__(self, supervisor: Supervisor, door: Door, bounds: Bounds) -> None:
         self.supervisor, self.desk, self.door, self.bounds = supervisor, supervisor.desk, door, bounds
         self.metrics = Gauges(supervisor)
+        self.paths = {path for path, *_ in self.routes()}
 
     def routes(self) -> list[tuple[str, type[Strict], Callable[[Request], Awaitable[Response]]]]:
         def route(kind: type[Body], answer: Callable[[Body, Request], Awaitable[Response]]) -> Any:
@@ -203,6 +206,13 @@ class Front:
             given.encode(), self.door.key.encode()
         ):
             raise ApiError(401, "invalid_api_key", "authorization", "give the API key: Authorization: Bearer KEY")
+
+    def require_room(self, request: Request) -> None:
+        """Refuses work at once when there is no room for any, before its body is read; longer bodies are read first, so
+        that the client hears the answer."""
+        length = request.headers.get("content-length", "")
+        if request.method == "POST" and request.url.path in self.paths and length.isdigit() and int(length) <= _SMALL:
+            self.desk.require_room()
 
     async def _body(self, request: Request) -> bytes:
         """The whole body, if it is JSON and not too long; what is too long is not kept."""

@@ -15,8 +15,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from redraft.serve.errors import Plain, busy, unavailable
+from redraft.serve.errors import ApiError, Plain, busy, unavailable
 
+_LONGEST_STAY = 30.0  # seconds after which one who was sent away may come back, at most
 End = Literal["completed", "cancelled", "failed"]
 
 
@@ -84,6 +85,7 @@ class Desk:
         self.running: dict[int, Ticket] = {}
         self.rate = 20_000.0  # tokens read per second, as measured lately
         self._waiting: list[tuple[float, int, Ticket]] = []
+        self._booked = 0.0  # until when those who were sent away are told to stay away
         self._numbers = itertools.count()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -92,16 +94,22 @@ class Desk:
     def waiting(self) -> int:
         return sum(ticket.outcome is None for _, _, ticket in self._waiting)
 
-    def submit(self, message: Plain, cost: float) -> Ticket:
-        """A ticket, or an error that says when to come back."""
+    def require_room(self) -> None:
+        """Raises if no request whatever would be taken: known before its body is read."""
         if self.draining:
             raise unavailable("draining", "the server is shutting down; it takes no new requests")
         if not self.line.ready:
             raise unavailable("loading", "the model is still loading; try again in a moment")
+        costs = [ticket.cost for _, _, ticket in self._waiting if ticket.outcome is None]
+        if len(costs) >= self.room.waiting:
+            raise self._sent_away(sum(costs), sum(costs) / len(costs))
+
+    def submit(self, message: Plain, cost: float) -> Ticket:
+        """A ticket, or an error that says when to come back."""
+        self.require_room()
         ahead = sum(ticket.cost for _, _, ticket in self._waiting if ticket.outcome is None)
-        if self.waiting >= self.room.waiting or (ahead and ahead + cost > self.room.cost):
-            self.ledger.rejected += 1
-            raise busy((ahead + cost) / self.rate)
+        if ahead and ahead + cost > self.room.cost:
+            raise self._sent_away(ahead, cost)
         now = time.monotonic()
         ticket = Ticket(next(self._numbers), message, cost, now + self.room.seconds, now)
         self.ledger.accepted += 1
@@ -109,6 +117,14 @@ class Desk:
         heapq.heappush(self._waiting, (now + cost / self.rate, ticket.number, ticket))
         self.dispatch()
         return ticket
+
+    def _sent_away(self, ahead: float, cost: float) -> ApiError:
+        """Everybody is given a time of their own, one after the other: a crowd that came together does not come back
+        together."""
+        now = time.monotonic()
+        self.ledger.rejected += 1
+        self._booked = min(max(self._booked, now + ahead / self.rate) + cost / self.rate, now + _LONGEST_STAY)
+        return busy(self._booked - now)
 
     def dispatch(self) -> None:
         """Sends as many requests to the model process as may be written at the same time."""

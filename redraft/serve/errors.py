@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +43,10 @@ def unknown_model(name: str, known: list[str]) -> ApiError:
 
 
 def busy(seconds: float) -> ApiError:
-    wait = str(max(1, round(seconds)))
-    return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", {"Retry-After": wait})
+    """429, and when to come back: in whole seconds for everybody, in milliseconds for OpenAI's clients."""
+    wait = str(max(1, math.ceil(seconds)))
+    headers = {"Retry-After": wait, "Retry-After-Ms": str(round(1000 * seconds))}
+    return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", headers)
 
 
 def unavailable(code: str, message: str) -> ApiError:

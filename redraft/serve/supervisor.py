@@ -16,6 +16,7 @@ from redraft.serve.errors import Plain
 
 _LINE = 1 << 26  # bytes of the longest event
 ONE_ORDER = {"MKL_CBWR": "AVX512,STRICT"}  # of summing, whatever the number of rows (see `machine.steady_rows`)
+_SHARING = {"OMP_WAIT_POLICY": "passive"}  # threads that wait sleep: spinning, they would take the front's core
 
 
 class Unfit(Exception):
@@ -104,7 +105,7 @@ class Supervisor:
         pipe = asyncio.subprocess.PIPE
         self._heard = time.monotonic()
         self.process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env={**ONE_ORDER, **os.environ}
+            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env={**ONE_ORDER, **_SHARING, **os.environ}
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():

@@ -155,7 +155,7 @@ def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: Transform
 
 
 def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) -> None:
-    """Both get the same time: while the long row has one pass, the short one has as many as cost the same."""
+    """While the long row has one pass, the short one has as many as cost twice as much."""
     model, found = build().eval(), dict[int, object]()
     board = Switchboard([model.network], overhead=1)
     canvas = Canvas(torch.zeros(1, 20, dtype=torch.int64), torch.zeros(1, 20, dtype=torch.bool))
@@ -163,7 +163,7 @@ def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) ->
     short = board.start(writing(model, canvas, 1, found, Unmask(20)))
     while 1 not in found:
         board.round()
-    assert short.passes > 2 * long.passes
+    assert short.passes > 4 * long.passes
     while board.authors:
         board.round()
     board.close([model.network])

@@ -2,8 +2,8 @@
 
 l2 overload · l5 disconnects · l6 SIGTERM under load · l7 soak · f6 crash and hang of the model process · f7 numbers
 that are not finite · i1 strange requests · i2 cost bombs · i3 special tokens in user text · i4 given text, byte for
-byte · q3 the same texts alone and in company · threads: by one thread and two · trace: its first frame. The ledger (n1)
-is checked after each. Rows go to docs/reliability.md.
+byte · q3 the same texts alone and in company · threads: by one thread and two · trace, story: the first frame of a
+trace, by the small model and by the shipped one. The ledger (n1) is checked after each. Rows go to docs/reliability.md.
 
 Without --model a small model of bytes is trained first. Rows are kept by id in bench/results/reliability.jsonl.
 """
@@ -256,12 +256,12 @@ async def q3(server: Serving, size: float) -> Plain:
     return {"ok": same == len(asked), "measured": said, "count": len(asked), "texts": runs[0]}
 
 
-async def trace(server: Serving, size: float) -> Plain:
+async def trace(server: Serving, size: float, body: Plain = SHORT) -> Plain:
     """Seconds to the first frame of a trace, of a server that has nothing else to do."""
     times = []
     for seed in range(12):
         begin = time.perf_counter()
-        reader, writer = await server.client.open("/v1/diffusion/trace", SHORT | {"seed": seed})
+        reader, writer = await server.client.open("/v1/diffusion/trace", body | {"seed": seed})
         while b'"frame"' not in await reader.readline():
             pass
         times.append(time.perf_counter() - begin)
@@ -358,6 +358,10 @@ def rows(names: Sequence[str], model: str, size: float) -> Iterator[Plain]:
         }
     if "f7" in names:
         yield f7(model, size)
+    if "story" in names:
+        with serving() as server:
+            found = asyncio.run(trace(server, size, {"prompt": "One day", "diffusion": {"alternatives": 5}}))
+        yield {"id": "story", "goal": "first frame of a trace < 150 ms, shipped model, with alternatives", **found}
 
 
 def f7(model: str, size: float) -> Plain:
@@ -418,10 +422,11 @@ def keep(found: Sequence[Plain]) -> None:
 
 
 def table(found: Sequence[Plain]) -> str:
-    lines = ["| id | what | measured | count | met | ledger |", "|---|---|---|---|---|---|"]
+    lines = ["| id | what | measured | count | size | load | met | ledger |", "|---|---|---|---|---|---|---|---|"]
     for row in found:
         met, book = ("yes" if row.get(name) else "**no**" if row.get(name) is False else "–" for name in ("ok", "n1"))
-        lines.append(f"| {row['id']} | {row['goal']} | {row['measured']} | {row.get('count', '')} | {met} | {book} |")
+        said = [row.get(name, "") for name in ("id", "goal", "measured", "count", "size", "load")]
+        lines.append(f"| {' | '.join(map(str, said))} | {met} | {book} |")
     return "\n".join(lines)
 
 
@@ -432,12 +437,12 @@ def main() -> int:
     parser.add_argument("--size", type=float, default=0.02, help="share of the counts and seconds that are the goal")
     parser.add_argument("--no-file", action="store_true")
     given = parser.parse_args()
-    names = given.ids or [*CHECKS, "l6", "threads", "f7"]
+    names = given.ids or [*CHECKS, "l6", "threads", "f7", "story"]
     with tempfile.TemporaryDirectory() as folder:
         found = []
         for row in rows(names, given.model or trained(folder), given.size):
             print(json.dumps(row, ensure_ascii=False), flush=True)
-            found.append(row | {"size": given.size})
+            found.append(row | {"size": given.size, "load": round(os.getloadavg()[0], 1)})
             if not given.no_file:
                 keep(found)
     return int(any(row["ok"] is False for row in found))

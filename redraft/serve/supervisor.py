@@ -102,10 +102,10 @@ class Supervisor:
         """The life of one process, until it ends."""
         asked = json.dumps({"models": self.models, "threads": self.threads})
         command = [sys.executable, "-m", "redraft.serve.worker", asked]
-        pipe = asyncio.subprocess.PIPE
+        pipe, around = asyncio.subprocess.PIPE, {**ONE_ORDER, **_SHARING, **os.environ}
         self._heard = time.monotonic()
         self.process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env={**ONE_ORDER, **_SHARING, **os.environ}
+            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=around
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():

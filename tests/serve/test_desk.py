@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_those_who_are_sent_away_come_back_one_after_the_other() -> None:
         waits.append(int(caught.value.headers["Retry-After-Ms"]))
         assert int(caught.value.headers["Retry-After"]) == -(-waits[-1] // 1000)
     assert waits[0] > 2000  # two wait, of one second each
-    assert all(900 < later - earlier < 1100 for earlier, later in zip(waits, waits[1:], strict=False))
+    assert all(900 < later - earlier < 1100 for earlier, later in pairwise(waits))
     assert desk.ledger.as_json() | {"accepted": 3, "rejected": 5} == desk.ledger.as_json()
 
 

@@ -11,7 +11,6 @@ recipes/results/*.jsonl as they are finished, models to runs/continuous; called 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,24 +18,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, cpu, trained
+from rows import Rows, Trained, trained
 
 from redraft import evaluate, presets, write
 from redraft.codecs import MaskedEncoder, Smoothing
-from redraft.corpora import StorySummaries, Task, faithful
-from redraft.data import Documents, Pairs, Split, evaluation, tokenise
+from redraft.compare import unseen_bits, write_and_judge
+from redraft.data import Documents, evaluation, tokenise
 from redraft.evaluate import diagnose
 from redraft.heads import PredictEps, PredictX
 from redraft.objectives import Match, Snr
 from redraft.runs import Run, config, latest, load, vary
 from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt
-from redraft.types import Batch
 
-HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the valid stream, to choose the end of the diffusion
+HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
 WRITTEN = 128  # texts that a model writes
 LEVELS = 8  # noise levels of AuBLEU
 SIGMAS = (0.25, 0.5, 1.0)  # noise on clean latents, which have unit variance
-ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -120,47 +117,13 @@ def staged(system: System, codec: Path, out: Path, minutes: tuple[float, float])
 
 def figures(made: Trained) -> dict[str, Any]:
     """What a training cost, and how well the model tells unseen text."""
-    test = unseen(made, "test", HELD_OUT)
-    likely = {**bound(made, test), "reconstruction": evaluate.reconstruction(made.model, test)}
-    return {**made.cost(), **likely}
-
-
-def unseen(made: Trained, split: Split, count: int) -> list[Batch]:
-    """Rows of other text; a source is given there, even if it was learnt like the rest."""
-    run = made.run
-    framing = replace(run.framing, joint=False) if isinstance(run.framing, Pairs) else run.framing
-    return evaluation(tokenise(run.data, split, run.tokenizer, framing), count)
-
-
-def bound(made: Trained, test: list[Batch]) -> dict[str, Any]:
-    """Bits per token and character; where the diffusion ends is chosen on other text."""
-    end, _ = evaluate.token_bound(made.model, unseen(made, "valid", CHOSEN), ENDS)
-    found = evaluate.likelihood(evaluate.ending(made.model, end), test)
-    names = ("bits_per_token", "bits_per_token_stderr", "bits_per_char", "bits_per_char_stderr")
-    return {"end": end, **{name: getattr(found, name) for name in names}}
+    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT)}
 
 
 def written(made: Trained) -> dict[str, Any]:
     """What the run's own sampler writes: stories of the grammar or true summaries, and what their sources ask for."""
-    texts, seconds = answers(made, WRITTEN)
-    found: dict[str, Any] = {"sampler": str(made.run.sampler), "seconds_per_sample": seconds}
-    task, share = made.run.data, evaluate.grammatical(texts).share
-    if isinstance(task, Task):
-        sources = [task.pair("test", index).source for index in range(len(texts))]
-        told = faithful(task, sources, texts)
-        found |= {"attributes": told.share, "all_attributes": told.exact}
-        share = told.exact if isinstance(task, StorySummaries) else share
-    found |= {"share": share, "share_stderr": math.sqrt(share * (1 - share) / len(texts))}
-    return found | {"sample": texts[0]}
-
-
-def answers(made: Trained, count: int) -> tuple[list[str], float]:
-    """What is written to the first sources of the test stream, or to none, and the seconds of a core for each."""
-    texts: list[str] = []
-    with cpu() as clock:
-        for batch in unseen(made, "test", count):
-            texts += write.fill(made.model, made.run.sampler, made.model.blank(batch), seed=len(texts)).texts
-    return texts, clock.seconds / len(texts)
+    found, record = write_and_judge(made.model, made.run, made.run.sampler, WRITTEN)
+    return {**found, "sample": record.texts[0]}
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:

@@ -13,7 +13,6 @@ again it goes on where it stopped. `--only NAME...` picks rows.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,15 +21,15 @@ from typing import Any
 
 import torch
 from picture import draw, draw_noises
-from rows import Rows, Trained, cpu, trained
+from rows import Rows, Trained, trained
 from tables import filled, tables
 
-from redraft import evaluate, presets, write
+from redraft import presets, write
 from redraft.cli.recipes import recipe, source
-from redraft.corpora import STORIES, StoriesData
-from redraft.data import Endless, Split, Tally, evaluation, tokenise
+from redraft.compare import unseen_bits, write_and_judge
+from redraft.data import Endless, Split, Tally
 from redraft.heads import Head, Subs
-from redraft.model import BySigma, DiffusionLM
+from redraft.model import BySigma
 from redraft.objectives import Bound, Clip, Importance, Objective
 from redraft.processes import Cap, Hybrid, Interpolating, MaskNoise, Star, Switch
 from redraft.runs import Run, vary
@@ -121,49 +120,26 @@ def hybrid(uniform: float) -> Run:
     return replace(vary.with_model(base, process=process), objective=Objective(Bound(weight=Clip())))
 
 
-def against_truth(made: Trained) -> dict[str, Any]:
-    """Bits per character of unseen stories, and how far above the truth."""
-    run = made.run
-    assert isinstance(run.data, StoriesData)
-    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
-    found = evaluate.likelihood(made.model, unseen)
-    truth = [STORIES.log_prob(run.data.document("test", i)) for i in range(HELD_OUT)]
-    above, error = evaluate.excess(found, truth)
-    return {"bits_per_char": found.bits_per_char, "excess": above, "excess_stderr": error}
-
-
-def written(model: DiffusionLM, length: int, sampler: Sampler, samples: int) -> dict[str, Any]:
+def written(made: Trained, sampler: Sampler, samples: int) -> dict[str, Any]:
     """Which share of what a model writes are stories, and what one costs (seconds of a core, in batches of 64)."""
-    with cpu() as clock:
-        made = write.fill(model, sampler, model.canvas(new=length, rows=samples))
-    share = evaluate.grammatical(made.texts).share
-    error = math.sqrt(share * (1 - share) / samples)
-    return {
-        "share": share,
-        "share_stderr": error,
-        "samples": samples,
-        "nfe": made.nfe,
-        "seconds_per_sample": clock.seconds / samples,
-        "unigram_entropy": evaluate.unigram_entropy(made.texts)[1],
-    }
+    return write_and_judge(made.model, made.run, sampler, samples)[0]
 
 
 def method_row(run: Run, sampling: Sampling, counts: Sequence[int], out: Path, minutes: float) -> dict[str, Any]:
     made = trained(run, out, minutes)
-    length = run.framing.length
-    writes = {str(n): written(made.model, length, sampling(n), WRITTEN) for n in counts}
-    return {**made.cost(), **against_truth(made), "steps_written": writes}
+    writes = {str(n): written(made, sampling(n), WRITTEN) for n in counts}
+    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT), "steps_written": writes}
 
 
 def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     """With and without corrections after the same sampling; without uniform noise there is nothing to correct."""
     made = trained(run, out, minutes)
-    length, process = run.framing.length, run.model.process
+    process = run.model.process
     samplers: dict[str, Sampler] = {"64": Ancestral(64)}
     if isinstance(process, Interpolating) and process.mixing != Hybrid(0.0):
         samplers["64+32"] = Correct(Ancestral(64), steps=32)
-    writes = {n: written(made.model, length, sampler, WRITTEN) for n, sampler in samplers.items()}
-    return {**made.cost(), **against_truth(made), "steps_written": writes}
+    writes = {n: written(made, sampler, WRITTEN) for n, sampler in samplers.items()}
+    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT), "steps_written": writes}
 
 
 # --- remasking on the same weights ---
@@ -194,7 +170,7 @@ def remask(rows: Rows, out: Path, minutes: float, wanted: Callable[[str], bool])
 
 
 def remask_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
-    return {**made.cost(), **written(made.model, made.run.framing.length, sampler, REMASKED)}
+    return {**made.cost(), **written(made, sampler, REMASKED)}
 
 
 # --- real text ---
@@ -215,14 +191,8 @@ def english(data: Sequence[str]) -> dict[str, Run]:
 def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     """Bits per character; the error is that of another choice of rows and of noise."""
     made = trained(run, out, minutes)
-    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), ROWS, 16)
-    found = evaluate.likelihood(made.model, unseen)
-    bits, chars = found.row_nats / evaluate.BIT, found.row_chars
-    error = float((bits - found.bits_per_char * chars).var().sqrt() * math.sqrt(len(bits)) / chars.sum())
     text = write.fill(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
-    figures = {"bits_per_char": found.bits_per_char, "bits_per_char_stderr": error, "rows": len(bits), "sample": text}
-    noise = found.relative_error * found.bits_per_char
-    return {**made.cost(), **figures, "monte_carlo": noise}
+    return {**made.cost(), **unseen_bits(made.model, run, ROWS), "sample": text}
 
 
 # --- the command ---

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from continuous import System, answers, figures, latent, staged
+from continuous import System, figures, latent, staged
 from rows import Rows, Trained
 
 from redraft import evaluate, presets
 from redraft.cli.recipes import source
 from redraft.codecs import minilm
+from redraft.compare import write_and_judge
 from redraft.corpora import Content, e2e, said
 from redraft.data import Pair, Tally, TextFiles
 from redraft.runs import Run, vary
@@ -55,8 +56,10 @@ def row(
     """A third of the time is for the codec, if there is one to train."""
     codec = 0.0 if system.codec is None else minutes / 3
     made = staged(system, out / "codec", out / "model", (codec, minutes - codec))
-    texts, seconds = answers(made, ASKED)
-    return {**figures(made), **judge(made, texts), "seconds_per_sample": seconds, "samples": texts[:3]}
+    found, record = write_and_judge(made.model, made.run, made.run.sampler, ASKED)
+    texts = list(record.texts)
+    cost = {"seconds_per_sample": found["seconds_per_sample"], "samples": texts[:3]}
+    return {**figures(made), **judge(made, texts), **cost}
 
 
 def slots(made: Trained, texts: list[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 
 from redraft.cli.adapt import AdaptModel
 from redraft.cli.arguments import flagged, parse_verb
+from redraft.cli.compare import Compare
 from redraft.cli.correct import CorrectTexts
 from redraft.cli.doctor import Doctor
 from redraft.cli.eval import Eval
@@ -35,6 +36,7 @@ VERBS = {
     "train": Train,
     "adapt": AdaptModel,
     "eval": Eval,
+    "compare": Compare,
     "generate": Generate,
     "infill": Infill,
     "rewrite": Rewrite,

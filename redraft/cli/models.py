@@ -11,6 +11,7 @@ from redraft.cli import usercode
 from redraft.cli.opening import Opening
 from redraft.cli.output import note
 from redraft.cli.progress import Progress
+from redraft.evaluate import Judge, ModelJudge, TransformersJudge
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes import Process
@@ -28,6 +29,18 @@ def open_model(path: str | Path, opening: Opening = Opening()) -> Opened:
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")
     return it if opening.weights == "own" else replace(it, model=in_int8(it.model, opening.weights))
+
+
+def open_judge(name: str, opening: Opening = Opening()) -> Judge:
+    """A causal model that judges texts: one of ours or a checkpoint that we read; hf:NAME: by transformers."""
+    if name.startswith("hf:"):
+        return TransformersJudge(name.removeprefix("hf:"))
+    with Progress(f"opening {name}"):
+        model = open_model(name, opening).model
+    try:
+        return ModelJudge(model)
+    except ValueError as error:
+        raise ValueError(f"--judge {name}: {error}") from None
 
 
 def trusted(file: Path | None) -> tuple[str, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json as jsonlib
 import math
 import os
+import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -30,6 +32,11 @@ def say(text: str) -> None:
         from redraft.cli.streams import let_go
 
         let_go(sys.stderr)
+
+
+def program() -> str:
+    """How the reader of a page calls us from here."""
+    return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))
 
 
 def first() -> bool:

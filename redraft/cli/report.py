@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_in_range, require_seed_flag
 from redraft.cli.opening import Opening
-from redraft.cli.output import emit
+from redraft.cli.output import emit, program
 from redraft.cli.progress import Progress
 from redraft.write import optional
 
@@ -54,10 +51,5 @@ class ReportRun:
             found = Measured.of(it, Sizes(self.rows, self.draws, self.samples, self.seed))
         home = self.model.parent if self.model.name.startswith("step-") else self.model
         own = home / "run.html" if home.is_dir() else Path(f"{home.name}.html")  # nothing is written into the package
-        page = write_report(found, self.out or own, _program())
+        page = write_report(found, self.out or own, program())
         emit({"path": str(page)}, self.json, str(page))
-
-
-def _program() -> str:
-    """How the reader of the page calls us from here."""
-    return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,6 +74,13 @@ class Likelihood:
     def stderr(self) -> float:
         """Standard error of `bits_per_token`, and of nothing else: prefer the names that say their unit."""
         return self.bits_per_token_stderr
+
+    def row_error(self, unit: Literal["token", "char"]) -> float:
+        """Standard error of the bits per token or character over another choice of rows and noise: that of a ratio."""
+        counts = self.row_tokens if unit == "token" else self.row_chars
+        bits, rows = self.row_nats / BIT, len(self.row_nats)
+        apart = bits - bits.sum() / counts.sum() * counts
+        return float(apart.var().sqrt() * math.sqrt(rows) / counts.sum()) if rows > 1 else math.nan
 
     def _bits_per(self, unit: str, counts: Tensor) -> float:
         if not int(counts.sum()):

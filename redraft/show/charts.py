@@ -33,7 +33,7 @@ class Bars:
         low, value, high = (100 * max(0.0, v) / most for v in (bar.value - bar.error, bar.value, bar.value + bar.error))
         error = f" ± {bar.error:.4f}" if bar.error else ""
         return (
-            f'<div class="bar series-{number}"><b>{escape(bar.name)}</b><span class="track">'
+            f'<div class="bar series-{number % SERIES}"><b>{escape(bar.name)}</b><span class="track">'
             f'<i class="length" style="width:{value:.2f}%"></i>'
             f'<i class="error" style="left:{low:.2f}%;width:{high - low:.2f}%"></i></span>'
             f"<span>{bar.value:.4f}{error} {escape(self.unit)} <small>{escape(bar.note)}</small></span></div>"
@@ -42,10 +42,11 @@ class Bars:
 
 @dataclass(frozen=True)
 class Curve:
-    """A named sequence of points (x, y)."""
+    """A named sequence of points (x, y); those of one name, such as several seeds of a method, have one colour."""
 
     name: str
     points: tuple[tuple[float, float], ...]
+    errors: tuple[float, ...] = ()  # standard errors of the y
 
 
 @dataclass(frozen=True)
@@ -59,24 +60,51 @@ class Charts:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """An axis from low to high."""
+
+    low: float
+    high: float
+    log: bool
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies, from 0 to 1."""
+        if self.log:
+            return math.log(max(_LEAST, value) / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[float]:
+        return round_numbers(self.low, self.high) if self.log else ticks(self.high)
+
+
+@dataclass(frozen=True)
 class Chart:
-    """Losses over a common axis, on a logarithmic scale; `limit` is a line that none of them can cross."""
+    """Curves over a common axis, losses on a logarithmic scale; `limit` is a line that none of them can cross."""
 
     title: str
     x: str
     y: str
     curves: tuple[Curve, ...]
     limit: Bar | None = None
+    x_log: bool = False
+    y_log: bool = True
+    top: float = 0.0  # a linear axis reaches at least so far
 
     WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 280, 58, 24, 26, 42
 
     def html(self) -> str:
-        keys = "".join(f'<span class="series-{i}">{escape(c.name)}</span>' for i, c in enumerate(self.curves))
-        inside = self._axes() + self._limit() + "".join(self._curve(i, curve) for i, curve in enumerate(self.curves))
+        drawn = {curve.name for curve in self.curves if curve.points}
+        shown = [(i, name) for i, name in enumerate(self._names) if name in drawn]
+        keys = "".join(f'<span class="series-{i % SERIES}">{escape(name)}</span>' for i, name in shown)
+        inside = self._axes() + self._limit() + "".join(map(self._curve, self.curves))
         return f"""<figure class="chart">
 <figcaption><b>{escape(self.title)}</b><span class="keys">{keys}</span></figcaption>
 <svg viewBox="0 0 {self.WIDTH} {self.HEIGHT}" role="img" aria-label="{escape(self._spoken())}">{inside}</svg>
 </figure>"""
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(curve.name for curve in self.curves))
 
     def _spoken(self) -> str:
         ends = [f"{c.name} ends at {c.points[-1][1]:.3f}" for c in self.curves if c.points]
@@ -84,28 +112,30 @@ class Chart:
         return f"{self.title}: {self.y} over {self.x}. " + "; ".join([*ends, *limit])
 
     @cached_property
-    def _extent(self) -> tuple[float, float, float]:
-        """The largest x, and the range of y with some room around it."""
+    def _scales(self) -> tuple[Scale, Scale]:
+        """The axes: from zero, or, on a logarithmic one, with some room around the values."""
         points = [point for curve in self.curves for point in curve.points] or [(1.0, 1.0)]
-        ys = [y for _, y in points] + ([] if self.limit is None else [self.limit.value])
-        return max(x for x, _ in points), max(_LEAST, min(ys)) / 1.3, 1.1 * max(_LEAST, *ys)
+        xs, ys = ([point[axis] for point in points] for axis in (0, 1))
+        ys += [] if self.limit is None else [self.limit.value]
+        across = Scale(min(xs) / 1.3, 1.15 * max(xs), True) if self.x_log else Scale(0.0, max(xs), False)
+        low, high = max(_LEAST, min(ys)) / 1.3, 1.1 * max(_LEAST, *ys)
+        return across, Scale(low, high, True) if self.y_log else Scale(0.0, max(_LEAST, self.top, *ys), False)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         """Where a point is drawn."""
-        widest, low, high = self._extent
-        across, up = self.WIDTH - self.LEFT - self.RIGHT, self.HEIGHT - self.TOP - self.BOTTOM
-        height = math.log(max(_LEAST, y) / low) / math.log(high / low)
-        return self.LEFT + across * x / widest, self.HEIGHT - self.BOTTOM - up * height
+        across, up = self._scales
+        width, height = self.WIDTH - self.LEFT - self.RIGHT, self.HEIGHT - self.TOP - self.BOTTOM
+        return self.LEFT + width * across.share(x), self.HEIGHT - self.BOTTOM - height * up.share(y)
 
     def _axes(self) -> str:
-        widest, low, high = self._extent
+        across, up = self._scales
         bottom, right = self.HEIGHT - self.BOTTOM, self.WIDTH - self.RIGHT
         parts = [f'<line class="axis" x1="{self.LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>']
-        for tick in round_numbers(low, high):
-            _, y = self._at(0, tick)
+        for tick in up.ticks():
+            _, y = self._at(across.high, tick)
             parts.append(f'<line class="grid" x1="{self.LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(f'<text class="end" x="{self.LEFT - 6}" y="{y + 4:.1f}">{tick:g}</text>')
-        for tick in ticks(widest):
+        for tick in across.ticks():
             parts.append(f'<text class="middle" x="{self._at(tick, 1)[0]:.1f}" y="{bottom + 17}">{tick:g}</text>')
         parts.append(f'<text class="end" x="{right}" y="{self.HEIGHT - 6}">{escape(self.x)}</text>')
         parts.append(f'<text x="4" y="13">{escape(self.y)}</text>')
@@ -114,25 +144,33 @@ class Chart:
     def _limit(self) -> str:
         if self.limit is None:
             return ""
-        _, y = self._at(0, self.limit.value)
+        _, y = self._at(self._scales[0].high, self.limit.value)
         return (
             f'<line class="limit" x1="{self.LEFT}" x2="{self.WIDTH - self.RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="limit" x="{self.LEFT + 6}" y="{y + 15:.1f}">'
             f"{escape(self.limit.name)} {self.limit.value:.3f}</text>"
         )
 
-    def _curve(self, number: int, curve: Curve) -> str:
+    def _curve(self, curve: Curve) -> str:
         places = [self._at(*point) for point in curve.points]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         dots = "".join(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2">'
-            f"<title>{escape(curve.name)}, {escape(self.x)} {at:g}: {value:.3f}</title></circle>"
+            f"<title>{escape(curve.name)}, {escape(self.x)} {at:.4g}: {value:.3f}</title></circle>"
             for (x, y), (at, value) in zip(places, curve.points, strict=True)
             if len(places) <= 16
         )
-        return f'<g class="series-{number}"><polyline points="{line}"/>{dots}</g>'
+        errors = "".join(map(self._error, curve.points, curve.errors))
+        number = self._names.index(curve.name) % SERIES
+        return f'<g class="series-{number}">{errors}<polyline points="{line}"/>{dots}</g>'
+
+    def _error(self, point: tuple[float, float], error: float) -> str:
+        x, y = point
+        (at, top), (_, bottom) = (self._at(x, max(self._scales[1].low, value)) for value in (y + error, y - error))
+        return f'<path class="whisker" d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>'
 
 
+SERIES = 8  # of page.css; further curves begin again with the first
 _LEAST = 1e-4  # bits: lower values are drawn here
 
 

@@ -212,9 +212,12 @@ class Samples:
     """Texts side by side."""
 
     samples: tuple[Sample, ...]
+    narrow: bool = False
 
     def html(self) -> str:
-        return f'<div class="samples">{"".join(sample.html() for sample in self.samples)}</div>'
+        return (
+            f'<div class="samples{" narrow" * self.narrow}">{"".join(sample.html() for sample in self.samples)}</div>'
+        )
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redraft.write.profile import Profile, profiled
     from redraft.write.record import Draft, Record, Written
     from redraft.write.rewrites import chosen, rewrite, rewriting
-    from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler, unending
+    from redraft.write.sampling import MOST_STEPS, batch_size, choose_sampler, layers, unending, with_steps
     from redraft.write.scores import Scored, ScoreRecord, score
     from redraft.write.steps import Calls, calls, generated
     from redraft.write.stopping import StopTexts, with_stops
@@ -59,7 +59,7 @@ _HOMES = {
     "profile": "Profile profiled",
     "record": "Draft Record Written",
     "rewrites": "chosen rewrite rewriting",
-    "sampling": "MOST_STEPS batch_size choose_sampler unending",
+    "sampling": "MOST_STEPS batch_size choose_sampler layers unending with_steps",
     "scores": "Scored ScoreRecord score",
     "steps": "Calls calls generated",
     "stopping": "StopTexts with_stops",

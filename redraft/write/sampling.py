@@ -230,6 +230,11 @@ class Beginning:
 T = TypeVar("T")
 
 
+def with_steps(sampler: T, steps: int) -> T:
+    """The sampler, or the one it is built around, with another number of steps; an ArgumentError if it has none."""
+    return _set(sampler, "steps", steps)
+
+
 def _set(value: T, name: str, to: float) -> T:
     """A sampler with a field of what it is built around, or of its own, replaced."""
     names = {field.name for field in fields(value)}  # type: ignore[arg-type]

@@ -1,52 +1,49 @@
 // Correct and choose: one question, one answer.
 
-import { post } from "./api.js";
-import { $, make, said } from "./dom.js";
+import { failed, post, waiting } from "./api.js";
+import { $, bar, follow, make, percent, words } from "./dom.js";
 
-async function answer(place, asking, tell) {
-  place.hidden = false;
-  place.replaceChildren(make("p", { class: "note" }, "reading …"));
+async function answer(place, path, body, tell) {
+  const note = (text) => place.replaceChildren(make("p", { class: "note" }, text));
+  note("Reading …");
   try {
-    tell(await asking(), place);
+    place.replaceChildren(...tell(await post(path, { model: $("model").value, ...body }, (event) => note(waiting(event)))));
   } catch (error) {
-    place.replaceChildren(make("p", { class: "error" }, said(error)));
+    place.replaceChildren(failed(error));
   }
 }
 
-// The text with what was changed: before and after, and how likely.
-function corrected(found, place) {
-  const each = found.corrections[0], text = make("p", { class: "text" });
-  const was = $("wrong").value;
+const shares = (rows) => make("ul", { class: "shares" }, ...rows.map(([names, share]) => make("li", {}, make("span", {}, ...names), bar(share), make("span", { class: "share" }, percent(share)))));
+
+// The text with what was changed, the changes with how likely they are, the text as it should be.
+function corrected({ corrections: [{ given, changes, text }] }) {
+  const marked = make("p", { class: "text" });
   let at = 0;
-  for (const change of each.changes) {
-    const start = change.start ?? was.indexOf(change.was, at);
-    text.append(was.slice(at, start), make("del", {}, change.was), " ", make("ins", { title: `${(100 * change.probability).toFixed(1)} % likely` }, change.now));
-    at = start + change.was.length;
+  for (const { start, was, now } of changes) {
+    marked.append(given.slice(at, start), make("del", {}, was), " ", make("ins", {}, now));
+    at = start + was.length;
   }
-  text.append(was.slice(at));
-  const count = each.changes.length;
-  place.replaceChildren(text, make("p", { class: "note" }, count ? `${count} change${count > 1 ? "s" : ""}; hold the pointer over one to see how likely it is` : "nothing to correct"),
-    make("p", { class: "text" }, each.text));
+  marked.append(given.slice(at));
+  if (!changes.length) return [marked, make("p", { class: "note" }, "Nothing to correct.")];
+  return [marked, make("h3", {}, "How likely each change is"), shares(changes.map(({ was, now, probability }) => [[make("del", {}, was), " ", make("ins", {}, now)], probability])),
+    make("h3", {}, "Corrected"), make("p", { class: "text" }, text)];
 }
 
-function chosen(found, place) {
-  place.replaceChildren(...found.choices.flatMap((hole) => {
-    const order = hole.answers.map((text, i) => [text, hole.probabilities[i]]).sort((a, b) => b[1] - a[1]);
-    return [make("h2", {}, `Hole ${hole.hole + 1}`), ...order.map(([text, p]) => make("div", { class: "answer" }, make("span", {}, text),
-      make("meter", { min: 0, max: 1, value: p, "aria-label": text }), make("output", {}, `${(100 * p).toFixed(1)} %`)))];
-  }));
-}
+const chosen = ({ choices }) => choices.flatMap((hole) => {
+  const order = hole.answers.map((text, i) => [[text], hole.probabilities[i]]).sort((a, b) => b[1] - a[1]);
+  return [make("h2", {}, choices.length > 1 ? `Hole ${hole.hole + 1}` : "How likely each answer is"), shares(order)];
+});
 
 export function setUp() {
-  $("distrust").addEventListener("input", () => { $("distrust-is").textContent = `${(100 * $("distrust").value).toFixed(1)} % of the letters`; });
+  follow("distrust", (value) => `${percent(value)} of the letters`);
   $("correct-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    const keep = $("keep").value.split(",").map((word) => word.trim()).filter(Boolean);
-    answer($("corrected"), () => post("/v1/correct", { model: $("model").value, texts: [$("wrong").value], noise: +$("distrust").value, names: $("names").checked, ...(keep.length ? { keep } : {}) }), corrected);
+    const keep = words("keep");
+    answer($("corrected"), "/v1/correct", { texts: [$("wrong").value], noise: +$("distrust").value, names: $("names").checked, ...(keep.length ? { keep } : {}) }, corrected);
   });
   $("choose-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const answers = $("answers").value.split("\n").map((line) => line.trim()).filter(Boolean);
-    answer($("chosen"), () => post("/v1/choose", { model: $("model").value, template: $("question").value, answers }), chosen);
+    answer($("chosen"), "/v1/choose", { template: $("question").value, answers }, chosen);
   });
 }

@@ -1,26 +1,36 @@
 // Two to four models or samplers write the same text at the same time, on one clock.
 
-import { trace } from "./api.js";
-import { $, make, said } from "./dom.js";
-import { parted, states } from "./playback.js";
+import { said, trace, waiting } from "./api.js";
+import { $, bar, make, options, Player } from "./dom.js";
+import { classes, counts, parted, perCall, seen } from "./frames.js";
 
-const MOST = 4;
-let samplers = [], models = [], lanes = [], timer = null, race = 0;
+const MOST = 4, LEAST = 2, SUGGESTED = ["confidence", "any-order", "threshold", "left-to-right"];
+let samplers = [], models = [], lanes = [], race = 0, at = 0;
 
-function rival(sampler) {
-  const list = (values, chosen) => make("select", {}, ...values.map((value) => make("option", { value, selected: value === chosen }, value)));
-  const box = make("div", { class: "rival" }, make("label", {}, "Model ", list(models, models[0])), make("label", {}, "Sampler ", list(samplers, sampler)),
-    make("label", {}, "Steps ", make("input", { type: "number", min: 1, max: 1000, placeholder: "own" })));
-  $("rivals").append(box);
-  $("more").disabled = $("rivals").children.length >= MOST;
+function able() {
+  const rivals = [...$("rivals").children];
+  $("more").disabled = rivals.length >= MOST;
+  rivals.forEach((box, i) => {
+    box.querySelector("legend").textContent = `Writer ${i + 1}`;
+    box.querySelector("button").disabled = rivals.length <= LEAST;
+  });
 }
 
-function lane(box, number) {
+function rival() {
+  const i = $("rivals").children.length;
+  const box = make("fieldset", { class: "rival" }, make("legend"), make("label", {}, "Model", make("select", {}, ...options(models, models[i % models.length]))),
+    make("label", {}, "Sampler", make("select", {}, ...options(samplers, SUGGESTED[i]))), make("label", {}, "Steps", make("input", { type: "number", min: 1, max: 1000, placeholder: "own" })),
+    make("button", { type: "button", "aria-label": "Remove this writer", onclick: () => { box.remove(); able(); } }, "✕"));
+  $("rivals").append(box);
+  able();
+}
+
+function lane(box, i) {
   const [model, sampler] = [...box.querySelectorAll("select")].map((select) => select.value), steps = box.querySelector("input").value;
-  const text = make("p", { class: "text canvas" }), note = make("p", { class: "note" }, "waiting …");
-  const article = make("article", { class: "card" }, make("h2", {}, `${number + 1}. ${sampler} `, make("span", {}, model + (steps ? `, ${steps} steps` : ""))), text, note);
-  $("race").append(article);
-  return { model, sampler, steps, text, note, frames: [], end: 0 };
+  const text = make("p", { class: "text canvas" }), note = make("p", { class: "note", role: "status" }, "waiting …"), done = bar(0);
+  const name = sampler === "own" ? "its own sampler" : sampler;
+  $("race").append(make("article", { class: "card", "aria-label": `Writer ${i + 1}` }, make("h2", {}, `${i + 1}. ${name} `, make("span", {}, model + (steps ? `, ${steps} steps` : ""))), done, text, note));
+  return { model, sampler, steps, text, note, done, frames: [], record: null, wrong: false, shown: -1 };
 }
 
 async function write(each, begun, mine) {
@@ -29,58 +39,61 @@ async function write(each, begun, mine) {
   try {
     await trace({ model: each.model, seed: +$("race-seed").value, ...given, ...(Object.keys(diffusion).length ? { diffusion } : {}) }, (event) => {
       if (mine !== race) return;
-      const at = performance.now() - begun;
-      if (event.type === "frame") { each.frames.push({ ...event, at }); each.end = at; show(at); }
-      if (event.type === "done") { each.note.textContent = `${event.nfe.toFixed(0)} network calls, ${event.seconds.toFixed(2)} s of the model, ${(event.new_tokens / Math.max(1, event.nfe)).toFixed(1)} tokens a call`; }
+      if (event.type === "wait") each.note.textContent = waiting(event);
+      if (event.type === "done") each.record = event;
+      if (event.type !== "frame") return;
+      each.frames.push({ ...seen(event, each.frames.at(-1)), at: performance.now() - begun });
+      show(end());
     });
   } catch (error) {
+    each.wrong = true;
     each.note.textContent = said(error);
     each.note.classList.add("error");
   }
 }
 
-function show(at) {
-  for (const each of lanes) {
-    const last = each.frames.findLastIndex((frame) => frame.at <= at);
-    if (last < 0) { each.text.replaceChildren(); continue; }
-    const frame = each.frames[last], looks = states(frame, each.frames[last - 1]);
-    each.text.replaceChildren(...frame.pieces.flatMap((piece, i) => {
-      const [space, word] = parted(piece);
-      return [space, make("span", { class: `token ${looks[i]}` }, word)];
-    }));
-  }
+const end = () => Math.max(1, ...lanes.map((each) => each.frames.at(-1)?.at ?? 0));
+
+function show(time) {
+  at = time;
+  for (const each of lanes) shown(each, each.frames.findLastIndex((frame) => frame.at <= at));
+  $("race-clock").value = (1000 * at) / end();
   $("race-is").textContent = `${(at / 1000).toFixed(2)} s`;
 }
 
-const end = () => Math.max(1, ...lanes.map((each) => each.end));
+function shown(each, last) {
+  const over = each.record !== null && last === each.frames.length - 1;
+  if (last === each.shown && !over) return;
+  each.shown = last;
+  const frame = each.frames[last], { written, hidden } = frame ? counts(frame) : { written: 0, hidden: 1 };
+  each.done.firstChild.style.width = `${(100 * written) / Math.max(1, written + hidden)}%`;
+  each.text.replaceChildren(...(frame?.tokens ?? []).flatMap((token) => {
+    const [space, word] = parted(token.piece);
+    return [space, make("span", { class: classes({ ...token, look: over && token.look === "new" ? "settled" : token.look }) }, word)];
+  }));
+  if (each.wrong) return;
+  const { record } = each;
+  each.note.textContent = over ? `done after ${(frame.at / 1000).toFixed(2)} s: ${record.nfe.toFixed(0)} network calls, ${perCall(record).toFixed(1)} × against autoregressive, ${(record.new_tokens / Math.max(1e-9, record.seconds)).toFixed(0)} tokens a second`
+    : `${written} tokens written, ${hidden} to go`;
+}
 
-function play() {
-  if (timer !== null) { clearInterval(timer); timer = null; $("race-play").textContent = "▶"; return; }
-  const begun = performance.now(), from = +$("race-clock").value >= 1000 ? 0 : (+$("race-clock").value / 1000) * end();
-  $("race-play").textContent = "⏸";
-  timer = setInterval(() => {
-    const at = Math.min(end(), from + performance.now() - begun);
-    $("race-clock").value = (1000 * at) / end();
-    show(at);
-    if (at >= end()) play();
-  }, 40);
+async function start() {
+  race += 1;
+  const mine = race, begun = performance.now();
+  $("race").replaceChildren();
+  $("race-time").hidden = false;
+  lanes = [...$("rivals").children].map(lane);
+  await Promise.all(lanes.map((each) => write(each, begun, mine)));
+  if (mine !== race) return;
+  lanes.forEach((each) => { each.shown = -2; });
+  show(end());
 }
 
 export function setUp(knownModels, knownSamplers) {
   [models, samplers] = [knownModels, knownSamplers];
-  ["confidence", "any-order"].forEach(rival);
-  $("more").addEventListener("click", () => rival("threshold"));
-  $("race-clock").addEventListener("input", () => show((+$("race-clock").value / 1000) * end()));
-  $("race-play").addEventListener("click", play);
-  $("compare-form").addEventListener("submit", async (event) => {
-    event.preventDefault();
-    race += 1;
-    $("race").replaceChildren();
-    $("race-time").hidden = false;
-    $("race-clock").value = 1000;
-    lanes = [...$("rivals").children].map(lane);
-    const begun = performance.now(), mine = race;
-    await Promise.all(lanes.map((each) => write(each, begun, mine)));
-    if (mine === race) show(end());
-  });
+  for (let i = 0; i < LEAST; i += 1) rival();
+  $("more").addEventListener("click", rival);
+  const player = new Player($("race-play"), { from: () => { if (at >= end()) show(0); }, next: (passed) => { show(Math.min(end(), at + passed)); return at < end(); } });
+  $("race-clock").addEventListener("input", () => { player.pause(); show((+$("race-clock").value / 1000) * end()); });
+  $("compare-form").addEventListener("submit", (event) => { event.preventDefault(); player.pause(); start(); });
 }

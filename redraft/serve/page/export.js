@@ -1,53 +1,66 @@
 // What was written, to take along: as a command, a trace, a page, a film.
 
-import { $, save } from "./dom.js";
+import { $, announce, save } from "./dom.js";
 import { film } from "./film.js";
-import { states } from "./playback.js";
+import { counts } from "./frames.js";
 
 let asked = null, playback = null;
 
 export function exported(body, shown) {
-  asked = body;
-  playback = shown;
+  [asked, playback] = [body, shown];
   $("command").textContent = "";
 }
 
 const quoted = (text) => `'${String(text).replaceAll("'", `'\\''`)}'`;
-const python = (value) => JSON.stringify(value).replaceAll(/\btrue\b/g, "True").replaceAll(/\bnull\b/g, "None");
+const python = (value) => (value === true ? "True" : value === false ? "False" : value === null ? "None" : JSON.stringify(value));
+const FLAGS = { max_new_tokens: "new", attributes: "attribute", pinned: "pin" };
 
-// The template of a request; pieces are written as holes.
-const template = () => asked.template ?? (asked.pieces ? asked.pieces.map((part) => (typeof part === "number" ? `[[${part}]]` : part)).join("") : null);
-
-function options() {
-  const found = { ...(asked.diffusion ?? {}), seed: asked.seed };
-  if (asked.temperature !== undefined) found.temperature = asked.temperature;
-  if (asked.max_tokens !== undefined) found.max_new_tokens = asked.max_tokens;
-  return found;
+// The request as a call of a verb: its name, its text if it has one, its arguments.
+function call() {
+  const { alternatives, start_text: draft, ...own } = asked.diffusion ?? {};  // eslint-disable-line no-unused-vars
+  const given = { ...own, seed: asked.seed, ...(asked.temperature === undefined ? {} : { temperature: asked.temperature }), ...(asked.max_tokens === undefined ? {} : { max_new_tokens: asked.max_tokens }) };
+  if (draft !== undefined) return ["rewrite", draft, given];
+  if (asked.pieces) return ["infill", asked.pieces.map((part) => (typeof part === "number" ? `[[${part}]]` : part)).join(""), given];
+  if (asked.template !== undefined) return ["infill", asked.template, given];
+  return own.attributes || own.length ? ["control", null, given] : ["generate", asked.prompt, given];
 }
 
 const commands = {
   python: () => {
-    const given = Object.entries(options()).map(([name, value]) => `${name}=${python(value)}`).join(", ");
-    const [verb, text] = template() === null ? ["generate", asked.prompt] : ["infill", template()];
-    return `import redraft\n\nfound = redraft.${verb}(${python(asked.model)}, ${python(text)}, ${given})\nprint(found.texts[0])`;
+    const [verb, text, given] = call(), values = Object.entries(given).map(([name, value]) => `${name}=${python(value)}`);
+    return `import redraft\n\nfound = redraft.${verb}(${[python(asked.model), ...(text === null ? [] : [python(text)]), ...values].join(", ")})\nprint(found.texts[0])`;
   },
-  curl: () => `curl ${location.origin}/v1/${template() === null ? "completions" : "infill"} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(asked))}`,
+  curl: () => {
+    const body = { ...asked, diffusion: { ...asked.diffusion } };
+    delete body.diffusion.alternatives;
+    return `curl ${location.origin}/v1/${asked.pieces || asked.template !== undefined ? "infill" : "completions"} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
+  },
   shell: () => {
-    const flags = Object.entries(options()).map(([name, value]) => `--${name === "max_new_tokens" ? "new" : name.replaceAll("_", "-")} ${[value].flat().map(quoted).join(" ")}`).join(" ");
-    const [verb, text] = template() === null ? ["generate", asked.prompt] : ["infill", template()];
-    return `redraft ${verb} ${quoted(asked.model)} ${quoted(text)} ${flags}`;
+    const [verb, text, given] = call();
+    const flags = Object.entries(given).map(([name, value]) => `--${FLAGS[name] ?? name.replaceAll("_", "-")} ${[value].flat().map(quoted).join(" ")}`);
+    return `redraft ${[verb, quoted(asked.model), ...(text === null ? [] : [quoted(text)]), ...flags].join(" ")}`;
   },
 };
 
+const STYLE = `:root{color-scheme:light dark;--ink:#23262b;--paper:#fbfaf6;--noise:#dcd7ca;--given:#0b7285;--new:#f59f00;--sure:59 91 219;--quiet:#5c6068}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e4df;--paper:#16181d;--noise:#3a3e48;--given:#4cc3d9;--new:#ffb62e;--sure:142 166 255;--quiet:#a3a8b1}}
+body{max-width:46rem;margin:2rem auto;padding:0 1rem;background:var(--paper);color:var(--ink);font:1.2rem/1.75 Charter,Georgia,serif}
+p{white-space:pre-wrap;min-height:8rem}span{border-radius:4px}.noise{background:var(--noise);color:transparent}.given{color:var(--given);text-decoration:underline}.new{background:var(--new);color:#23262b}.changed{border-bottom:2px dashed #c2570c}
+div{display:flex;gap:.8rem;align-items:center;font:.9rem system-ui,sans-serif;color:var(--quiet)}input{flex:1}button{font:inherit;padding:.3rem .9rem}`;
+const SCRIPT = `const f=JSON.parse(document.getElementById("frames").textContent),$=(s)=>document.querySelector(s),s=$("input");let timer=null;s.max=f.length-1;
+const show=()=>{const {step,tokens}=f[s.value];$("p").replaceChildren(...tokens.map(([t,c,d])=>{const e=document.createElement("span");e.textContent=t;e.className=c;if(d!==null&&/settled/.test(c))e.style.background="rgb(var(--sure) / "+d*.45+")";return e}));$("output").textContent="step "+step+" of "+f.at(-1).step};
+const stop=()=>{clearInterval(timer);timer=null;$("button").textContent="Play"};s.oninput=()=>{stop();show()};
+$("button").onclick=()=>{if(timer)return stop();if(+s.value===f.length-1)s.value=0;$("button").textContent="Pause";timer=setInterval(()=>{s.value=+s.value+1;show();if(+s.value===f.length-1)stop()},Math.max(60,4000/f.length))};s.value=f.length-1;show();`;
+
+// A page that needs nothing else: the frames as data, a slider, a button.
 function page() {
-  const style = "body{max-width:46rem;margin:2rem auto;font:1.15rem/1.7 Georgia,serif;padding:0 1rem;color-scheme:light dark}.noise{background:#8884;color:transparent}.given{text-decoration:underline}.new{background:#f59f00;color:#222}input{width:100%}";
-  const data = JSON.stringify(playback.frames.map((frame, i) => frame.pieces.map((piece, at) => [piece ?? " ░░░", states(frame, playback.frames[i - 1])[at]]))).replaceAll("<", "\\u003c");
-  const script = "const f=JSON.parse(document.getElementById('frames').textContent),p=document.querySelector('p'),s=document.querySelector('input');s.max=f.length-1;const show=()=>p.replaceChildren(...f[s.value].map(([t,c])=>{const e=document.createElement('span');e.textContent=t;e.className=c;return e}));s.oninput=show;s.value=f.length-1;show();";
-  return `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Written by Redraft</title><style>${style}</style><p></p><input type="range" min="0" aria-label="step"><script type="application/json" id="frames">${data}</script><script>${script}</script></html>`;
+  const frames = playback.frames.map(({ step, tokens }) => ({ step, tokens: tokens.map(({ piece, look, changes, sure }) => [piece ?? " ░░░", changes ? `${look} changed` : look, sure === null ? null : +(1 - sure).toFixed(3)]) }));
+  const { nfe } = playback.record, { written } = counts(playback.frames.at(-1));
+  return `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Written by Redraft</title><style>${STYLE}</style><p></p><div><button type="button">Play</button><input type="range" min="0" aria-label="Step"><output></output></div><div>${written} tokens, ${nfe.toFixed(0)} network calls, written by Redraft</div><script type="application/json" id="frames">${JSON.stringify(frames).replaceAll("<", "\\u003c")}</script><script>${SCRIPT}</script></html>`;
 }
 
 const files = {
-  json: () => save("trace.json", "application/json", JSON.stringify({ request: asked, frames: playback.frames, record: playback.record }, null, 1)),
+  json: () => save("trace.json", "application/json", JSON.stringify({ request: asked, frames: playback.frames.map(({ tokens, ...frame }) => frame), record: playback.record }, null, 1)),
   html: () => save("writing.html", "text/html", page()),
   gif: () => save("writing.gif", "image/gif", film(playback.frames)),
 };
@@ -57,7 +70,8 @@ export function setUp() {
     button.addEventListener("click", async () => {
       const line = commands[button.dataset.copy]();
       $("command").textContent = line;
-      await navigator.clipboard?.writeText(line).catch(() => {});
+      const copied = await navigator.clipboard?.writeText(line).then(() => true, () => false);
+      announce(copied ? "Copied." : "The command is shown below the buttons.");
     });
   }
   for (const button of document.querySelectorAll("[data-save]")) button.addEventListener("click", () => files[button.dataset.save]());

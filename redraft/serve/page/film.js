@@ -1,17 +1,15 @@
 // A GIF of a text being written, drawn and packed here: eight colours, LZW, one picture per frame.
 
-import { states } from "./playback.js";
-
 const COLOURS = ["#fbfaf6", "#23262b", "#dcd7ca", "#0b7285", "#f59f00", "#91a7ff", "#62666d", "#ffffff"];
 const WIDTH = 640, LINE = 30, MARGIN = 24, FONT = "18px Georgia, serif";
 const RGB = COLOURS.map((colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)));
 
-function paint(context, frame, before, height) {
+function paint(context, frame, height) {
   context.fillStyle = COLOURS[0];
   context.fillRect(0, 0, WIDTH, height);
   let x = MARGIN, y = MARGIN + 18;
-  states(frame, before).forEach((look, i) => {
-    const text = frame.pieces[i] ?? " ▒▒▒", wide = context.measureText(text).width;
+  frame.tokens.forEach(({ piece, look }) => {
+    const text = piece ?? " ▒▒▒", wide = context.measureText(text).width;
     if (x + wide > WIDTH - MARGIN) [x, y] = [MARGIN, y + LINE];
     if (look === "new") { context.fillStyle = COLOURS[4]; context.fillRect(x, y - 17, wide, 23); }
     context.fillStyle = { noise: COLOURS[2], given: COLOURS[3] }[look] ?? COLOURS[1];
@@ -56,7 +54,7 @@ export function film(frames) {
   const canvas = document.createElement("canvas");
   let context = canvas.getContext("2d");
   context.font = FONT;
-  const height = Math.ceil(Math.max(...frames.map((frame) => paint(context, frame, null, 10))));
+  const height = Math.ceil(Math.max(...frames.map((frame) => paint(context, frame, 10))));
   [canvas.width, canvas.height] = [WIDTH, height];
   context = canvas.getContext("2d", { willReadFrequently: true });
   context.font = FONT;
@@ -64,7 +62,7 @@ export function film(frames) {
   const out = [...text("GIF89a"), ...word(WIDTH), ...word(height), 0xf2, 0, 0, ...RGB.flat(), 0x21, 0xff, 11, ...text("NETSCAPE2.0"), 3, 1, 0, 0, 0];
   const memory = new Map();
   frames.forEach((frame, number) => {
-    paint(context, frame, frames[number - 1], height);
+    paint(context, frame, height);
     const { data } = context.getImageData(0, 0, WIDTH, height), pixels = new Uint8Array(WIDTH * height);
     for (let i = 0; i < pixels.length; i += 1) {
       const key = (data[4 * i] << 16) | (data[4 * i + 1] << 8) | data[4 * i + 2];

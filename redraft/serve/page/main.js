@@ -1,15 +1,17 @@
 // The page: tabs, the models of the server, and what each tab sets up by itself.
 
 import * as answers from "./answers.js";
-import { models } from "./api.js";
+import { models, said } from "./api.js";
 import * as compare from "./compare.js";
-import { $, make, said } from "./dom.js";
+import { $, options } from "./dom.js";
 import * as exports from "./export.js";
 import * as noise from "./noise.js";
 import * as write from "./write.js";
 
 const SAMPLERS = ["own", "ancestral", "first-hitting", "any-order", "left-to-right", "confidence", "margin", "entropy", "threshold", "frechet", "entropy-bound", "klass", "revoke"];
+const NAMED = SAMPLERS.map((name) => [name, name === "own" ? "the model’s own" : name]);
 const tabs = [...document.querySelectorAll("[role=tab]")];
+const panel = (tab) => tab.getAttribute("aria-controls");
 let known = [];
 
 function open(tab, focus = true) {
@@ -17,55 +19,56 @@ function open(tab, focus = true) {
     const chosen = each === tab;
     each.setAttribute("aria-selected", chosen);
     each.tabIndex = chosen ? 0 : -1;
-    $(each.getAttribute("aria-controls")).hidden = !chosen;
+    $(panel(each)).hidden = !chosen;
   }
-  history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+  history.replaceState(null, "", `#${panel(tab)}`);
   if (focus) tab.focus();
+  if (known.length) tab.dispatchEvent(new Event("shown"));
 }
 
 tabs.forEach((tab, i) => {
   tab.addEventListener("click", () => open(tab));
   tab.addEventListener("keydown", (event) => {
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
-    if (to !== undefined) open(tabs[(to + tabs.length) % tabs.length]);
+    if (to !== undefined) { event.preventDefault(); open(tabs[(to + tabs.length) % tabs.length]); }
   });
 });
-const first = tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
-if (first) open(first, false);
 
-function tell() {
-  const about = known.find((each) => each.id === $("model").value)?.diffusion;
-  if (!about) return;
-  $("status").textContent = `${about.process} noise, ${(about.parameters / 1e6).toFixed(1)} million weights, ${about.sampler.split("(")[0]}`;
-  $("label-of").hidden = !about.classes.length;
-  $("label").replaceChildren(make("option", { value: "" }, "any"), ...about.classes.map((name) => make("option", { value: name }, name)));
+function status(text, bad = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("bad", bad);
+}
+
+function suit() {
+  const about = known.find((each) => each.id === $("model").value).diffusion, size = about.parameters;
+  status(`${about.process} noise · ${size < 1e5 ? size.toLocaleString("en") : `${(size / 1e6).toFixed(1)} million`} weights · ${about.vocab.toLocaleString("en")} tokens`);
+  write.suit(about);
+  noise.suit(about);
 }
 
 async function begin() {
   try {
     known = await models();
   } catch (error) {
-    $("status").textContent = `${said(error)}; trying again`;
-    $("status").classList.add("bad");
+    status(error.status === 503 ? "The model is loading …" : said(error), error.status !== 503);
     return setTimeout(begin, 1000);
   }
-  $("status").classList.remove("bad");
   const ids = known.map((each) => each.id);
-  $("model").append(...ids.map((id) => make("option", { value: id }, id)));
-  $("model").addEventListener("change", tell);
-  $("sampler").append(...SAMPLERS.map((name) => make("option", { value: name }, name)));
-  tell();
-  compare.setUp(ids, SAMPLERS);
+  $("model").replaceChildren(...options(ids));
+  $("model").addEventListener("change", suit);
+  $("sampler").replaceChildren(...options(NAMED));
+  compare.setUp(ids, NAMED);
+  suit();
+  for (const button of document.querySelectorAll("button.main, #edit-it, #examples button")) button.disabled = false;
   document.body.dataset.ready = "yes";
+  open(tabs.find((tab) => `#${panel(tab)}` === location.hash) ?? tabs[0], false);
   return undefined;
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === " " && event.target === document.body) { event.preventDefault(); document.querySelector("#written .time button")?.click(); }
+  if (event.key === " " && event.target === document.body) { event.preventDefault(); document.querySelector("[role=tabpanel]:not([hidden]) .time button")?.click(); }
 });
 
-write.setUp();
-answers.setUp();
-exports.setUp();
-noise.setUp();
+for (const part of [write, answers, exports, noise]) part.setUp();
+for (const button of document.querySelectorAll("button.main, #edit-it, #examples button")) button.disabled = true;
 begin();

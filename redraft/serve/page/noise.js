@@ -1,15 +1,23 @@
-// The forward process by hand: what noise does to a text, and what a model sees of it at time t.
+// The forward process by hand: what noise does to a text at time t. The model's own noise comes from the server; the
+// others are drawn here.
 
-import { $, chance, make } from "./dom.js";
+import { said, trace } from "./api.js";
+import { $, chance, follow, make } from "./dom.js";
+import { parted } from "./frames.js";
+import { Playback } from "./playback.js";
 
 const KEYS = ["qwertyuiop", "asdfghjkl", "zxcvbnm"];
 const OTHERS = "the of and to in was on with at by a her his from she he it they home day sea wind boat kite bread star tree cold warm old new red blue ran sang gave found".split(" ");
+const KINDS = { Masked: "mask", Remask: "mask", Star: "mask", Insertion: "insertion", Gaussian: "gaussian", Interpolating: "uniform", Markov: "uniform" };
 const SAYS = {
   mask: "Each word is hidden with probability t, independently of the others. A model learns what stood there, from all words that are left, on both sides.",
   uniform: "Each word becomes any word with probability t. Nothing shows which words are still right; a model learns to tell, and may change any word until the end.",
   hybrid: "Some words are hidden, some become others. A model learns both to fill in and to correct what is already written.",
+  insertion: "Words are hidden, and hidden words vanish, so that nothing shows where one is missing. A model learns where to insert how many, and what they were.",
+  gaussian: "Each word is a vector, and noise moves it: the more, the likelier another word is nearer. A model learns where the vector came from.",
   typo: "Letters drift to neighbouring keys. A process of your own takes one file: examples/typo.py is this one.",
 };
+let asking = null, process = "mask";
 
 function neighbour(letter, u) {
   const row = KEYS.find((keys) => keys.includes(letter.toLowerCase()));
@@ -25,23 +33,80 @@ function noised(word, i, kind, t) {
     return [letters, letters === word ? "" : "replaced"];
   }
   if (chance(1, i) >= t) return [word, ""];
-  const hidden = kind === "mask" || (kind === "hybrid" && chance(2, i) < 0.7);
+  if (kind === "insertion" && chance(2, i) < t) return ["", "noise"];
+  const hidden = kind === "mask" || kind === "insertion" || (kind === "hybrid" && chance(2, i) < 0.7);
   return hidden ? ["░".repeat(Math.max(2, word.length)), "noise"] : [OTHERS[Math.floor(chance(3, i) * OTHERS.length)], "replaced"];
+}
+
+const token = (text, look) => make("span", { class: `token ${look}` }, text);
+
+function drawn(kind, t) {
+  $("noised").replaceChildren(...$("clean").value.split(/(\s+)/).map((word, i) => (word.trim() ? token(...noised(word, i, kind, t)) : word)));
+}
+
+const request = (t) => ({ model: $("model").value, seed: 0, diffusion: { start_text: $("clean").value, strength: Math.max(1e-6, t) } });
+
+// The first canvas of an edit in place is the text, noised up to its strength.
+async function first(t, signal) {
+  const stop = new AbortController();
+  signal.addEventListener("abort", () => stop.abort());
+  let found = null;
+  try {
+    await trace(request(t), (event) => { if (event.type === "frame") { found ??= event; stop.abort(); } }, stop.signal);
+  } catch (error) {
+    if (found === null || signal.aborted) throw error;
+  }
+  return found;
+}
+
+async function own(t) {
+  asking?.abort();
+  const { signal } = asking = new AbortController();
+  try {
+    await new Promise((done) => { setTimeout(done, 60); });  // a slider that moves asks once
+    if (signal.aborted) return;
+    const [clean, frame] = [await first(0, signal), await first(t, signal)], same = process !== "insertion";
+    const pieces = same ? frame.pieces.slice(0, clean.pieces.length) : frame.pieces;  // behind the text, its end is hidden
+    $("noised").replaceChildren(...pieces.flatMap((piece, i) => {
+      const [space, word] = parted(piece);
+      return [space, token(word, piece === null ? "noise" : same && clean.pieces[i] !== piece ? "replaced" : "")];
+    }));
+  } catch (error) {
+    if (!signal.aborted) $("noised").replaceChildren(make("span", { class: "error" }, said(error)));
+  }
 }
 
 function show() {
   const t = +$("t").value, kind = $("kind").value;
-  $("t-is").textContent = t.toFixed(2);
-  $("noise-says").textContent = SAYS[kind];
-  $("noised").replaceChildren(...$("clean").value.split(/(\s+)/).map((word, i) => {
-    if (!word.trim()) return document.createTextNode(word);
-    const [text, look] = noised(word, i, kind, t);
-    return make("span", { class: `token ${look}` }, text);
-  }));
+  $("noise-says").textContent = SAYS[kind === "own" ? process : kind];
+  $("undo").disabled = kind !== "own" || t === 0;
+  if (kind === "own") own(t);
+  else { asking?.abort(); drawn(kind, t); }
+}
+
+async function undo() {
+  const shown = new Playback($("undone"));
+  try {
+    await trace(request(+$("t").value), (event) => {
+      if (event.type === "frame") shown.add(event);
+      if (event.type === "done") shown.finish(event);
+    });
+  } catch (error) {
+    shown.say(said(error), true);
+  }
+}
+
+// What the chosen model has learnt to undo.
+export function suit(about) {
+  process = KINDS[about.process] ?? "mask";
+  $("kind").options[0].textContent = `the noise of ${$("model").value} (${about.process})`;
+  if (!$("noise").hidden) show();
 }
 
 export function setUp() {
   for (const id of ["t", "kind", "clean"]) $(id).addEventListener("input", show);
+  follow("t", (t) => t.toFixed(2));
+  $("tab-noise").addEventListener("shown", show);
+  $("undo").addEventListener("click", undo);
   $("noise-form").addEventListener("submit", (event) => event.preventDefault());
-  show();
 }

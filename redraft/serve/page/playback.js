@@ -1,184 +1,185 @@
-// A text being written: its canvas at any step, the strip position × step, curves, numbers.
+// A text being written: its canvas at any step, what is known of each token, pictures, numbers.
 
-import { draw, make } from "./dom.js";
+import { announce, bar, make, percent, Player } from "./dom.js";
+import { classes, counts, parted, perCall, seen, STATES } from "./frames.js";
+import { Pictures } from "./pictures.js";
 
-const HIDDEN = "░";
-const STATES = [["given", "given"], ["noise", "not yet written"], ["new", "just written"], ["settled", "written before; the fainter, the surer"]];
-
-// The white space before a token, and the token; a hidden one is a grey word.
-export function parted(piece) {
-  if (piece === null) return [" ", HIDDEN.repeat(3)];
-  const word = piece.trimStart();
-  return word ? [piece.slice(0, piece.length - word.length), word] : ["", piece];
-}
-
-// How each token of a frame looks, given the frame before.
-export function states(frame, before) {
-  return frame.pieces.map((piece, i) => {
-    if (frame.given[i]) return "given";
-    if (piece === null) return "noise";
-    return before && before.pieces[i] !== piece ? "new" : "settled";
-  });
-}
-
-// When each token of the last frame took its value, and whether it was written before as something else.
-export function history(frames) {
-  const length = Math.max(0, ...frames.map((frame) => frame.pieces.length));
-  return Array.from({ length }, (_, i) => {
-    let step = 0, changes = 0, now;
-    for (const frame of frames) {
-      const piece = frame.pieces[i];
-      if (piece === now) continue;
-      if (now !== undefined && now !== null && piece !== null) changes += 1;
-      if (piece !== null) step = frame.step;
-      now = piece;
-    }
-    return { step, changes };
-  });
-}
+const EXACT = { matches: "always", steps: "exactly, at each step", model: "exactly" };
+const ruler = document.createElement("canvas").getContext("2d");
 
 export class Playback {
-  constructor(place, { editable = false, title = "" } = {}) {
-    this.frames = [];
-    this.record = null;
-    this.pinned = new Set();
-    this.editable = editable;
-    this.timer = null;
-    this.canvas = make("p", { class: "text canvas", "aria-live": "off" });
-    this.tip = make("p", { class: "tip", role: "status" });
-    this.play = make("button", { type: "button", "aria-label": "Play", onclick: () => this.toggle() }, "▶");
+  constructor(place, { editable = false, changed = () => {} } = {}) {
+    Object.assign(this, { frames: [], at: 0, record: null, pinned: new Set(), marked: new Set(), editable, changed });
+    this.canvas = make("p", { class: "text canvas", role: "group", "aria-label": "The text, token by token: arrow keys move, Shift marks, Space pins" });
+    this.tip = make("div", { class: "tip", role: "tooltip", hidden: true });
+    this.message = make("p", { class: "message", role: "status" }, "Waiting for the first words …");
+    const button = make("button", { type: "button", class: "round" });
     this.slider = make("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step", oninput: () => this.show(+this.slider.value) });
     this.output = make("output");
-    this.strip = draw("svg", { class: "strip", preserveAspectRatio: "none", role: "img", "aria-label": "position by step" });
-    this.curves = draw("svg", { class: "curves", viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": "masked tokens, mean and least confidence by step" });
-    this.numbers = make("p", { class: "numbers" });
-    const keys = make("p", { class: "keys" }, ...STATES.map(([state, name]) => make("span", { class: `k-${state}` }, name)),
-      make("span", { class: "k-masked" }, "still masked"), make("span", { class: "k-mean" }, "mean confidence"), make("span", { class: "k-least" }, "least"));
-    this.strip.addEventListener("click", (event) => {
-      const box = this.strip.getBoundingClientRect();
-      this.show(Math.round(((event.clientY - box.top) / box.height) * (this.frames.length - 1)));
-    });
-    this.canvas.addEventListener("pointerover", (event) => this.explain(event.target));
-    this.canvas.addEventListener("focusin", (event) => this.explain(event.target));
-    this.canvas.addEventListener("click", (event) => this.pin(event.target));
-    this.canvas.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.pin(event.target); }
-    });
-    const pictures = make("div", { class: "pictures" },
-      make("figure", {}, make("figcaption", {}, "Order of writing: places from left to right, steps from top to bottom"), this.strip),
-      make("figure", {}, make("figcaption", {}, "By step"), this.curves));
-    this.box = make("article", { class: "card playback" }, ...(title ? [make("h2", {}, title)] : []), this.canvas, this.tip,
-      make("div", { class: "time" }, this.play, this.slider, this.output), pictures, keys, this.numbers);
+    this.pictures = new Pictures((at) => this.show(at));
+    this.numbers = make("dl", { class: "numbers" });
+    this.player = new Player(button, { from: () => this.start(), next: (passed) => this.next(passed) });
+    const keys = make("p", { class: "keys" }, ...STATES.map(([state, name]) => make("span", { class: `k-${state}`, "data-state": state }, name)));
+    this.keys = keys;
+    this.box = make("article", { class: "card playback", "aria-label": "What was written" }, make("div", { class: "paper" }, this.canvas, this.tip), keys, this.message,
+      make("div", { class: "time" }, button, this.slider, this.output), this.pictures.box, this.pictures.keys, this.numbers);
     place.replaceChildren(this.box);
+    this.listen();
+  }
+
+  listen() {
+    const on = (name, act) => this.canvas.addEventListener(name, act);
+    on("pointerover", (event) => this.explain(event.target));
+    this.box.addEventListener("pointerleave", () => this.hush());
+    on("focusin", (event) => this.explain(event.target));
+    on("focusout", () => this.hush());
+    on("click", (event) => { if (getSelection().isCollapsed) this.pin(event.target); });
+    on("keydown", (event) => this.key(event));
   }
 
   add(frame) {
-    this.frames.push(frame);
+    this.frames.push(seen(frame, this.frames.at(-1)));
+    this.message.textContent = "";
     this.slider.max = this.frames.length - 1;
-    this.show(this.frames.length - 1);
+    this.show(this.frames.length - 1, true);
   }
 
   finish(record) {
     this.record = record;
-    this.show(this.frames.length - 1);
+    this.message.textContent = record.notes.join(" ");
+    this.show(this.frames.length - 1, true);
+    announce(`Written: ${record.texts[0].text}`);
   }
 
-  fail(message) {
-    this.tip.textContent = message;
-    this.tip.classList.add("error");
+  say(message, wrong = false) {
+    this.message.textContent = message;
+    this.message.classList.toggle("error", wrong);
   }
 
   get current() { return this.frames[this.at]; }
 
-  show(at) {
+  get ended() { return this.record !== null && this.at === this.frames.length - 1; }
+
+  get text() { return this.record.texts[0].text; }
+
+  show(at, grown = false) {
     this.at = Math.max(0, Math.min(at, this.frames.length - 1));
     const frame = this.current;
     if (!frame) return;
-    const looks = states(frame, this.frames[this.at - 1]);
-    const past = history(this.frames.slice(0, this.at + 1));
-    this.canvas.replaceChildren(...frame.pieces.flatMap((piece, i) => this.token(frame, looks[i], past[i], i)));
+    this.hush();
+    ruler.font = getComputedStyle(this.canvas).font;
+    this.canvas.replaceChildren(...frame.tokens.flatMap((token, i) => this.token(token, i)));
     this.slider.value = this.at;
     this.output.textContent = `step ${frame.step} of ${this.frames.at(-1).step}`;
-    this.sketch();
+    if (grown) this.pictures.show(this.frames, this.at);
+    else this.pictures.move(this.at);
+    for (const key of this.keys.children) key.hidden = !this.canvas.querySelector(`.${key.dataset.state}`) && ["changed", "inserted"].includes(key.dataset.state);
     this.count(frame);
   }
 
-  token(frame, look, past, i) {
-    const piece = frame.pieces[i], sure = frame.confidence?.[i];
-    const found = make("span", { class: `token ${look}`, "data-at": i, ...(this.editable ? { tabindex: 0 } : {}) });
-    if (past.changes) found.classList.add("changed");
-    if (this.pinned.has(i)) found.classList.add("pinned");
-    const [space, word] = parted(piece);
+  token(token, i) {
+    const look = this.ended && token.look === "new" ? "settled" : token.look;  // nothing is new any more
+    const found = make("span", { class: classes({ ...token, look }), "data-at": i, tabindex: this.editable ? (i ? -1 : 0) : null });
+    const [space, word] = parted(token.piece);
     found.textContent = word;
-    if (look === "settled" && sure != null) found.style.backgroundColor = `rgb(var(--sure) / ${((1 - sure) * 0.45).toFixed(3)})`;
+    if (look === "noise") this.widen(found, i);
+    if (look === "settled" && token.sure != null) found.style.setProperty("--doubt", (1 - token.sure).toFixed(3));
+    found.classList.toggle("pinned", this.pinned.has(this.word(i)));
+    found.classList.toggle("marked", this.marked.has(i));
     return [space, found];
+  }
+
+  // A hidden token is as wide as what will stand there, once that is known: nothing jumps.
+  widen(found, i) {
+    const last = this.frames.at(-1).tokens, piece = last.length === this.current.tokens.length ? last[i].piece : null;
+    if (piece) found.style.width = `${ruler.measureText(piece.trim()).width}px`;
+  }
+
+  // The word of the text of which token i is a part; null if it is not in a word.
+  word(i) {
+    const pieces = this.current.tokens.map((token) => token.piece ?? " "), begin = pieces.slice(0, i).join("").length;
+    const inside = begin + pieces[i].length - pieces[i].trimStart().length;
+    for (const found of pieces.join("").matchAll(/[\p{L}\p{N}_]+/gu)) if (found.index <= inside && inside < found.index + found[0].length) return found[0];
+    return null;
   }
 
   explain(target) {
     const i = target?.dataset?.at;
     if (i === undefined) return;
-    const frame = this.current, piece = frame.pieces[i], sure = frame.confidence?.[i];
-    const past = history(this.frames.slice(0, this.at + 1))[i];
-    this.tip.classList.remove("error");
-    this.tip.textContent = frame.given[i] ? `“${piece.trim()}” was given` : piece === null ? `place ${+i + 1}: not yet written`
-      : `“${piece.trim()}”: written at step ${past.step}${sure == null ? "" : `, ${(100 * sure).toFixed(1)} % sure`}${past.changes ? `, after ${past.changes} other${past.changes > 1 ? "s" : ""}` : ""}`;
+    const { piece, look, step, sure, changes, top } = this.current.tokens[i];
+    const name = piece === null ? `Place ${+i + 1}` : `“${piece.trim()}”`;
+    const told = look === "given" ? "given" : piece === null ? "not yet written" : `written at step ${step}${sure == null ? "" : `, ${percent(sure)} sure`}${changes ? `, after ${changes} other${changes > 1 ? "s" : ""}` : ""}`;
+    const rows = look === "given" || piece === null || !top ? [] : top.map(([text, p]) => make("li", {}, make("span", { class: text === piece ? "chosen" : "" }, text.trim() || (text ? "␣" : "end of the text")), bar(p), make("span", { class: "share" }, percent(p))));
+    this.tip.replaceChildren(make("p", {}, make("b", {}, name), ` ${told}`), ...(rows.length ? [make("p", { class: "small" }, "Likeliest at that moment"), make("ol", {}, ...rows)] : []));
+    this.tip.hidden = false;
+    target.setAttribute("aria-description", this.tip.textContent);
+    const paper = this.canvas.parentElement, left = Math.min(target.offsetLeft, paper.clientWidth - this.tip.offsetWidth);
+    Object.assign(this.tip.style, { left: `${Math.max(0, left)}px`, top: `${target.offsetTop + target.offsetHeight + 6}px` });
   }
+
+  hush() { this.tip.hidden = true; }
 
   pin(target) {
     const i = target?.dataset?.at;
-    if (!this.editable || i === undefined || !this.record || this.current.pieces[i] === null) return;
-    if (!this.pinned.delete(+i)) this.pinned.add(+i);
-    this.show(this.at);
-    this.canvas.querySelector(`[data-at="${i}"]`)?.focus();
+    if (!this.editable || i === undefined || !this.record) return;
+    const word = this.word(+i);
+    if (word === null) return;
+    if (!this.pinned.delete(word)) this.pinned.add(word);
+    this.refresh();
   }
 
-  sketch() {
-    const seen = this.record ? this.frames.slice(-1) : this.frames, steps = this.frames.length;
-    const length = Math.max(1, ...seen.map((frame) => frame.pieces.length));
-    this.strip.setAttribute("viewBox", `0 0 ${length} ${steps}`);
-    const cells = [];
-    this.frames.forEach((frame, y) => states(frame, this.frames[y - 1]).slice(0, length).forEach((look, x) => {
-      if (look !== "noise") cells.push(draw("rect", { class: look, x, y, width: 1, height: 1 }));
-    }));
-    this.strip.replaceChildren(...cells, draw("rect", { class: "now", x: 0, y: this.at, width: length, height: 1 }));
-    const last = Math.max(1, steps - 1), x = (i) => ((100 * i) / last).toFixed(2), y = (share) => (98 - 96 * share).toFixed(2);
-    const of = (value) => this.frames.map((frame, i) => [i, value(frame)]).filter(([, v]) => v != null).map(([i, v]) => `${x(i)},${y(v)}`).join(" ");
-    const sure = (frame) => (frame.confidence ?? []).filter((p, i) => p != null && !frame.given[i] && frame.pieces[i] !== null);
-    this.curves.replaceChildren(
-      draw("polyline", { class: "masked", points: of((f) => f.pieces.filter((p) => p === null).length / Math.max(1, f.pieces.length)) }),
-      draw("polyline", { class: "mean", points: of((f) => { const s = sure(f); return s.length ? s.reduce((a, b) => a + b) / s.length : null; }) }),
-      draw("polyline", { class: "least", points: of((f) => { const s = sure(f); return s.length ? Math.min(...s) : null; }) }),
-      draw("line", { class: "now", x1: x(this.at), x2: x(this.at), y1: 0, y2: 100 }));
+  // Marks these tokens, to be rewritten.
+  mark(places) {
+    this.marked = new Set(places);
+    this.refresh();
+  }
+
+  refresh() {
+    for (const token of this.canvas.querySelectorAll(".token")) {
+      token.classList.toggle("pinned", this.pinned.has(this.word(+token.dataset.at)));
+      token.classList.toggle("marked", this.marked.has(+token.dataset.at));
+    }
+    this.changed();
+  }
+
+  key(event) {
+    const tokens = [...this.canvas.querySelectorAll(".token")], at = tokens.indexOf(event.target);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tokens.length - 1 }[event.key];
+    if (event.key === "Escape") this.hush();
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.pin(event.target); }
+    if (at < 0 || tokens[to] === undefined) return;
+    event.preventDefault();
+    if (event.shiftKey) this.mark([...this.marked, at, to]);
+    tokens[at].tabIndex = -1;
+    tokens[to].tabIndex = 0;
+    tokens[to].focus();
   }
 
   count(frame) {
-    const written = frame.pieces.filter((piece, i) => piece !== null && !frame.given[i]).length;
-    const parts = [["tokens written", written]];
-    const record = this.record;
-    if (record && this.at === this.frames.length - 1) {
-      const each = record.new_tokens / Math.max(1, record.texts.length);
-      parts.push(["network calls", record.nfe.toFixed(0)], ["seconds", record.seconds.toFixed(2)], ["tokens a second", (record.new_tokens / Math.max(1e-9, record.seconds)).toFixed(0)],
-        ["× the tokens per call of an autoregressive model", (each / Math.max(1, record.nfe)).toFixed(2)], ["seed", record.seed]);
-      if (record.exactness !== "free") parts.push(["obeys the rules", { matches: "always", steps: "each step exactly", model: "exactly" }[record.exactness] ?? record.exactness]);
-      if (record.cache !== "none") parts.push(["cache", record.cache]);
-      this.tip.textContent = record.notes.join(" ");
-    }
-    this.numbers.replaceChildren(...parts.map(([name, value]) => make("span", {}, make("b", {}, String(value)), ` ${name}`)));
+    const { written, hidden } = counts(frame), record = this.ended ? this.record : null;
+    const parts = [["tokens written", written], ...(hidden ? [["still masked", hidden]] : [])];
+    const calls = record?.nfe ?? frame.nfe;
+    if (calls != null) parts.push(["network calls", calls.toFixed(0)]);
+    const seconds = record?.seconds ?? frame.seconds;
+    if (seconds != null) parts.push(["seconds", seconds.toFixed(2)], ["tokens a second", (written / Math.max(1e-9, seconds)).toFixed(0)]);
+    if (calls) parts.push(["× against autoregressive", (record ? perCall(record) : written / calls).toFixed(2), "Tokens per network call; a model that writes token by token has 1"]);
+    if (record) parts.push(["seed", record.seed]);
+    if (record && record.exactness !== "free") parts.push(["rules obeyed", EXACT[record.exactness] ?? record.exactness]);
+    if (record && record.cache !== "none") parts.push(["cache", record.cache]);
+    this.numbers.replaceChildren(...parts.map(([name, value, title]) => make("div", { title }, make("dt", {}, name), make("dd", {}, String(value)))));
   }
 
-  toggle() {
-    if (this.timer !== null) return this.pause();
+  start() {
+    this.passed = 0;
     if (this.at >= this.frames.length - 1) this.show(0);
-    this.play.textContent = "⏸";
-    this.play.setAttribute("aria-label", "Pause");
-    this.timer = setInterval(() => (this.at >= this.frames.length - 1 ? this.pause() : this.show(this.at + 1)), Math.max(30, 3000 / this.frames.length));
-    return undefined;
   }
 
-  pause() {
-    clearInterval(this.timer);
-    this.timer = null;
-    this.play.textContent = "▶";
-    this.play.setAttribute("aria-label", "Play");
+  // Three seconds for all steps, or 30 ms each.
+  next(passed) {
+    this.passed += passed;
+    const each = Math.max(60, 4000 / this.frames.length), steps = Math.floor(this.passed / each);
+    this.passed -= steps * each;
+    if (steps) this.show(this.at + steps);
+    return this.at < this.frames.length - 1;
   }
 }

@@ -1,105 +1,137 @@
 // The tab that writes: from a beginning, into holes, over a selection, in place of all that is not pinned.
 
-import { trace } from "./api.js";
-import { $, chance, make, said } from "./dom.js";
+import { said, trace, waiting } from "./api.js";
+import { $, follow, make, number, percent, words } from "./dom.js";
 import { exported } from "./export.js";
 import { Playback } from "./playback.js";
 
+// Each shows another order of writing: name, text, settings, what to look at.
 const EXAMPLES = [
-  ["From nothing", ""],
-  ["A beginning", "One winter day,"],
-  ["Two holes", "One spring day, [[4]] walked to the [[1]]."],
-  ["The end is given", "[[12]] At home, Anna felt sad no more."],
-  ["Any length", "One summer day, Clara felt [[*]] walked to the forest."],
+  ["From nothing", "", {}, "All places at once, in any order: names and verbs may come before the words around them."],
+  ["A beginning", "One winter day,", {}, "What is given is underlined; everything after it is written, not from left to right."],
+  ["Two holes", "One spring day, [[4]] walked to the [[1]].", {}, "Both holes are filled together, each knowing the words on both sides."],
+  ["The end first", "[[30]] At home, Anna felt sad no more.", {}, "The end is known before the beginning: who, and what had to happen."],
+  ["Any length", "One summer day, Clara felt [[*]] walked to the forest.", {}, "The model decides first how many tokens the hole has."],
+  ["Surest first", "One winter day,", { sampler: "confidence" }, "What is nearly certain is written first, the choices come last."],
+  ["Left to right", "One winter day,", { sampler: "left-to-right" }, "The order of an autoregressive model: the strip is a diagonal."],
+  ["Eight steps", "One winter day,", { steps: 8 }, "Many tokens per network call: faster, but tokens written together may not fit together."],
+  ["Two words", "", { required: "kite, harbour" }, "The rule is obeyed whatever the network says; both words find their places."],
 ];
 const HOLE = /\[\[\s*(\d+|\d+\s*-\s*\d+|\*)\s*\]\]/;
-let playback = null, running = null, asked = null;
+const TOP = 0;  // likeliest tokens to keep of each place
+let playback = null, running = null;
 
-const words = (id) => $(id).value.split(",").map((word) => word.trim()).filter(Boolean);
-const number = (id) => ($(id).value === "" ? undefined : +$(id).value);
+const filled = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined && value !== "" && value?.length !== 0));
+const attributes = () => [...document.querySelectorAll("#attributes select")].filter((each) => each.value).map((each) => `${each.name}=${each.value}`);
 
-// The settings of the form, as the body of a request.
-export function settings() {
-  const diffusion = {};
-  if ($("sampler").value !== "own") diffusion.sampler = $("sampler").value;
-  if (number("steps")) diffusion.steps = number("steps");
-  if ($("pattern").value) diffusion.pattern = $("pattern").value;
-  if (words("required").length) diffusion.required = words("required");
-  if (words("banned").length) diffusion.banned = words("banned");
-  if (number("guidance") !== undefined) diffusion.guidance = number("guidance");
-  if ($("label").value) diffusion.label = $("label").value;
-  const body = { model: $("model").value, seed: number("seed") ?? 0 };
-  if (number("temperature") !== undefined) body.temperature = number("temperature");
-  if (Object.keys(diffusion).length) body.diffusion = diffusion;
-  return body;
+// How to write, as the body of a request.
+function manner(more = {}) {
+  const sampler = $("sampler").value;
+  const diffusion = filled({ sampler: sampler === "own" ? "" : sampler, steps: number("steps"), ...(TOP ? { alternatives: TOP } : {}), ...more });
+  return filled({ model: $("model").value, seed: number("seed") ?? 0, temperature: number("temperature"), diffusion });
 }
+
+const rules = () => ({ pattern: $("pattern").value, required: words("required"), banned: words("banned") });
 
 function request() {
-  const text = $("text").value;
-  if (HOLE.test(text)) return { ...settings(), template: text };
-  return { ...settings(), prompt: text, ...(number("tokens") ? { max_tokens: number("tokens") } : {}) };
+  const text = $("text").value, guidance = +$("guidance").value;
+  if (HOLE.test(text)) return { ...manner(rules()), template: text };
+  const wishes = filled({ attributes: attributes(), length: number("length") });
+  if (Object.keys(wishes).length) return { ...manner({ ...rules(), ...wishes }), prompt: text };
+  const asked = { label: $("label").value, source: $("source").value, guidance: guidance === 1 ? undefined : guidance };
+  return { ...manner({ ...rules(), ...asked }), prompt: text, ...filled({ max_tokens: number("tokens") }) };
 }
 
-export async function run(body) {
+function able() {
+  const ready = playback?.record != null && running === null;
+  for (const button of document.querySelectorAll("#export button, #redraft, #strength")) button.disabled = !ready;
+  $("again").disabled = !ready || !playback.marked.size;
+  $("stop").disabled = running === null;
+  $("written").setAttribute("aria-busy", running !== null);
+  $("pins").textContent = playback?.pinned.size ? `Pinned: ${[...playback.pinned].join(", ")}.` : "";
+}
+
+async function run(body) {
   running?.abort();
-  running = new AbortController();
-  const mine = running;
-  asked = body;
-  playback?.pause();
-  playback = new Playback($("written"), { editable: true });
-  $("stop").disabled = false;
-  $("edit").hidden = $("export").hidden = true;
+  const mine = running = new AbortController();
+  playback?.player.pause();
+  const shown = playback = new Playback($("written"), { editable: true, changed: able });
+  able();
   try {
     await trace(body, (event) => {
-      if (event.type === "frame" && event.row === 0) playback.add(event);
-      if (event.type === "done") playback.finish(event);
+      if (event.type === "wait") shown.say(waiting(event));
+      if (event.type === "frame" && event.row === 0) shown.add(event);
+      if (event.type === "done") shown.finish(event);
     }, mine.signal);
-    $("edit").hidden = $("export").hidden = false;
-    exported(asked, playback);
+    exported(body, shown);
   } catch (error) {
-    playback.fail(said(error));
-  } finally {
-    if (running === mine) $("stop").disabled = true;
+    shown.say(said(error), error.name !== "AbortError");
   }
+  if (running === mine) running = null;
+  able();
 }
 
-// The text as pieces: given parts and holes of as many tokens as are to be written again.
-function pieces(hidden) {
+// The text as given parts and holes of as many tokens as are marked.
+function pieces() {
   const found = [];
-  playback.frames.at(-1).pieces.forEach((piece, i) => {
-    const last = found.at(-1);
-    if (hidden(i)) found.length && typeof last === "number" ? found.push(found.pop() + 1) : found.push(1);
-    else found.length && typeof last === "string" ? found.push(found.pop() + piece) : found.push(piece);
+  playback.frames.at(-1).tokens.forEach(({ piece }, i) => {
+    const part = playback.marked.has(i) ? 1 : piece;
+    if (typeof found.at(-1) === typeof part) found.push(found.pop() + part);
+    else found.push(part);
   });
   return found;
 }
 
-function again(hidden) {
-  const parts = pieces(hidden);
-  if (!parts.some((part) => typeof part === "number")) return playback.fail("nothing is selected: mark some words of the text first");
-  const { seed, model, diffusion, temperature } = settings();
-  const { guidance, label, ...own } = diffusion ?? {};
-  $("seed").value = seed + 1;  // another draw than before
-  return run({ model, seed: seed + 1, ...(temperature === undefined ? {} : { temperature }), pieces: parts, ...(Object.keys(own).length ? { diffusion: own } : {}) });
-}
+const another = () => { $("seed").value = (number("seed") ?? 0) + 1; };
 
 function selected() {
   const range = getSelection().rangeCount ? getSelection().getRangeAt(0) : null;
-  const tokens = [...playback.canvas.querySelectorAll(".token")];
-  return new Set(range === null || range.collapsed ? [] : tokens.filter((token) => range.intersectsNode(token)).map((token) => +token.dataset.at));
+  if (range === null || range.collapsed || !playback?.canvas.contains(range.commonAncestorContainer)) return;
+  playback.mark([...playback.canvas.querySelectorAll(".token")].filter((token) => range.intersectsNode(token)).map((token) => +token.dataset.at));
+}
+
+function choose([, text, settings, says]) {
+  $("write-form").reset();
+  $("text").value = text;
+  for (const [id, value] of Object.entries(settings)) $(id).value = value;
+  $("control").open = "required" in settings;
+  $("example-says").textContent = says;
+  $("guidance").dispatchEvent(new Event("input"));
+  $("write-form").requestSubmit();
+}
+
+function hole() {
+  const field = $("text");
+  field.setRangeText("[[4]]", field.selectionStart, field.selectionEnd, "end");
+  field.focus();
+}
+
+// What the chosen model can be asked for.
+export function suit(about) {
+  $("label-of").hidden = !about.classes.length;
+  $("label").replaceChildren(make("option", { value: "" }, "any"), ...about.classes.map((name) => make("option", { value: name }, name)));
+  $("source-of").hidden = !about.answers;
+  $("attributes").hidden = !Object.keys(about.attributes ?? {}).length;
+  $("attributes").replaceChildren(make("legend", {}, "A story in which (with an empty text)"), ...Object.entries(about.attributes ?? {}).map(([name, values]) => make("label", {}, name,
+    make("select", { name }, make("option", { value: "" }, "any"), ...values.map((value) => make("option", { value }, value))))));
 }
 
 export function setUp() {
-  $("examples").append(...EXAMPLES.map(([name, text]) => make("button", { type: "button", onclick: () => { $("text").value = text; $("write-form").requestSubmit(); } }, name)));
+  $("examples").append(...EXAMPLES.map((each) => make("button", { type: "button", onclick: () => choose(each) }, each[0])));
   $("write-form").addEventListener("submit", (event) => { event.preventDefault(); run(request()); });
   $("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("write-form").requestSubmit(); });
+  $("hole").addEventListener("click", hole);
+  $("dice").addEventListener("click", another);
   $("stop").addEventListener("click", () => running?.abort());
-  let marked = new Set();
-  document.addEventListener("selectionchange", () => { if (playback && playback.canvas.contains(getSelection().anchorNode)) marked = selected(); });
-  $("again").addEventListener("click", () => again((i) => marked.has(i)));
-  $("strength").addEventListener("input", () => { $("strength-is").textContent = `${Math.round(100 * $("strength").value)} %`; });
+  $("edit-it").addEventListener("click", () => run(manner({ start_text: $("text").value, strength: 1e-6 })));  // as good as unchanged
+  document.addEventListener("selectionchange", selected);
+  $("again").addEventListener("click", () => { another(); run({ ...manner(), pieces: pieces() }); });
   $("redraft").addEventListener("click", () => {
-    const strength = +$("strength").value, seed = number("seed") ?? 0;
-    again((i) => !playback.pinned.has(i) && chance(seed, i) < strength);
+    const { pinned } = playback;
+    another();
+    run(manner({ start_text: playback.text, strength: +$("strength").value, pinned: [...pinned] })).then(() => { if (playback.record) { playback.pinned = pinned; playback.refresh(); } });
   });
+  follow("strength", (value) => percent(value, 0));
+  follow("guidance", (value) => (value === 1 ? "1 (as trained)" : value.toFixed(1)));
+  able();
 }

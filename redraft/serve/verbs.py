@@ -177,6 +177,7 @@ def _frames(it: Opened, view: View, writing: Writing, verbatim: Verbatim | None,
             if whole:
                 now: Any = (draft.committed, draft.tentative)
                 frame |= {"committed": draft.committed, "tentative": draft.tentative}
+                frame |= {"nfe": writing.calls.rows / len(canvas.z), "seconds": round(writing.seconds, 4)}
             else:
                 now = frame["new"] = _final(it, canvas, row, draft, verbatim)
             if now == said.get(row, now if not now else None):
@@ -219,7 +220,11 @@ def _alternatives(it: Opened, canvas: Canvas, log: Alternatives | None, fresh: C
     if log is None:
         return {}
     places = enumerate(text_places(canvas, it.model.config.vocab, 0)) if fresh else ()
-    found = [{"at": i, "top": top} for i, place in places if place in fresh and (top := log.spelt(place, it.tokenizer))]
+    found = [
+        {"at": i, "top": top, "entropy": log.bits[place]}
+        for i, place in places
+        if place in fresh and (top := log.spelt(place, it.tokenizer))
+    ]
     return {"alternatives": found}
 
 

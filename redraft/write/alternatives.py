@@ -6,12 +6,14 @@ network nothing more and changes no text.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from redraft import ops
 from redraft.ops import Rng
 from redraft.processes import Steering
 from redraft.samplers import Guided, GuidedByPrompt, Sampler
@@ -32,6 +34,7 @@ class Alternatives:
         self.count = count
         self.top: dict[int, Top] = {}  # by column, from the prediction of its last change
         self.fresh: dict[int, Top] = {}  # of the tokens that the last canvas brought
+        self.bits: dict[int, float] = {}  # by column, the entropy of that prediction
         self._said: list[tuple[list[int], Tensor]] = []  # columns and log-weights since the last canvas
         self._joint: tuple[Prediction, list[int]] | None = None  # one that remembers its answers, and its columns
         self._before: Tensor | None = None
@@ -69,6 +72,7 @@ class Alternatives:
         for columns, log_x in reversed(said):
             found = [i for i, column in enumerate(columns) if column in changed]
             self.fresh |= {columns[i]: self._best(log_x[i]) for i in found}
+            self.bits |= {columns[i]: _entropy(log_x[i]) for i in found}
             changed -= {columns[i] for i in found}
         self.top |= self.fresh
 
@@ -82,6 +86,11 @@ class Alternatives:
         return tuple(
             (token, round(share, 6)) for token, share in zip(tokens.tolist(), p.tolist(), strict=True) if share
         )
+
+
+def _entropy(log_x: Tensor) -> float:
+    """In bits."""
+    return round(float(ops.entropy(log_x.float().log_softmax(-1))) / math.log(2), 4)
 
 
 @dataclass(frozen=True)

@@ -392,6 +392,8 @@ def test_a_trace_tells_what_else_was_likely(server: Server) -> None:
     assert done["texts"][0]["text"] == plain[-1]["texts"][0]["text"]
     assert "alternatives" not in plain[1]
     written = [(each["at"], each["top"]) for frame in frames for each in frame["alternatives"]]
+    assert all(each["entropy"] >= 0 for frame in frames for each in frame["alternatives"])
+    assert [frame["nfe"] for frame in frames] == sorted(frame["nfe"] for frame in frames)
     assert sorted(at for at, _ in written) == list(range(7, 15))  # each token once, when it was written
     for at, top in written:
         assert len(top) == 5

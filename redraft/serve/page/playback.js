@@ -109,12 +109,19 @@ export class Playback {
     const { piece, look, step, sure, changes, top } = this.current.tokens[i];
     const name = piece === null ? `Place ${+i + 1}` : `“${piece.trim()}”`;
     const told = look === "given" ? "given" : piece === null ? "not yet written" : `written at step ${step}${sure == null ? "" : `, ${percent(sure)} sure`}${changes ? `, after ${changes} other${changes > 1 ? "s" : ""}` : ""}`;
-    const rows = look === "given" || piece === null || !top ? [] : top.map(([text, p]) => make("li", {}, make("span", { class: text === piece ? "chosen" : "" }, text.trim() || (text ? "␣" : "end of the text")), bar(p), make("span", { class: "share" }, percent(p))));
+    const rows = look === "given" || piece === null ? [] : this.likely(piece, sure, top ?? []);
     this.tip.replaceChildren(make("p", {}, make("b", {}, name), ` ${told}`), ...(rows.length ? [make("p", { class: "small" }, "Likeliest at that moment"), make("ol", {}, ...rows)] : []));
     this.tip.hidden = false;
     target.setAttribute("aria-description", this.tip.textContent);
     const paper = this.canvas.parentElement, left = Math.min(target.offsetLeft, paper.clientWidth - this.tip.offsetWidth);
     Object.assign(this.tip.style, { left: `${Math.max(0, left)}px`, top: `${target.offsetTop + target.offsetHeight + 6}px` });
+  }
+
+  // The likeliest tokens with their shares; what was written stands out, and comes last if it was not among them.
+  likely(piece, sure, top) {
+    const same = (text) => text.trim() === piece.trim();
+    const all = !top.length || sure == null || top.some(([text]) => same(text)) ? top : [...top, [piece, sure]];
+    return all.map(([text, p]) => make("li", {}, make("span", { class: same(text) ? "chosen" : "" }, text.trim() || (text ? "␣" : "end of the text")), bar(p), make("span", { class: "share" }, percent(p))));
   }
 
   hush() { this.tip.hidden = true; }

@@ -18,7 +18,7 @@ const EXAMPLES = [
   ["Two words", "", { required: "kite, harbour" }, "The rule is obeyed whatever the network says; both words find their places."],
 ];
 const HOLE = /\[\[\s*(\d+|\d+\s*-\s*\d+|\*)\s*\]\]/;
-const TOP = 0;  // likeliest tokens to keep of each place
+const TOP = 5;  // likeliest tokens to keep of each place
 let playback = null, running = null;
 
 const filled = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined && value !== "" && value?.length !== 0));
@@ -27,7 +27,7 @@ const attributes = () => [...document.querySelectorAll("#attributes select")].fi
 // How to write, as the body of a request.
 function manner(more = {}) {
   const sampler = $("sampler").value;
-  const diffusion = filled({ sampler: sampler === "own" ? "" : sampler, steps: number("steps"), ...(TOP ? { alternatives: TOP } : {}), ...more });
+  const diffusion = filled({ sampler: sampler === "own" ? "" : sampler, steps: number("steps"), alternatives: TOP, ...more });
   return filled({ model: $("model").value, seed: number("seed") ?? 0, temperature: number("temperature"), diffusion });
 }
 

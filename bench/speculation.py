@@ -34,7 +34,7 @@ PROMPTS = (
     "Repeat after me: the quick brown fox jumps over the lazy dog. The quick brown fox",
     "A list of colours: red, green, blue, red, green,",
 )
-SIZES = (1, 2, 3, 5, 9)
+SIZES = (1, 2, 3, 5, 9, 16, 32)
 
 
 def seconds(work: Callable[[], object]) -> float:

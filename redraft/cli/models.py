@@ -15,7 +15,7 @@ from redraft.evaluate import Judge, ModelJudge, TransformersJudge
 from redraft.ops import Rng
 from redraft.presets import PRESETS
 from redraft.processes import Process
-from redraft.runs import CheckpointError, in_int8
+from redraft.runs import CheckpointError, in_weights
 from redraft.samplers import Sampler
 from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
@@ -28,7 +28,7 @@ def open_model(path: str | Path, opening: Opening = Opening()) -> Opened:
     it = write.opened(path, modules, mask=opening.mask, attention=opening.attention)
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")
-    return it if opening.weights == "own" else replace(it, model=in_int8(it.model, opening.weights))
+    return it if opening.weights == "own" else replace(it, model=in_weights(it.model, opening.weights))
 
 
 def open_judge(name: str, opening: Opening = Opening()) -> Judge:

@@ -27,4 +27,4 @@ from redraft.machine.precision import (
     compare,
     shapes_like,
 )
-from redraft.machine.steady import steady_rows
+from redraft.machine.steady import alike_from, steady_rows

@@ -7,10 +7,11 @@ makes MKL keep one order; otherwise products of at least 16 rows are often alike
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 _ROWS = (1, 2, 3, 4, 5, 8, 12, 15, 16, 17, 24, 31, 32, 48, 57, 64, 96, 128, 160, 192, 256)
 _LEAST = (1, 2, 16, 32)
@@ -33,6 +34,22 @@ def _steady(inputs: int, outputs: int) -> int | None:
     return next((least for least in _LEAST if least > unlike), None)
 
 
-def _matrix(rows: int, columns: int) -> torch.Tensor:
+@torch.no_grad()
+def alike_from(product: Callable[[Tensor], Tensor], inputs: int, most: int = 64) -> int | None:
+    """The least number of rows, up to 8, from which on a product gives each of up to `most` rows the same bits.
+
+    Wherever a row stands, too: it is compared with itself at the beginning of as few rows as that. None: it never does.
+    """
+    x = _matrix(most, inputs)
+    whole = product(x)
+    for least in (1, 2, 4, 8):
+        sizes = [rows for rows in (least, 3, 5, 9, 16, 33) if rows >= least]
+        alone = all(torch.equal(product(x[i : i + least])[0], whole[i]) for i in (1, 7, most - least))
+        if alone and all(torch.equal(product(x[:rows]), whole[:rows]) for rows in sizes):
+            return least
+    return None
+
+
+def _matrix(rows: int, columns: int) -> Tensor:
     """Numbers of all sizes, so that rounding shows."""
     return torch.arange(rows * columns).float().mul(12.9898).sin().mul(43.7585).frac().view(rows, columns)

@@ -55,7 +55,8 @@ from redraft.networks.layouts import (
     some,
     whole_number,
 )
-from redraft.networks.linear import Joined, LoraLinear, adapter_off, lora_layers, lora_on
+from redraft.networks.linear import Joined, LoraLinear, WithLora, adapter_off, lora_layers, lora_on
 from redraft.networks.merged import read_out_together, run_together
+from redraft.networks.packed import Packed, with_packed
 from redraft.networks.passes import Merger, Pass, States
 from redraft.networks.transformer import Deep, Transformer, held_states, hidden_matrices

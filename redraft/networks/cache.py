@@ -67,7 +67,7 @@ class Shelf:
     @classmethod
     def of(cls, past: KeyValues, shape: tuple[int, ...], like: Tensor) -> Shelf:
         """A shelf of this size with what a cache holds."""
-        shelf = cls(like.new_empty(shape), like.new_empty(shape), past.columns)
+        shelf = cls(like.new_zeros(shape), like.new_zeros(shape), past.columns)
         for i, (k, v) in enumerate(past.layers):
             shelf.keys[i, :, : past.columns], shelf.values[i, :, : past.columns] = k[0], v[0]
         return shelf

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
-from redraft.networks.layers import Block
+from redraft.networks.packed import replaced_layers, with_packed_output
 from redraft.networks.transformer import Transformer
 
 
@@ -36,12 +34,8 @@ class Int8(nn.Module):
 def with_int8(network: Transformer) -> Transformer:
     """The network with the matrices of its layers in int8, changed in place.
 
-    Embeddings and output layer stay: products come out in bf16, in which many logits would be equal.
+    Embeddings stay, and the output layer is packed fp32: these products come out in bf16, in which many logits would be
+    equal. A row of such a product does not depend on the others, so nor do the bits of a token.
     """
-    if network.config.lora is not None:
-        raise ValueError("int8 weights have no adapter; merge it first: merged(model)")
-    for block in cast("list[Block]", list(network.blocks)):
-        for part, name in ((block.attention, "qkv"), (block.attention, "out"), (block.mlp, "up"), (block.mlp, "down")):
-            layer = getattr(part, name)
-            setattr(part, name, Int8(layer.weight, layer.bias))
-    return network
+    replaced_layers(network, Int8)
+    return with_packed_output(network)

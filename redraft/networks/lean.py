@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,28 +18,80 @@ from redraft.networks.cache import KeyValue, KeyValues, Shelf
 from redraft.networks.config import TransformerConfig
 from redraft.networks.layers import Attention, Block, OneRow
 
+_STEP = 64  # keys are read in steps of so many, if evenly
+
 
 def grown(past: KeyValues, config: TransformerConfig, new: int, like: Tensor) -> Shelf:
     """The shelf on which `new` columns can be put after those of a cache."""
     if past.shelf is not None and past.shelf.fits(past, new):
         return past.shelf
     columns = past.columns + new
-    return Shelf.of(past, (config.layers, config.groups, max(64, 2 * columns), config.head_width), like)
+    space = -(-2 * columns // _STEP) * _STEP
+    return Shelf.of(past, (config.layers, config.groups, space, config.head_width), like)
 
 
-def read_row(blocks: Iterable[Block], h: Tensor, shelf: Shelf) -> Tensor:
-    """(1, n, D) embedded tokens right after those on the shelf → (1, n, D) states before the last norm."""
-    first, end, mask = shelf.filled, shelf.filled + h.shape[1], None
-    if h.shape[1] > 1:
-        place = torch.arange(end, device=h.device)
-        mask = torch.zeros(end - first, end, device=h.device).masked_fill_(place > place[first:, None], -torch.inf)
+def read_row(
+    blocks: Iterable[Block], h: Tensor, shelf: Shelf, *, even: bool = False, branches: Branches | None = None
+) -> Tensor:
+    """(1, n, D) embedded tokens right after those on the shelf → (1, n, D) states before the last norm.
+
+    even: a token gets the same bits whether it is read alone or with others.
+    branches: whom tokens see and where they stand, if not one after the other.
+    """
+    first, end = shelf.filled, shelf.filled + h.shape[1]
+    line = branches or Branches.line(first, end, h.device)
+    sight = _even_sight(line, first, end) if even else (_sight(line, first, end),)
     turn: Rotary | None = None
     for i, block in enumerate(blocks):
         if i == 0:
-            turn = _turn(block.attention.config, first, end, h)
-        h, _ = block(h, LeanRow(shelf.keys[i], shelf.values[i], first, turn, mask))
+            turn = _turn(block.attention.config, line.place, h)
+        h, _ = block(h, LeanRow(shelf.keys[i], shelf.values[i], first, turn, sight, even))
     shelf.filled = end
     return h
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Where the new tokens of a row stand and which of them each sees, all older ones besides: a line, or a tree."""
+
+    place: Tensor  # (n,)
+    sees: Tensor  # (n, n) bool
+
+    @classmethod
+    def line(cls, first: int, end: int, device: torch.device) -> Branches:
+        number = torch.arange(end - first, device=device)
+        return cls(number + first, number[:, None] >= number)
+
+
+class Glance(NamedTuple):
+    """Whom some of the new tokens see."""
+
+    rows: slice  # of the new tokens
+    keys: int  # they look at the first so many
+    mask: Tensor | None  # (rows, keys), 0 or −∞; None: all see all
+
+
+def _sight(line: Branches, first: int, end: int) -> Glance:
+    if end - first == 1:
+        return Glance(slice(0, 1), end, None)
+    mask = torch.zeros(end - first, end, device=line.sees.device)
+    mask[:, first:].masked_fill_(~line.sees, -torch.inf)
+    return Glance(slice(0, end - first), end, mask)
+
+
+def _even_sight(line: Branches, first: int, end: int) -> tuple[Glance, ...]:
+    """By whole steps of keys: a token looks at as many as if it were the last one."""
+    size = -(-end // _STEP) * _STEP
+    mask = torch.zeros(end - first, size, device=line.sees.device)
+    mask[:, end:] = -torch.inf
+    mask[:, first:end].masked_fill_(~line.sees, -torch.inf)
+    found, begin = [], first
+    while begin < end:
+        keys = (begin // _STEP + 1) * _STEP
+        rows = slice(begin - first, min(end, keys) - first)
+        found.append(Glance(rows, keys, mask[rows, :keys]))
+        begin = keys
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -49,7 +102,8 @@ class LeanRow(OneRow):
     values: Tensor
     first: int  # place of the first new token
     turn: Rotary | None  # (n, 1, d)
-    mask: Tensor | None  # (n, first + n), 0 or −∞; None: all see all
+    sight: tuple[Glance, ...]
+    even: bool
 
     def through(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
         h = h + self._attended(block.attention, block.norm1(h[0]))
@@ -67,16 +121,32 @@ class LeanRow(OneRow):
             turned = torch.addcmul(turned * self.turn.cos, turned.roll(d // 2, -1), self.turn.sin)
         self.keys[:, self.first : end] = turned[:, c.heads :].transpose(0, 1)
         self.values[:, self.first : end] = both[:, c.heads + groups :].transpose(0, 1)
-        q = turned[:, : c.heads].reshape(n, groups, own, d).permute(1, 2, 0, 3).reshape(1, groups, own * n, d)
-        mask = None if self.mask is None else self.mask.repeat(own, 1)
-        k, v = self.keys[None, :, :end], self.values[None, :, :end]
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return attention.out(mixed.view(groups, own, n, d).permute(2, 0, 1, 3).reshape(n, c.heads * d))
+        q = turned[:, : c.heads].reshape(n, groups, own, d)
+        mixed = self._each(q) if self.even else self._all(q)
+        return attention.out(mixed.reshape(n, c.heads * d))
+
+    def _all(self, q: Tensor) -> Tensor:
+        """(n, Hkv, own, d) queries → what they read."""
+        n, groups, own, d = q.shape
+        _, keys, mask = self.sight[0]
+        k, v = self.keys[None, :, :keys], self.values[None, :, :keys]
+        mask = None if mask is None else mask.repeat(own, 1)
+        mixed = F.scaled_dot_product_attention(q.permute(1, 2, 0, 3).reshape(1, groups, own * n, d), k, v, mask)
+        return mixed.view(groups, own, n, d).permute(2, 0, 1, 3)
+
+    def _each(self, q: Tensor) -> Tensor:
+        """The same, every token by itself: a batch of passes of one shape."""
+        parts = []
+        for rows, keys, mask in self.sight:
+            assert mask is not None
+            k, v = (a[None, :, :keys].expand(len(mask), -1, -1, -1) for a in (self.keys, self.values))
+            parts.append(F.scaled_dot_product_attention(q[rows].contiguous(), k, v, mask[:, None, None]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _turn(c: TransformerConfig, first: int, end: int, like: Tensor) -> Rotary | None:
-    """Rotary positions, (n, 1, d)"""
+def _turn(c: TransformerConfig, place: Tensor, like: Tensor) -> Rotary | None:
+    """Rotary positions (n,) → (n, 1, d)"""
     if c.rotary is None:
         return None
-    rotary = Rotary.of(torch.arange(first, end, device=like.device), c.head_width, c.rotary, c.slowed)
+    rotary = Rotary.of(place, c.head_width, c.rotary, c.slowed)
     return Rotary(rotary.cos[:, None], rotary.sin[:, None])

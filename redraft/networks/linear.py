@@ -38,8 +38,27 @@ class LoraLinear(nn.Linear):
         return self.weight + self.scale * self.lora_b @ self.lora_a
 
 
-def lora_layers(module: nn.Module) -> list[LoraLinear]:
-    return [part for part in module.modules() if isinstance(part, LoraLinear)]
+class WithLora(nn.Module):
+    """The adapter of a layer around another form of its weights (int8, packed), which does not learn."""
+
+    def __init__(self, inner: nn.Module, layer: LoraLinear) -> None:
+        super().__init__()
+        self.inner, self.scale, self.on, self.gate = inner, layer.scale, layer.on, layer.gate
+        self.lora_a, self.lora_b = layer.lora_a, layer.lora_b
+
+    def forward(self, h: Tensor) -> Tensor:
+        y: Tensor = self.inner(h)
+        if not self.on:
+            return y
+        if self.gate is None:
+            return y + F.linear(F.linear(h, self.lora_a), self.lora_b) * self.scale
+        flat, where = h.reshape(-1, h.shape[-1]), self.gate.flatten().nonzero().squeeze(-1)
+        change = F.linear(F.linear(flat[where], self.lora_a), self.lora_b) * self.scale
+        return y.view(len(flat), -1).index_add(0, where, change).view_as(y)
+
+
+def lora_layers(module: nn.Module) -> list[LoraLinear | WithLora]:
+    return [part for part in module.modules() if isinstance(part, LoraLinear | WithLora)]
 
 
 @contextmanager

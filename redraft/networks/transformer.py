@@ -42,6 +42,7 @@ class Transformer(nn.Module):
         self.config, self.ports = config, ports
         self.recompute = False  # gradient checkpointing: set by the training loop
         self.merger: Merger | None = None  # many writers on one network: set by the server
+        self.even = False  # whether a token gets the same bits in any company: set with packed weights
         least = 0 if ports.vectors else config.ids or 0
         self.embedding = (nn.Linear if ports.vectors else nn.Embedding)(max(ports.reads, least), config.width)
         self.nothing = None if ports.cross is None else nn.Parameter(torch.zeros(ports.cross))  # no source
@@ -147,7 +148,7 @@ class Transformer(nn.Module):
             and not self.training
             and not torch.is_autocast_enabled("cpu")
         )
-        return plain and alone and (0 if place is None else int(place[0, 0])) == past.columns and L < 65
+        return plain and alone and (0 if place is None else int(place[0, 0])) == past.columns and (self.even or L < 65)
 
     def _absorb_row(self, tokens: Tensor, past: KeyValues, place: Tensor | None) -> KeyValues:
         h = self.embedding(self._seen(tokens[0]))
@@ -155,7 +156,9 @@ class Transformer(nn.Module):
             at = torch.arange(past.columns, past.columns + len(h), device=h.device)
             h = h + self.position(known_places(at, None, self.position.num_embeddings))
         shelf = grown(past, self.config, len(h), h)
-        states = self.norm(read_row(cast("Iterable[Block]", self.blocks), h[None], shelf))
+        parts = h[None].split(64, 1) if self.even else (h[None],)
+        blocks = cast("list[Block]", list(self.blocks))
+        states = self.norm(torch.cat([read_row(blocks, part, shelf, even=self.even) for part in parts], 1))
         said = _read_last(tokens, states, place, past.before)
         return KeyValues(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
 

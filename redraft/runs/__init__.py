@@ -18,6 +18,7 @@ from redraft.runs.run import (
     describe,
     export,
     in_int8,
+    in_weights,
     least_memory,
     load,
     load_with_run,

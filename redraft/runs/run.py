@@ -18,7 +18,7 @@ from redraft import shipped
 from redraft.data import Corpus, Endless, Framing
 from redraft.machine import attempt
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Int8, with_int8
+from redraft.networks import Int8, with_int8, with_packed
 from redraft.objectives import Goal, Objective
 from redraft.runs import checkpoint, config, foreign, stored
 from redraft.runs.stored import Checkpoint, CheckpointError
@@ -154,7 +154,7 @@ def load(
     dtype: torch.dtype | None = None,
     mask: int | str | None = None,
     attention: str | None = None,
-    weights: Literal["int8"] | None = None,
+    weights: Literal["int8", "packed"] | None = None,
 ) -> DiffusionLM:
     """The model of a run, of one checkpoint, or of an exported directory, with averaged weights.
 
@@ -172,19 +172,28 @@ def load(
         dtype: dtype of the weights; None: float32. Call a model with 16-bit weights under torch.autocast
         mask: the mask token of another project's model, its id or its spelling, where the files do not name it
         attention: causal, full or block:SIZE, for another project's model whose files do not say it
-        weights: int8: matrices of one byte per number and bf16 activations, to write faster with on a CPU; such a
-            model is neither trained nor exported. None: as they are
+        weights: int8: matrices of one byte per number and bf16 activations; packed: fp32 as oneDNN lays it out. Both
+            make writing faster on a CPU, and a draft then changes no bit of a text; such a model is neither trained nor
+            exported. None: as they are
     """
     model = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
-    return model if weights is None else in_int8(model, weights)
+    return model if weights is None else in_weights(model, weights)
 
 
-def in_int8(model: DiffusionLM, weights: str = "int8") -> DiffusionLM:
-    """The model with its large matrices in int8, changed in place; a trial in a child shows whether this CPU can."""
-    if weights != "int8":
-        raise ValueError(f"weights={weights!r}; there is int8, or None for the weights as they are")
+def in_weights(model: DiffusionLM, weights: str) -> DiffusionLM:
+    """The model with its large matrices in another form, int8 or packed, changed in place."""
+    if weights not in ("int8", "packed"):
+        raise ValueError(f"weights={weights!r}; there is int8, packed, or None for the weights as they are")
     if not model.network.embedding.weight.is_cpu or model.network.embedding.weight.dtype != torch.float32:
-        raise ValueError("int8 weights are for CPUs and models of fp32; load the model without dtype and device")
+        raise ValueError(f"{weights} weights are for CPUs and models of fp32; load the model without dtype and device")
+    if weights == "int8":
+        return in_int8(model)
+    with_packed(model.network)
+    return model
+
+
+def in_int8(model: DiffusionLM) -> DiffusionLM:
+    """The model with its large matrices in int8, changed in place; a trial in a child shows whether this CPU can."""
     tried = attempt(_int8_product)
     if tried.trouble and tried.tried:
         raise ValueError(f"int8 weights: a product with bf16 {tried.trouble} on this CPU; leave out weights=int8")

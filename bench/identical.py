@@ -1,0 +1,86 @@
+"""`python -m bench.identical DIR [--weights int8] [--prompts 200]`: does a draft change a greedy text?
+
+Each prompt is the beginning of an embedded story. It is continued plainly and with prompt lookup (and `--draft DIR`),
+drafts always as long as allowed. One row per prompt in bench/results/identical.jsonl; what is there already is not done
+again, so the command can be stopped and continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.limit import machine
+from redraft import load
+from redraft.corpora import StoriesData
+from redraft.model import DiffusionLM
+from redraft.ops import rng
+from redraft.samplers import Blocks, DiffusionDraft, Drafter, PromptLookup, Sampler, Speculate, Unmask, last
+from redraft.write import opened
+
+RESULTS = Path(__file__).parent / "results" / "identical.jsonl"
+
+
+def prompts(count: int) -> list[str]:
+    """The first eight words of so many embedded stories."""
+    return [" ".join(StoriesData().document("test", i).split()[:8]) for i in range(count)]
+
+
+def written(model: DiffusionLM, sampler: Sampler, prompt: str, new: int) -> tuple[list[int], float]:
+    """The ids, and CPU seconds."""
+    begun = time.thread_time()
+    canvas = last(sampler(model, model.process, model.canvas(prompt, new=new), rng=rng(0)))
+    return canvas.z[0].tolist(), time.thread_time() - begun
+
+
+def compared(model: DiffusionLM, draft: Drafter, prompt: str, new: int, length: int) -> dict[str, Any]:
+    sampler = Speculate(draft, length=length, costs=None, temperature=0)
+    (plain, slow), (drafted, fast) = (written(model, s, prompt, new) for s in (Blocks(Unmask(1)), sampler))
+    return {
+        "same": plain == drafted,
+        "accepted": sampler.tally.accepted,
+        "drafted": sampler.tally.drafted,
+        "rounds": sampler.tally.rounds,
+        "seconds": [round(slow, 2), round(fast, 2)],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--weights", choices=("int8", "packed"), default="int8")
+    parser.add_argument("--draft", type=Path, help="a diffusion model with the same tokenizer; else prompt lookup")
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--new", type=int, default=24)
+    parser.add_argument("--length", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    draft: Drafter = PromptLookup()
+    if asked.draft is not None:
+        other = opened(asked.draft)
+        draft = DiffusionDraft(other.model.eval(), other.model.process, canvas=other.always)  # type: ignore[arg-type]
+    of = {"model": asked.model.name, "weights": asked.weights, "draft": getattr(asked.draft, "name", "lookup")}
+    known = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
+    rows = [row for row in known if all(row[k] == v for k, v in of.items())]
+    done = {row["prompt"] for row in rows}
+    model = load(asked.model, weights=asked.weights).eval()
+    for number, prompt in enumerate(prompts(asked.prompts)):
+        if number in done:
+            continue
+        row = {**of, "prompt": number, **compared(model, draft, prompt, asked.new, asked.length)}
+        row |= machine("python -m bench.identical") if number == 0 else {}
+        rows.append(row)
+        with asked.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    same, accepted, drafted = (sum(row[name] for row in rows) for name in ("same", "accepted", "drafted"))
+    print(f"{same} of {len(rows)} texts the same; {accepted} of {drafted} drafted tokens accepted")
+
+
+if __name__ == "__main__":
+    main()

@@ -42,6 +42,7 @@ docs: setup
 # Tables, figures in prose and pictures of the measured pages, from the committed rows; nothing is measured.
 tables: setup
 	$(BIN)/python recipes/discrete.py tables --write docs/methods.md docs/chat.md docs/infill.md README.md
+	$(BIN)/python recipes/pages.py
 	$(BIN)/python recipes/sizes.py --write docs/presets.md
 
 bench: setup

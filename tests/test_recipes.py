@@ -17,6 +17,8 @@ import pytest
 import torch
 
 from redraft import presets
+from redraft.cli import VERBS
+from redraft.cli.arguments import parse_verb
 from redraft.codecs import MaskedLM, Size
 from redraft.model import DiffusionLM
 from redraft.ops import rng
@@ -24,6 +26,7 @@ from redraft.runs import Run, load, vary
 from redraft.samplers import Ancestral, EntropyBound, Unmask
 from redraft.train import fit
 from redraft.types import Batch
+from redraft.write import Opened
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
@@ -32,12 +35,14 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import certainty  # noqa: E402
 import chat  # noqa: E402
+import coding  # noqa: E402
 import continuous  # noqa: E402
 import control  # noqa: E402
 import discrete  # noqa: E402
 import figures  # noqa: E402
 import infill  # noqa: E402
 import own_text  # noqa: E402
+import pages  # noqa: E402
 import picture  # noqa: E402
 import real  # noqa: E402
 import rows  # noqa: E402
@@ -373,6 +378,63 @@ def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
     for file in pictures.glob("*.svg"):
         assert "prefers-color-scheme:dark" in file.read_text("utf-8"), file.name
         assert not re.search(r'fill="#|stroke="#', file.read_text("utf-8")), "a colour that knows no dark"
+
+
+UNDRAWN = {"cosmos", "planner"}  # their codecs are not trained yet
+METHODS = [page for page in sorted(ROOT.glob("docs/methods/[a-z]*.md")) if page.stem not in UNDRAWN]
+
+
+@pytest.mark.parametrize("page", METHODS, ids=lambda page: page.stem)
+def test_every_method_has_a_picture_and_the_command_that_draws_it(page: Path) -> None:
+    (drawn,) = re.findall(r"^!\[.+\]\(\.\./pictures/(.+\.svg)\)$", page.read_text("utf-8"), re.MULTILINE)
+    ElementTree.parse(ROOT / "docs" / "pictures" / drawn)
+    after = page.read_text("utf-8").partition(drawn)[2]
+    command = shlex.split(re.findall(r"```sh\n(.+)\n```", after)[0])
+    if command[0] == "redraft":
+        parse_verb(VERBS, command[1:])
+        assert command[command.index("--strip") + 1] == drawn
+    else:
+        assert command[:2] == ["python", "recipes/pages.py"]
+        assert command[command.index("--only") + 1] in pages.PAGES
+        assert f"{command[command.index('--only') + 1]}.svg" == drawn
+
+
+def test_pictures_of_pages_that_need_no_weights_are_up_to_date(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("multinomial", "sedd", "ssd-lm"):
+        pages.main(["--only", name, "--out", str(tmp_path)])
+        drawn, held = (folder / f"{name}.svg" for folder in (tmp_path, ROOT / "docs" / "pictures"))
+        assert drawn.read_text("utf-8") == held.read_text("utf-8"), "python recipes/pages.py"
+    pages.main(["--only", "star", "--out", str(tmp_path), "--runs", str(tmp_path)])
+    assert "star: left as it is; it needs" in capsys.readouterr().out
+    assert not (tmp_path / "star.svg").exists()
+
+
+@pytest.mark.parametrize(("preset", "ways"), [("mdlm_code_tiny", [0]), ("ar_code_tiny", [1, 3])])
+def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
+    """Given parts stay, whoever fills; a hole that gets what was lost is right."""
+    torn = [coding.torn_program(index, number) for index in range(2) for number in coding.HOLES.values()]
+    assert coding.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
+    small = vary.shrunken(presets.PRESETS[preset]())
+    it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
+    for candidates in ways:
+        texts, nfe = coding.continued(it, torn, candidates) if candidates else coding.diffused(it, torn, 4)
+        assert len(texts) == len(torn)
+        assert nfe > 0
+        for text, one in zip(texts, torn, strict=True):
+            assert text.startswith(one.before)
+            assert text.endswith(one.after)
+        assert 0 <= coding.judged(texts, nfe, 1.0)["right"] <= 1
+
+
+def test_the_table_of_coding_is_filled_from_rows(tmp_path: Path) -> None:
+    page = tmp_path / "coding.md"
+    page.write_text("<!-- table coding -->\n<!-- end -->")
+    row = {"right": 0.5, "right_stderr": 0.05, "nfe": 8.0}
+    rows.Rows(tmp_path / "coding.jsonl").add("diffusion, last", lambda: row)
+    coding.main(["tables", "--results", str(tmp_path), "--write", str(page)])
+    assert "| masked diffusion, 8 steps | – | 50 ± 5 | 8.0 |" in page.read_text()
 
 
 def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:

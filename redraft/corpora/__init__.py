@@ -20,6 +20,7 @@ from redraft.corpora.grammar import (
 )
 from redraft.corpora.language import Language, Story, split_seed
 from redraft.corpora.points import Blobs
+from redraft.corpora.programs import PROGRAM_WORDS, Programs, bracketed
 from redraft.corpora.restaurants import e2e, said, slots
 from redraft.corpora.rules import Case, Draw, Rules, entry
 from redraft.corpora.stories import SMALL, STORIES, StoriesData

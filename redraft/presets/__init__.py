@@ -24,12 +24,14 @@ from redraft.presets.latents import (
 from redraft.presets.own import diffuseq_e2e, tencdm_codec_prose, tencdm_prose
 from redraft.presets.tiny import (
     STORY_LENGTH,
+    ar_code_tiny,
     ar_tiny,
     bd3_tiny,
     d3pm_tiny,
     flex_tiny,
     gidd_tiny,
     gstar_tiny,
+    mdlm_code_tiny,
     mdlm_tiny,
     mdlm_tiny_chars,
     multinomial_tiny,

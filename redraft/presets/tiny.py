@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redraft.corpora import STORIES, StoriesData
+from redraft.corpora import PROGRAM_WORDS, STORIES, Programs, StoriesData
 from redraft.data import (
     Documents,
 )
@@ -39,6 +39,7 @@ from redraft.text import Characters, Words
 STORY_LENGTH = 68  # tokens: the longest story and its end token
 STORY_LETTERS = 320  # the same in characters
 ATTRIBUTES_LENGTH = 17  # tokens: the attributes of a story
+PROGRAM_LENGTH = 48  # tokens: the longest program of five statements and its end token
 SUMMARY_LENGTH = 20  # tokens: a summary and its end token
 
 
@@ -122,6 +123,22 @@ def sedd_uniform_tiny() -> Run:
 def gstar_tiny() -> Run:
     """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
     return vary.with_errors(mdlm_tiny(), base="runs/mdlm_tiny")
+
+
+def mdlm_code_tiny() -> Run:
+    """Masked diffusion of small typed programs, which say their results."""
+    words = Words(PROGRAM_WORDS)
+    return vary.with_network(
+        vary.with_text(mdlm_tiny(), words, Programs(), Documents(PROGRAM_LENGTH, tail=True)),
+        positions=PROGRAM_LENGTH + 1,
+        layers=4,
+    )
+
+
+def ar_code_tiny() -> Run:
+    """The autoregressive baseline of the same programs."""
+    code = vary.with_network(mdlm_code_tiny(), pattern=Causal())
+    return replace(code, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def flex_tiny() -> Run:

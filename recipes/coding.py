@@ -1,0 +1,146 @@
+"""Filling a hole in a program: left to right with candidates, against diffusion.
+
+    python recipes/coding.py                                # trains both, five minutes of one core each, and measures
+    python recipes/coding.py tables --write docs/coding.md
+
+A program of the test stream loses the body of one statement: the middle one, or the last, whose value stands behind it.
+The filled program is right if its types fit and its result is true; an exact checker says so. Diffusion sees both sides
+and is told how many tokens are missing. The autoregressive model writes from the left until the semicolon: once
+("prefix"), or several times, of which the likeliest whole program is taken ("k candidates"), at the price of as many
+passes. Rows go to recipes/results/coding.jsonl; those that are there are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rows import Rows, Trained, cpu, trained
+from tables import filled_in, markdown
+
+from redraft import presets
+from redraft.corpora import Programs, bracketed
+from redraft.text import UNKNOWN
+from redraft.write import Opened, generate, infill, opened, score
+
+PROGRAMS = Programs()
+HOLES = {"middle": 2, "last": 4}  # the number of the statement that is lost
+CANDIDATES = (1, 4, 16)
+
+
+class TornProgram(NamedTuple):
+    """A program without the body of one statement."""
+
+    before: str
+    lost: str
+    after: str
+
+    @property
+    def template(self) -> str:
+        return f"{self.before} [[{len(self.lost.split())}]]{self.after}"
+
+    def filled(self, body: str) -> str:
+        return f"{self.before} {body}{self.after}"
+
+
+def torn_program(index: int, number: int) -> TornProgram:
+    statements = PROGRAMS.document("test", index).split("; ")
+    name, _, body = statements[number].partition(" = ")
+    before = "; ".join([*statements[:number], f"{name} ="])
+    return TornProgram(before, body, "; " + "; ".join(statements[number + 1 :]))
+
+
+def diffused(it: Opened, torn: Sequence[TornProgram], steps: int) -> tuple[list[str], float]:
+    """Whole programs, and network calls for each."""
+    found = infill(it, [one.template for one in torn], sampler="confidence", temperature=0.0, steps=steps)
+    return found.texts, found.nfe
+
+
+def continued(it: Opened, torn: Sequence[TornProgram], candidates: int) -> tuple[list[str], float]:
+    """The likeliest whole program among those that begin alike, each written on from the left until a semicolon."""
+    found = generate(it, [one.before for one in torn], n=candidates, stop=[";"], max_new_tokens=8)
+    whole = [torn[i // candidates].filled(_body(torn[i // candidates], each.text)) for i, each in enumerate(found)]
+    if candidates == 1:
+        return whole, found.nfe
+    known = [text for text in whole if UNKNOWN not in text]
+    told = dict(zip(known, score(it, known), strict=True)) if known else {}
+    bits = [told[text].bits if text in told else math.inf for text in whole]
+    best = [min(range(i, i + candidates), key=bits.__getitem__) for i in range(0, len(whole), candidates)]
+    return [whole[k] for k in best], found.nfe * candidates + candidates
+
+
+def _body(torn: TornProgram, text: str) -> str:
+    return text[len(torn.before) :].strip(" ;")
+
+
+def judged(texts: Sequence[str], nfe: float, seconds: float) -> dict[str, Any]:
+    right = sum(map(PROGRAMS.check, texts)) / len(texts)
+    error = math.sqrt(right * (1 - right) / len(texts))
+    brackets = sum(map(bracketed, texts)) / len(texts)
+    return {
+        "right": right,
+        "right_stderr": error,
+        "brackets": brackets,
+        "nfe": nfe,
+        "seconds_per_program": seconds / len(texts),
+        "programs": len(texts),
+    }
+
+
+def measured(it: Opened, made: Trained, way: str, number: int, count: int) -> dict[str, Any]:
+    torn = [torn_program(index, number) for index in range(count)]
+    with cpu() as clock, torch.no_grad():
+        kind, _, times = way.partition(" ")
+        texts, nfe = diffused(it, torn, 8) if kind == "diffusion" else continued(it, torn, int(times or 1))
+    return judged(texts, nfe, clock.seconds) | made.cost()
+
+
+def rendered(results: Path) -> str:
+    """The table: a row for each way, columns for the holes."""
+    held = Rows(results / "coding.jsonl").held()
+    ways = {"diffusion": "masked diffusion, 8 steps"} | {
+        f"left {k}": "left to right" if k == 1 else f"left to right, {k} candidates" for k in CANDIDATES
+    }
+    lines = []
+    for way, name in ways.items():
+        found = [held.get(f"{way}, {hole}") for hole in HOLES]
+        lines.append([name, *(_share(row) for row in found), next((f"{row['nfe']:.1f}" for row in found if row), "–")])
+    return markdown(["way", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)
+
+
+def _share(row: dict[str, Any] | None) -> str:
+    return "–" if row is None else f"{100 * row['right']:.0f} ± {100 * row['right_stderr']:.0f}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("measure", "tables"), default="measure")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each of the two models")
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--out", type=Path, default=Path("runs") / "coding")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+    told = parser.parse_args(argv)
+    if told.what == "tables":
+        table = rendered(told.results)
+        print(table)
+        if told.write is not None:
+            told.write.write_text(filled_in(told.write.read_text("utf-8"), {"coding": table}), "utf-8")
+        return
+    runs = {"diffusion": presets.mdlm_code_tiny, "left": presets.ar_code_tiny}
+    rows = Rows(told.results / "coding.jsonl")
+    for kind, preset in runs.items():
+        out = told.out / preset.__name__
+        made = trained(preset(), out, told.minutes)
+        for way in ["diffusion"] if kind == "diffusion" else [f"left {k}" for k in CANDIDATES]:
+            for hole, number in HOLES.items():
+                rows.add(f"{way}, {hole}", partial(measured, opened(out), made, way, number, told.programs))
+
+
+if __name__ == "__main__":
+    main()

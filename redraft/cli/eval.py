@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ from redraft.write import optional
 
 if TYPE_CHECKING:
     from redraft.data import Corpus, Endless, Framing
+    from redraft.evaluate import Judge
     from redraft.runs import Run
     from redraft.text import Tokenizer
     from redraft.write import Opened
@@ -33,8 +35,10 @@ class Eval:
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
-    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "the run's")] = ()
-    """The text to measure on; files are used whole."""
+    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...|NAME=PATH...", "the run's")] = ()
+    """The text to measure on; files are used whole. Several sets have names, say ptb=a.txt wikitext2=b.txt: each is
+    measured by itself, put back into the form people write by the rules for its name (ptb, wikitext, lm1b, lambada,
+    scientific_papers)."""
     split: Literal["train", "valid", "test"] = "valid"
     """Which split of the text."""
     rows: int = 256
@@ -45,6 +49,8 @@ class Eval:
     """Tokens per row, for a model that no run of ours made; text is cut into full rows."""
     samples: int = 64
     """Number of texts to write; 0 for none. Only the runs of ours say how to."""
+    judge: Annotated[str | None, optional("DIR|hf:NAME")] = None
+    """A causal model that judges what this one writes: generative perplexity, with the entropy of the texts."""
     tasks: Annotated[tuple[str, ...], optional("NAME|FILE.yaml...")] = ()
     """Tasks of lm-eval by name, or YAML files of your own; needs redraft[tasks]."""
     include: Annotated[Path | None, optional("DIR")] = None
@@ -71,6 +77,8 @@ class Eval:
         require_in_range("--shots", self.shots, 0, 1000)
         require_in_range("--steps", self.steps, 1, 100_000)
         self._require_tasks()
+        if self.judge is not None and not self.samples:
+            raise ValueError("--judge judges what is written; ask for some texts: --samples 64")
         require_in_range("--samples", self.samples, 0, 100_000)
         require_seed_flag(self.seed)
 
@@ -89,20 +97,47 @@ class Eval:
         if self.tasks:
             self._tasks()
             return
-        from redraft.cli.models import open_model
+        from redraft.cli.models import open_judge, open_model
         from redraft.cli.recipes import source, training_texts, warn_of_unknown
         from redraft.evaluate import record
 
+        sets = named_sets(self.data)
         it = open_model(self.model, self.opening)
+        if self.judge is not None and it.run is None:
+            raise ValueError(f"{self.model} is a model without its run, which says how it writes; leave --judge out")
+        judge = None if self.judge is None else open_judge(self.judge, self.opening)
         tokenizer, framing = self._rows_of(it)
-        data = source(self.data, undivided=True) if self.data or it.run is None else it.run.data
         note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
-        if self.data:
+        data: Any = source(self.data, undivided=True) if self.data and not sets else getattr(it.run, "data", None)
+        if self.data and not sets:
             warn_of_unknown(tokenizer, training_texts(data))
-        written = () if it.run is None else self._generation(it, it.run, data)
-        for name, value, more in chain(self._likelihood(it, tokenizer, framing, data), written):
+        found = (
+            chain.from_iterable(self._set(it, tokenizer, framing, *each) for each in sets.items())
+            if sets
+            else self._likelihood(it, tokenizer, framing, data)
+        )
+        written = () if it.run is None else self._generation(it, it.run, data, judge)
+        for name, value, more in chain(found, written):
             figure = record(name, value, run=it.name, seed=self.seed, **more)
             emit(figure, self.json, _line(figure))
+
+    def _set(
+        self, it: Opened, tokenizer: Tokenizer, framing: Framing, name: str, paths: tuple[str, ...]
+    ) -> Iterator[Found]:
+        """One of several sets, and how its text and figures are to be read."""
+        from redraft.cli.recipes import source, training_texts, warn_of_unknown
+        from redraft.data import Detokenised, Endless, rules_of
+
+        text, rules = source(paths, undivided=True), rules_of(name)
+        if rules is not None and not isinstance(text, Endless):
+            text = Detokenised(text, rules)
+        warn_of_unknown(tokenizer, training_texts(text))
+        said = "as it is" if rules is None else f"detokenised by the rules of {rules}"
+        states = f"{type(tokenizer).__name__} of {tokenizer.vocab.size:,} states"
+        if not self.json:
+            emit({}, False, f"{name}: {' '.join(paths)}, {said}; per token of the model's own {states}")
+        for figure, value, more in self._likelihood(it, tokenizer, framing, text, words=True):
+            yield figure, value, {"set": name, "detokenised": rules, "tokens_of": states, **more}
 
     def _tasks(self) -> None:
         from redraft.cli.tasks import run_tasks
@@ -134,10 +169,10 @@ class Eval:
         return it.model.tokenizer, Packed(min(self.length, it.model.config.network.positions or self.length))
 
     def _likelihood(
-        self, it: Opened, tokenizer: Tokenizer, framing: Framing, data: Corpus | Endless
+        self, it: Opened, tokenizer: Tokenizer, framing: Framing, data: Corpus | Endless, *, words: bool = False
     ) -> Iterator[Found]:
         """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
-        from redraft.evaluate import BIT, HeldOut, excess, likelihood
+        from redraft.evaluate import BIT, HeldOut, decoded, excess, likelihood
         from redraft.objectives import Bound
 
         bound = None if self.steps is None else Bound(steps=self.steps)
@@ -151,12 +186,15 @@ class Eval:
         yield "bits_per_token", found.bits_per_token, {"stderr": found.bits_per_token_stderr, **of}
         yield "bits_per_char", found.bits_per_char, {"stderr": found.bits_per_char_stderr, **of}
         yield "perplexity", found.perplexity, of
+        if words:
+            count = sum(len(text.split()) for batch in held.batches for text in decoded(it.model, batch))
+            yield "word_perplexity", math.exp(min(700.0, float(found.row_nats.sum()) / max(1, count))), of
         if held.truth is not None:
             value, error = excess(found, held.truth.log_probs)
             yield "excess_bits_per_char", value, {"stderr": error, **of}
             yield "entropy_bits_per_char", held.truth.entropy_per_char / BIT, {}
 
-    def _generation(self, it: Opened, run: Run, data: Corpus | Endless) -> Iterator[Found]:
+    def _generation(self, it: Opened, run: Run, data: Corpus | Endless, judge: Judge | None) -> Iterator[Found]:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
         from redraft.cli.models import WithProgress
         from redraft.corpora import Task, faithful
@@ -181,6 +219,31 @@ class Eval:
             yield "exact", found.exact, of
         yield "nfe", written.nfe, of
         yield "tokens_per_second", written.tokens_per_second, of
+        yield "seconds_per_text", written.seconds / len(written), of
+        if judge is not None:
+            yield from self._judged(judge, written.texts)
+
+    def _judged(self, judge: Judge, texts: Sequence[str]) -> Iterator[Found]:
+        """Generative perplexity, and the entropy that tells whether it was bought with repetition."""
+        from redraft.evaluate import generative_perplexity
+
+        found = generative_perplexity(texts, judge)
+        of = {"judge": self.judge, "rows": len(texts)}
+        yield "generative_perplexity", found.perplexity, {**of, "judge_tokens": found.tokens}
+        yield "entropy_within_texts", found.unigram_entropy, {**of, "unit": "nats"}
+
+
+def named_sets(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The sets of "ptb=a.txt,wikitext2=b.txt", or of several such words; none if no word names any."""
+    parts = [part for word in words for part in word.split(",")]
+    if not any("=" in part and not Path(part).exists() for part in parts):
+        return {}
+    sets: dict[str, tuple[str, ...]] = {}
+    for name, equals, path in (part.partition("=") for part in parts):
+        if not (name and equals and path):
+            raise ValueError(f"--data {name}{equals}{path}: several sets have a name each, say ptb=path/to/test.txt")
+        sets[name] = (*sets.get(name, ()), path)
+    return sets
 
 
 def _line(figure: _Figure) -> str:

@@ -6,6 +6,7 @@ from redraft.evaluate.heldout import (
     HeldOut,
     Likelihood,
     Truth,
+    decoded,
     ending,
     excess,
     likelihood,

@@ -122,7 +122,7 @@ def likelihood(
             sample = torch.arange(before, rows) if batch.sample is None else batch.sample
             batch, keys = model.learnable(batch.to(device)), ops.rng(seed, sample.to(device))
             nats = _twice(model, batch, keys, draws, bound).cpu().double()
-            said = _decoded(model, batch) if texts is None else texts[before:rows]
+            said = decoded(model, batch) if texts is None else texts[before:rows]
             parts.append((nats.mean(0), nats.var(0) / 2, batch.learn.sum(-1).cpu(), *_extent(said)))
     if not rows or (texts is not None and len(texts) != rows):
         raise ValueError(
@@ -237,7 +237,7 @@ def _extent(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
     return torch.tensor([len(text) for text in texts]), torch.tensor(sizes)
 
 
-def _decoded(model: DiffusionLM, batch: Batch) -> list[str]:
+def decoded(model: DiffusionLM, batch: Batch) -> list[str]:
     """The text of the learnt tokens of each row; empty if there is no tokenizer."""
     rows = [x[learn].tolist() for x, learn in zip(batch.tokens, batch.learn, strict=True)]
     return ["" if model.tokenizer is None else model.tokenizer.decode(row) for row in rows]

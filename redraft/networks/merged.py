@@ -103,9 +103,9 @@ class Shared:
             return self.one.stand.joined(self.one.past.layer(layer), (k, v))
         if self.one.past.columns == 0:
             return k, v
-        parts = zip(self.passes, k.split(self.one.stand.rows), v.split(self.one.stand.rows), strict=True)
-        joined = [one.stand.joined(one.past.layer(layer), (k1, v1)) for one, k1, v1 in parts]
-        return torch.cat([k for k, _ in joined]), torch.cat([v for _, v in joined])
+        held = [past for one in self.passes if (past := one.past.layer(layer)) is not None]  # alike: all join at once
+        old = torch.cat([a for a, _ in held]), torch.cat([a for _, a in held])
+        return self.one.stand.joined(old, (k, v))
 
     def queries(self, q: Tensor, some: bool) -> Tensor:
         """(1, H, N, d) of all tokens, or of those asked → (rows, H, Lq, d)"""

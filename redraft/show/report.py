@@ -184,6 +184,7 @@ def _short(value: object, most: int = 240) -> str:
 def _commands(it: Opened, command: str) -> tuple[page.Command, ...]:
     run = quote(os.path.relpath(it.path or "."))
     return (
+        page.Command("Play with it in a browser", f"{command} play {run}"),
         page.Command("Watch it write", f"{command} generate {run} --watch"),
         page.Command("Measure it again", f"{command} eval {run} --split test"),
         page.Command("Its settings and curves in the terminal", f"{command} show {run}"),

@@ -95,7 +95,7 @@ def test_a_token_tells_when_it_was_written_and_what_else_was_likely(page: Page) 
     assert tip.locator(".chosen").inner_text() == token.inner_text()
     page.keyboard.press("Escape")
     page.hover("#written .numbers")
-    assert page.locator("#written .entropy").get_attribute("points")
+    assert page.locator("#written path.entropy").get_attribute("d")
 
 
 def test_time_can_be_scrubbed(page: Page) -> None:

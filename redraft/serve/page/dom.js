@@ -40,6 +40,13 @@ export function bar(share) {
   return found;
 }
 
+// How wide words are in the font of an element, in pixels.
+const pen = document.createElement("canvas").getContext("2d");
+export function ruler(element) {
+  pen.font = getComputedStyle(element).font;
+  return (text) => pen.measureText(text.trim()).width;
+}
+
 // A number between 0 and 1 that depends on its arguments alone.
 export function chance(seed, place) {
   let h = (seed * 2654435761 + place * 40503 + 12345) >>> 0;

@@ -2,7 +2,7 @@
 
 import { $, announce, save } from "./dom.js";
 import { film } from "./film.js";
-import { counts } from "./frames.js";
+import { counts, parted } from "./frames.js";
 
 let asked = null, playback = null;
 
@@ -46,15 +46,16 @@ const STYLE = `:root{color-scheme:light dark;--ink:#23262b;--paper:#fbfaf6;--noi
 @media(prefers-color-scheme:dark){:root{--ink:#e6e4df;--paper:#16181d;--noise:#3a3e48;--given:#4cc3d9;--new:#ffb62e;--sure:142 166 255;--quiet:#a3a8b1}}
 body{max-width:46rem;margin:2rem auto;padding:0 1rem;background:var(--paper);color:var(--ink);font:1.2rem/1.75 Charter,Georgia,serif}
 p{white-space:pre-wrap;min-height:8rem}span{border-radius:4px}.noise{background:var(--noise);color:transparent}.given{color:var(--given);text-decoration:underline}.new{background:var(--new);color:#23262b}.changed{border-bottom:2px dashed #c2570c}
-div{display:flex;gap:.8rem;align-items:center;font:.9rem system-ui,sans-serif;color:var(--quiet)}input{flex:1}button{font:inherit;padding:.3rem .9rem}`;
+div{display:flex;gap:.8rem;margin:.6rem 0;align-items:center;font:.9rem system-ui,sans-serif;color:var(--quiet)}input{flex:1}button{font:inherit;padding:.3rem .9rem}`;
 const SCRIPT = `const f=JSON.parse(document.getElementById("frames").textContent),$=(s)=>document.querySelector(s),s=$("input");let timer=null;s.max=f.length-1;
-const show=()=>{const {step,tokens}=f[s.value];$("p").replaceChildren(...tokens.map(([t,c,d])=>{const e=document.createElement("span");e.textContent=t;e.className=c;if(d!==null&&/settled/.test(c))e.style.background="rgb(var(--sure) / "+d*.45+")";return e}));$("output").textContent="step "+step+" of "+f.at(-1).step};
+const show=()=>{const {step,tokens}=f[s.value];$("p").replaceChildren(...tokens.flatMap(([b,t,c,d])=>{const e=document.createElement("span");e.textContent=t;e.className=c;if(d!==null&&/settled/.test(c))e.style.background="rgb(var(--sure) / "+d*.45+")";return [b,e]}));$("output").textContent="step "+step+" of "+f.at(-1).step};
 const stop=()=>{clearInterval(timer);timer=null;$("button").textContent="Play"};s.oninput=()=>{stop();show()};
 $("button").onclick=()=>{if(timer)return stop();if(+s.value===f.length-1)s.value=0;$("button").textContent="Pause";timer=setInterval(()=>{s.value=+s.value+1;show();if(+s.value===f.length-1)stop()},Math.max(60,4000/f.length))};s.value=f.length-1;show();`;
 
 // A page that needs nothing else: the frames as data, a slider, a button.
 function page() {
-  const frames = playback.frames.map(({ step, tokens }) => ({ step, tokens: tokens.map(({ piece, look, changes, sure }) => [piece ?? " ░░░", changes ? `${look} changed` : look, sure === null ? null : +(1 - sure).toFixed(3)]) }));
+  const frames = playback.frames.map(({ step, tokens }) => ({ step, tokens: tokens.map(({ piece, look, changes, sure }) => [...parted(piece), changes ? `${look} changed` : look, sure === null ? null : +(1 - sure).toFixed(3)]) }));
+  for (const token of frames.at(-1).tokens) token[2] = token[2].replace("new", "settled");  // nothing is new any more
   const { nfe } = playback.record, { written } = counts(playback.frames.at(-1));
   return `<!DOCTYPE html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Written by Redraft</title><style>${STYLE}</style><p></p><div><button type="button">Play</button><input type="range" min="0" aria-label="Step"><output></output></div><div>${written} tokens, ${nfe.toFixed(0)} network calls, written by Redraft</div><script type="application/json" id="frames">${JSON.stringify(frames).replaceAll("<", "\\u003c")}</script><script>${SCRIPT}</script></html>`;
 }

@@ -1,19 +1,24 @@
 // A GIF of a text being written, drawn and packed here: eight colours, LZW, one picture per frame.
 
+import { later } from "./frames.js";
+
 const COLOURS = ["#fbfaf6", "#23262b", "#dcd7ca", "#0b7285", "#f59f00", "#91a7ff", "#62666d", "#ffffff"];
 const WIDTH = 640, LINE = 30, MARGIN = 24, FONT = "18px Georgia, serif";
 const RGB = COLOURS.map((colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)));
 
-function paint(context, frame, height) {
+// Hidden tokens are as wide as what will stand there, so that nothing jumps.
+function paint(context, frame, last, height) {
   context.fillStyle = COLOURS[0];
   context.fillRect(0, 0, WIDTH, height);
   let x = MARGIN, y = MARGIN + 18;
-  frame.tokens.forEach(({ piece, look }) => {
-    const text = piece ?? " ▒▒▒", wide = context.measureText(text).width;
+  frame.tokens.forEach(({ piece, look }, i) => {
+    const text = piece ?? ((later(frame, last, i) ?? " three") || " i"), wide = context.measureText(text).width;
     if (x + wide > WIDTH - MARGIN) [x, y] = [MARGIN, y + LINE];
-    if (look === "new") { context.fillStyle = COLOURS[4]; context.fillRect(x, y - 17, wide, 23); }
-    context.fillStyle = { noise: COLOURS[2], given: COLOURS[3] }[look] ?? COLOURS[1];
-    context.fillText(text, x, y);
+    if (look === "new" && frame !== last) { context.fillStyle = COLOURS[4]; context.fillRect(x, y - 17, wide, 23); }
+    const space = wide - context.measureText(text.trimStart()).width;
+    if (look === "noise") { context.fillStyle = COLOURS[2]; context.fillRect(x + space, y - 15, wide - space, 19); }
+    context.fillStyle = look === "given" ? COLOURS[3] : COLOURS[1];
+    if (look !== "noise") context.fillText(text, x, y);
     x += wide;
   });
   return y + MARGIN;
@@ -54,7 +59,7 @@ export function film(frames) {
   const canvas = document.createElement("canvas");
   let context = canvas.getContext("2d");
   context.font = FONT;
-  const height = Math.ceil(Math.max(...frames.map((frame) => paint(context, frame, 10))));
+  const height = Math.ceil(Math.max(...frames.map((frame) => paint(context, frame, frames.at(-1), 10))));
   [canvas.width, canvas.height] = [WIDTH, height];
   context = canvas.getContext("2d", { willReadFrequently: true });
   context.font = FONT;
@@ -62,7 +67,7 @@ export function film(frames) {
   const out = [...text("GIF89a"), ...word(WIDTH), ...word(height), 0xf2, 0, 0, ...RGB.flat(), 0x21, 0xff, 11, ...text("NETSCAPE2.0"), 3, 1, 0, 0, 0];
   const memory = new Map();
   frames.forEach((frame, number) => {
-    paint(context, frame, height);
+    paint(context, frame, frames.at(-1), height);
     const { data } = context.getImageData(0, 0, WIDTH, height), pixels = new Uint8Array(WIDTH * height);
     for (let i = 0; i < pixels.length; i += 1) {
       const key = (data[4 * i] << 16) | (data[4 * i + 1] << 8) | data[4 * i + 2];

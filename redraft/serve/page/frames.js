@@ -48,6 +48,12 @@ export function seen(frame, before) {
   return { ...frame, tokens };
 }
 
+// What will stand at place i of a frame, if that can be known: null, or nothing where the text will have ended.
+export function later(frame, last, i) {
+  if (frame.tokens.length < last.tokens.length) return null;  // tokens will be inserted
+  return i < last.tokens.length ? last.tokens[i].piece : "";
+}
+
 export const classes = ({ look, changes, inserted }) => ["token", look, ...(changes && look !== "noise" ? ["changed"] : []), ...(inserted && look !== "noise" ? ["inserted"] : [])].join(" ");
 
 const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);

@@ -51,7 +51,7 @@ async function begin() {
     known = await models();
   } catch (error) {
     status(error.status === 503 ? "The model is loading …" : said(error), error.status !== 503);
-    return setTimeout(begin, 1000);
+    return error.status === 401 ? undefined : setTimeout(begin, 1000);  // without its key there is nothing to try again
   }
   const ids = known.map((each) => each.id);
   $("model").replaceChildren(...options(ids));

@@ -2,7 +2,7 @@
 // others are drawn here.
 
 import { said, trace } from "./api.js";
-import { $, chance, follow, make } from "./dom.js";
+import { $, chance, follow, make, ruler } from "./dom.js";
 import { parted } from "./frames.js";
 import { Playback } from "./playback.js";
 
@@ -67,9 +67,11 @@ async function own(t) {
     if (signal.aborted) return;
     const [clean, frame] = [await first(0, signal), await first(t, signal)], same = process !== "insertion";
     const pieces = same ? frame.pieces.slice(0, clean.pieces.length) : frame.pieces;  // behind the text, its end is hidden
+    const wide = ruler($("noised"));
     $("noised").replaceChildren(...pieces.flatMap((piece, i) => {
-      const [space, word] = parted(piece);
-      return [space, token(word, piece === null ? "noise" : same && clean.pieces[i] !== piece ? "replaced" : "")];
+      const [space, word] = parted(piece), found = token(word, piece === null ? "noise" : same && clean.pieces[i] !== piece ? "replaced" : "");
+      if (piece === null && same) found.style.width = `${wide(clean.pieces[i])}px`;  // nothing jumps
+      return [space, found];
     }));
   } catch (error) {
     if (!signal.aborted) $("noised").replaceChildren(make("span", { class: "error" }, said(error)));

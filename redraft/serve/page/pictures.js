@@ -45,7 +45,9 @@ export class Pictures {
       const key = this.keys.querySelector(`[data-curve=${name}]`);
       key.hidden = !points.length;
       if (name === "entropy") key.textContent = `entropy of what was written (100 % is ${most.toFixed(1)} bits)`;
-      return draw("polyline", { class: name, points: points.map(([i, value]) => `${this.x(i)},${(98 - 96 * value).toFixed(2)}`).join(" ") });
+      const y = (value) => (98 - 96 * value).toFixed(2);
+      if (name === "entropy") return draw("path", { class: name, d: points.map(([i, value]) => `M${this.x(i)} 98V${y(value)}`).join("") });
+      return draw("polyline", { class: name, points: points.map(([i, value]) => `${this.x(i)},${y(value)}`).join(" ") });
     });
   }
 

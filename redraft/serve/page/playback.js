@@ -1,11 +1,10 @@
 // A text being written: its canvas at any step, what is known of each token, pictures, numbers.
 
-import { announce, bar, make, percent, Player } from "./dom.js";
-import { classes, counts, parted, perCall, seen, STATES } from "./frames.js";
+import { announce, bar, make, percent, Player, ruler } from "./dom.js";
+import { classes, counts, later, parted, perCall, seen, STATES } from "./frames.js";
 import { Pictures } from "./pictures.js";
 
-const EXACT = { matches: "always", steps: "exactly, at each step", model: "exactly" };
-const ruler = document.createElement("canvas").getContext("2d");
+const EXACT = { matches: "always", steps: "at each step", model: "exactly" };
 
 export class Playback {
   constructor(place, { editable = false, changed = () => {} } = {}) {
@@ -40,6 +39,7 @@ export class Playback {
   add(frame) {
     this.frames.push(seen(frame, this.frames.at(-1)));
     this.message.textContent = "";
+    this.box.classList.add("begun");
     this.slider.max = this.frames.length - 1;
     this.show(this.frames.length - 1, true);
   }
@@ -67,7 +67,7 @@ export class Playback {
     const frame = this.current;
     if (!frame) return;
     this.hush();
-    ruler.font = getComputedStyle(this.canvas).font;
+    this.wide = ruler(this.canvas);
     this.canvas.replaceChildren(...frame.tokens.flatMap((token, i) => this.token(token, i)));
     this.slider.value = this.at;
     this.output.textContent = `step ${frame.step} of ${this.frames.at(-1).step}`;
@@ -91,8 +91,8 @@ export class Playback {
 
   // A hidden token is as wide as what will stand there, once that is known: nothing jumps.
   widen(found, i) {
-    const last = this.frames.at(-1).tokens, piece = last.length === this.current.tokens.length ? last[i].piece : null;
-    if (piece) found.style.width = `${ruler.measureText(piece.trim()).width}px`;
+    const piece = this.record && later(this.current, this.frames.at(-1), i);
+    if (piece != null) found.style.width = `${this.wide(piece || "i")}px`;
   }
 
   // The word of the text of which token i is a part; null if it is not in a word.

@@ -5,6 +5,7 @@ The scale γ means the same everywhere: log p_γ = (1 − γ)·log p(x) + γ·lo
 Samplers carry the guided x̂ to the next step as its hint (self-conditioning); `Guided` is a sampler with its guidance.
 """
 
+from redraft.guidance.ahead import LookAhead
 from redraft.guidance.base import Extrapolated, Guidance
 from redraft.guidance.filters import Filter, Filtered
 from redraft.guidance.free import ClassifierFree, OtherPrompt

@@ -101,3 +101,29 @@ def both_absorbed(given: Context, without: Context) -> Context:
     assert given.cache is not None
     assert without.cache is not None
     return replace(given, cache=Caches(given.cache, without.cache))
+
+
+@dataclass(frozen=True)
+class ReadTokens:
+    """A cache, and the ids that are in it."""
+
+    cache: Cache
+    tokens: Tensor  # (B, places) ids; −1: padding
+
+    @property
+    def covers(self) -> Tensor:
+        return self.cache.covers
+
+    @property
+    def exact(self) -> bool:
+        return self.cache.exact
+
+    def rows(self, index: Tensor) -> ReadTokens:
+        return ReadTokens(self.cache.rows(index), self.tokens[index])
+
+
+def apart(context: Context) -> tuple[Tensor | None, Context]:
+    """The tokens that were read before, and the context as the inner denoiser knows it."""
+    if not isinstance(context.cache, ReadTokens):
+        return None, context
+    return context.cache.tokens, replace(context, cache=context.cache.cache)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from redraft import ops
+from redraft.guidance.base import ReadTokens, apart
 from redraft.processes import StateLaw, Steering, next_law
-from redraft.types import ABOVE_0, FINITE, Around, Cache, Context, Denoiser, Prediction, require_range
+from redraft.types import ABOVE_0, FINITE, Around, Context, Denoiser, Prediction, require_range
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class _Filtering(Around):
     filter: Filter
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        before, context = _parted(context)
+        before, context = apart(context)
         pred = self.denoise(z, t, context)
         if pred.joint:
             raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
@@ -80,38 +81,12 @@ class _Filtering(Around):
         return Filtered(pred, self.filter, z, context.pad, before)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        before, context = _parted(context)
+        before, context = apart(context)
         after = self.denoise.absorb(z, context, t)
         if self.filter.repetition == 1 or after.cache is None:
             return after
         read = z if context.pad is None else z.masked_fill(context.pad, -1)
-        return replace(after, cache=_Read(after.cache, read if before is None else torch.cat([before, read], 1)))
-
-
-def _parted(context: Context) -> tuple[Tensor | None, Context]:
-    """The tokens that were read before, and the context as the inner denoiser knows it."""
-    if not isinstance(context.cache, _Read):
-        return None, context
-    return context.cache.tokens, replace(context, cache=context.cache.cache)
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A cache, and the ids that are in it."""
-
-    cache: Cache
-    tokens: Tensor  # (B, places) ids; −1: padding
-
-    @property
-    def covers(self) -> Tensor:
-        return self.cache.covers
-
-    @property
-    def exact(self) -> bool:
-        return self.cache.exact
-
-    def rows(self, index: Tensor) -> _Read:
-        return _Read(self.cache.rows(index), self.tokens[index])
+        return replace(after, cache=ReadTokens(after.cache, read if before is None else torch.cat([before, read], 1)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ class AtPlaces:
 
     `log_prob` (L, V) says how well each token suits what is wanted at each place; −inf forbids it, 0 for all leaves a
     place free, and places from L on are free. For a factored classifier this is `TokenClassifier` without its V calls.
+    Vectors, from networks that name tokens: x̂ is the mean of their vectors by these weights, E[x | z, y].
     With a causal network it is FUDGE (Yang & Klein 2021) whose discriminator judges the present token alone.
     """
 
@@ -30,6 +31,12 @@ class AtPlaces:
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return denoise if self.scale == 0 else _Suited(denoise, self)
 
+    def weighed(self, log_x: Tensor, place: Tensor) -> Tensor:
+        """(…, V) log-probabilities at these places, (…) → the same weighed, normalised"""
+        table = self.log_prob.to(log_x)
+        said = table[place.clamp(max=len(table) - 1)].masked_fill((place >= len(table))[..., None], 0.0)
+        return (log_x + self.scale * said).log_softmax(-1)
+
 
 @dataclass(frozen=True)
 class _Suited(Around):
@@ -37,10 +44,18 @@ class _Suited(Around):
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if isinstance(pred, Mean) or not pred.normalised:
+        if not pred.normalised or (isinstance(pred, Mean) and (pred.log_weights is None or pred.table is None)):
             raise ValueError("AtPlaces weighs probabilities of tokens, and this network predicts none; use Steer")
         place = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
-        return Suited(pred, self.wanted, place.expand_as(z))
+        if not isinstance(pred, Mean):
+            return Suited(pred, self.wanted, place.expand_as(z))
+        return _mean_of_suited(pred, self.wanted.weighed(pred.log_weights, place.expand(z.shape[:2])))  # type: ignore[arg-type]
+
+
+def _mean_of_suited(pred: Mean, log_weights: Tensor) -> Mean:
+    """x̂ as the mean of the vectors of tokens, weighed anew: E[x | z, y]"""
+    assert pred.table is not None
+    return replace(pred, mean=(log_weights.exp() @ pred.table).to(pred.mean.dtype), log_weights=log_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +72,7 @@ class Suited(Prediction):
         return self.at(everywhere).view(*self.place.shape, -1)
 
     def at(self, where: Tensor) -> Tensor:
-        log_x, at = self.inner.at(where), self.place[where]
-        table = self.wanted.log_prob.to(log_x)
-        said = table[at.clamp(max=len(table) - 1)].masked_fill((at >= len(table))[:, None], 0.0)
-        return (log_x + self.wanted.scale * said).log_softmax(-1)
+        return self.wanted.weighed(self.inner.at(where), self.place[where])
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)

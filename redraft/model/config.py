@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from redraft.codecs import CodecConfig
 from redraft.heads import Head, PredictTokens, Shift, Subs, VectorHead
 from redraft.model.levels import ByTime, Level
-from redraft.networks import BlockCausal, Causal, Full, Ports, TransformerConfig
+from redraft.networks import BlockCausal, Causal, Foresight, Full, Kinds, Ports, Tagger, TransformerConfig
 from redraft.processes import (
     Gaussian,
     Insertion,
@@ -31,10 +32,12 @@ class DiffusionLMConfig:
     hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
     attributes: int = 0  # classes that a layer of its own tells apart in noisy text, for guidance; 0: no such layer
+    kinds: Kinds | None = None  # of words that a tagger of its own tells apart, say parts of speech; None: no tagger
 
     def __post_init__(self) -> None:
         require_range(self, 0, 2**31, "attributes")
         self._require_encoder()
+        self._require_kinds()
         self._require_level()
         if self.codec is not None or isinstance(self.process, Gaussian):
             self._require_vectors()
@@ -79,9 +82,28 @@ class DiffusionLMConfig:
             raise ValueError(f"{type(self.head).__name__}() is a head for vectors; only a model of tokens has this")
         return self.head
 
+    def noise_level(self, t: Tensor) -> Tensor | None:
+        """What the network sees of the time; None if it sees none."""
+        return self.level(t, self.process).float() if self.network.time else None
+
+    def build_tagger(self) -> Tagger | Foresight | None:
+        """The tagger that suits the network: of noisy rows, or of what is to come behind a beginning."""
+        if self.kinds is None:
+            return None
+        if isinstance(self.network.pattern, Causal):
+            return Foresight(self.network, self.vocab.size, self.kinds)
+        reads = self.vocab.size if self.codec is None else self.codec.vectors(self.vocab)
+        return Tagger(self.network, reads, self.kinds)
+
     def _require_encoder(self) -> None:
         if self.encoder is not None and (not isinstance(self.encoder.pattern, Full) or self.encoder.time):
             raise ValueError("an encoder reads clean ids, all at once: full attention, time=None")
+
+    def _require_kinds(self) -> None:
+        if self.kinds is not None and len(self.kinds.of) != self.vocab.size:
+            raise ValueError(f"kinds of {len(self.kinds.of)} tokens for a vocabulary of {self.vocab.size}; give all")
+        if self.kinds is not None and isinstance(self.network.pattern, BlockCausal):
+            raise ValueError("a tagger reads whole rows or beginnings; blocks have neither: use Full() or Causal()")
 
     def _require_level(self) -> None:
         """Finished blocks have the level 0: in training, in the cache, and without one."""

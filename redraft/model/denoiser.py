@@ -50,6 +50,7 @@ class DiffusionLM(nn.Module):
             Attributes(config.network, config.vocab.size, config.attributes) if config.attributes else None
         )
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
+        self.tagger = config.build_tagger()
         self.encoder = None if config.encoder is None else Transformer(config.encoder, config.source_ports)
 
     @property
@@ -79,7 +80,7 @@ class DiffusionLM(nn.Module):
                 "approximate ones: Blocks(…, cache=Dual())"
             )
         read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
-        level = None if t is None else _level(self.config, t)
+        level = None if t is None else self.config.noise_level(t)
         cache = self.network.absorb(read, context, level, unfinished=t is not None)
         return replace(context, cache=cache, hint=None)
 
@@ -120,7 +121,7 @@ class DiffusionLM(nn.Module):
         assert isinstance(config.process, Gaussian)
         if context.clean is not None:
             context = replace(context, clean=self._read(context.clean, torch.zeros_like(t), None))
-        states = self.network(self._read(z, t, context.hint), _level(config, t), context)
+        states = self.network(self._read(z, t, context.hint), config.noise_level(t), context)
         assert self.codec is not None
         return config.head(self.network.logits(states), z, t, config.process, self.codec.table)
 
@@ -128,8 +129,7 @@ class DiffusionLM(nn.Module):
         """(B, N, D) input of the network: z at unit variance, as the codec presents it, beside the hint."""
         assert self.codec is not None
         assert isinstance(self.process, Gaussian)
-        a, s = self.process.path.scales(t)
-        read = self.codec.show(z / (a.square() + s.square()).sqrt().float()[..., None])
+        read = self.codec.show(self.process.at_unit_variance(z, t))
         if not self.config.hint:
             return read
         return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
@@ -140,7 +140,7 @@ class DiffusionLM(nn.Module):
             raise ValueError("this model has no layer for errors; train one: redraft train gstar_tiny --base DIRECTORY")
         t = torch.zeros(len(x), 1, device=x.device)
         with torch.no_grad():
-            states = self.network(x, _level(self.config, t), context)
+            states = self.network(x, self.config.noise_level(t), context)
         return self.errors(states, context.pad).float()
 
     def attribute_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
@@ -307,11 +307,6 @@ def _of_states(raw: Tensor, states: int) -> Tensor:
     return F.pad(raw[:, :states], (0, max(0, states - raw.shape[1])), value=-torch.inf)
 
 
-def _level(config: DiffusionLMConfig, t: Tensor) -> Tensor | None:
-    """The noise level that the network sees; None if it sees no time."""
-    return config.level(t, config.process).float() if config.network.time else None
-
-
 class Lazy(Prediction):
     """The network's prediction, computed anew by each query for the positions it names: query once, for all of them."""
 
@@ -389,10 +384,10 @@ class Lazy(Prediction):
         column = place % z.shape[1]
         source = config.token_head.source(column)
         if source is column:
-            return self._model.network(z, _level(config, t), context, place)
+            return self._model.network(z, config.noise_level(t), context, place)
         if (ops.host(source) < 0).any():
             return self._from_before(z, t, context, place // z.shape[1], source)
-        return self._model.network(z, _level(config, t), context, place - column + source)
+        return self._model.network(z, config.noise_level(t), context, place - column + source)
 
     def _from_before(self, z: Tensor, t: Tensor, context: Context, row: Tensor, source: Tensor) -> Tensor:
         """(N, D) states at the sources of which some stand before the window: the last one that the cache holds."""
@@ -402,10 +397,10 @@ class Lazy(Prediction):
         if ahead is None and config.continues:
             raise ValueError("nothing predicts the first token of a row: give it, by a prompt or a start token")
         if ahead is None:
-            return self._model.network(z, _level(config, t), context, place)
+            return self._model.network(z, config.noise_level(t), context, place)
         states, later = ahead[row, 0], (source >= 0).nonzero().squeeze(-1)
         if len(later):
-            found = self._model.network(z, _level(config, t), context, place[later])
+            found = self._model.network(z, config.noise_level(t), context, place[later])
             states = states.to(found.dtype).index_copy(0, later, found)
         return states
 
@@ -419,7 +414,7 @@ class Lazy(Prediction):
         most = L if pad is None else int((~pad).sum(-1).max())
         ids = F.pad(self._z[:, :most], (0, 1), value=vocab.filler)
         context = replace(self._context, pad=None if pad is None else F.pad(pad[:, :most], (1, 0), value=False))
-        states, gaps = self._model.network.with_gaps(ids, _level(self._model.config, self._t), context)
+        states, gaps = self._model.network.with_gaps(ids, self._model.config.noise_level(self._t), context)
         states, gaps = (torch.cat([a, a.new_zeros(B, L - most, *a.shape[2:])], 1) for a in (states, gaps))
         return states[:, :L], gaps
 

@@ -5,6 +5,7 @@ from redraft.objectives.clocks import Clock, Importance, Stratified
 from redraft.objectives.conditions import drop_condition, self_condition
 from redraft.objectives.goals import Attribution, Autoencode, Goal, Mistakes, Objective, Step
 from redraft.objectives.measured import clipped, importance, intervals, relative_variance
+from redraft.objectives.tagging import Foreseeing, Tagging
 from redraft.objectives.terms import (
     P2,
     Bound,

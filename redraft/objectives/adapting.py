@@ -11,6 +11,7 @@ from redraft import ops
 from redraft.model import DiffusionLM
 from redraft.networks import Annealed, Causal, Pattern, adapter_off, lora_layers
 from redraft.objectives.clocks import Clock, Stratified
+from redraft.objectives.goals import summed
 from redraft.objectives.terms import Bound, Term
 from redraft.ops import Rng
 from redraft.types import FINITE, Batch, Context, Loss, require_range
@@ -54,11 +55,11 @@ class Adapt:
         noised = model.process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
         context = replace(model.context(batch), pattern=self.pattern(batch))
         nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
-        parts = {"diffusion": _summed(nats, batch.learn)}
+        parts = {"diffusion": summed(nats, batch.learn)}
         if self.ar:
-            parts["ar"] = self.ar * _summed(causal_nats(model, batch), batch.learn)
+            parts["ar"] = self.ar * summed(causal_nats(model, batch), batch.learn)
         if self.align:
-            parts["align"] = self.align * _summed(_apart(model, batch, noised.z, context), batch.learn)
+            parts["align"] = self.align * summed(_apart(model, batch, noised.z, context), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
     def pattern(self, batch: Batch) -> Pattern | None:
@@ -86,7 +87,3 @@ def _apart(model: DiffusionLM, batch: Batch, z: Tensor, context: Context) -> Ten
     cosine = torch.nn.functional.cosine_similarity(states[:, :-1].float(), taught[:, :-1].float(), dim=-1)
     hidden = z[:, 1:] == model.config.vocab.masked
     return torch.nn.functional.pad(torch.where(hidden, 1 - cosine, 0.0), (1, 0))
-
-
-def _summed(nats: Tensor, learn: Tensor) -> Tensor:
-    return torch.where(learn, nats, 0.0).sum(-1)

@@ -38,7 +38,7 @@ class Objective:
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: all but those of the error layer and of a codec that was trained before."""
         codec = model.codec if model.codec is not None and model.codec.frozen else None
-        parts = (model.errors, model.attributes, codec)
+        parts = (model.errors, model.attributes, model.tagger, codec)
         still = {id(p) for part in parts for p in _parameters(part)}
         return [p for p in model.parameters() if id(p) not in still]
 
@@ -49,20 +49,25 @@ class Objective:
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)
-        times = times._replace(t=_unknown_at_one(_given_at_zero(times.t, encoded), batch))
+        times = times._replace(t=_unknown_at_one(given_at_zero(times.t, encoded), batch))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
         context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=which)
         context = self_condition(model, noised, replace(context, pad=noised.pad), rng=first)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
-            "diffusion": _summed(nats, encoded.learn if noised.open is None else noised.open),
-            "prior": _summed(process.prior_kl(encoded.x), encoded.learn),
+            "diffusion": summed(nats, encoded.learn if noised.open is None else noised.open),
+            "prior": summed(process.prior_kl(encoded.x), encoded.learn),
         }
+<<<<<<< HEAD
         if process.jump and (times.s is None or model.codec is not None) and not _settled(model):
             parts["reconstruction"] = _summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+=======
+        if process.jump and (times.s is None or model.codec is not None):
+            parts["reconstruction"] = summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+>>>>>>> 4c8e87a (wip: taggers)
         if self.anchor and model.codec is not None:
-            parts["anchor"] = self.anchor * _summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
+            parts["anchor"] = self.anchor * summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
 
@@ -75,12 +80,12 @@ def _parameters(part: nn.Module | None) -> list[nn.Parameter]:
     return [] if part is None else list(part.parameters())
 
 
-def _summed(nats: Tensor, learn: Tensor) -> Tensor:
+def summed(nats: Tensor, learn: Tensor) -> Tensor:
     """(B,) nats of the rows; prompts count in no term."""
     return torch.where(learn, nats, 0.0).sum(-1)
 
 
-def _given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
+def given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
     """Prompts are clean: their time is zero."""
     return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
 
@@ -93,7 +98,7 @@ def _unknown_at_one(t: Tensor, batch: Batch) -> Tensor:
 def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
     """(B, L) nats of the last jump, from the least noisy z of the schedule to the tokens."""
     tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
-    t = _unknown_at_one(_given_at_zero(tiny, encoded), batch)
+    t = _unknown_at_one(given_at_zero(tiny, encoded), batch)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
     if model.codec is not None:
         return model.codec.nll(noised.z, batch.tokens, batch.pad)
@@ -118,7 +123,7 @@ class Mistakes:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         early, late, last = rng.split(3)
         model.network.eval()  # it does not learn: no dropout
-        t = _given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        t = given_at_zero(self.times(batch, rng=early), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
         with torch.no_grad():
             context = model.context(batch)
@@ -126,7 +131,7 @@ class Mistakes:
             written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
         wrong = (written != batch.tokens).float()
         nats = F.binary_cross_entropy_with_logits(model.error_logits(written, context), wrong, reduction="none")
-        return Loss.of(batch.learn.sum(-1), total, mistakes=_summed(nats, batch.learn))
+        return Loss.of(batch.learn.sum(-1), total, mistakes=summed(nats, batch.learn))
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class Attribution:
         if batch.label is None:
             raise ValueError("these rows have no classes to learn; use data with labels, such as StoryClasses")
         early, late = rng.split(2)
-        t = _given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        t = given_at_zero(self.times(batch, rng=early), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
         seen = F.one_hot(noised.z, model.config.vocab.size).float()
         logits = model.attribute_logits(seen, Context(pad=batch.pad))
@@ -165,12 +170,12 @@ class Autoencode:
         if model.codec is None:
             raise ValueError("this model has no codec to train: its process works on tokens")
         costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
-        parts = {name: _summed(cost, batch.learn) for name, cost in costs.items()}
+        parts = {name: summed(cost, batch.learn) for name, cost in costs.items()}
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
 
 class Goal(Protocol):
-    """What is trained, and on which loss: `Objective`, `Mistakes`, `Attribution`, `Autoencode`, or one of yours."""
+    """What is trained, and on which loss: `Objective`, `Mistakes`, `Attribution`, `Tagging`, …, or one of yours."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
 

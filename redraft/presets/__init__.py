@@ -25,6 +25,7 @@ from redraft.presets.own import diffuseq_e2e, tencdm_codec_prose, tencdm_prose
 from redraft.presets.tiny import (
     STORY_LENGTH,
     ar_code_tiny,
+    ar_tagger_tiny,
     ar_tiny,
     bd3_tiny,
     d3pm_tiny,
@@ -32,6 +33,7 @@ from redraft.presets.tiny import (
     gidd_tiny,
     gstar_tiny,
     mdlm_code_tiny,
+    mdlm_tagger_tiny,
     mdlm_tiny,
     mdlm_tiny_chars,
     multinomial_tiny,
@@ -64,6 +66,7 @@ from redraft.presets.vectors import (
     diffuseq_tiny,
     diffusion_lm_e2e,
     diffusion_lm_roc,
+    diffusion_lm_tagger_tiny,
     diffusion_lm_tiny,
     genie_cpd_books,
     genie_cpd_tiny,

@@ -141,6 +141,16 @@ def ar_code_tiny() -> Run:
     return replace(code, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
+def mdlm_tagger_tiny() -> Run:
+    """A tagger of parts of speech in noisy stories, beside `mdlm_tiny`, for `redraft control`: train that first."""
+    return vary.with_tagger(mdlm_tiny(), base="runs/mdlm_tiny")
+
+
+def ar_tagger_tiny() -> Run:
+    """A tagger of the parts of speech to come, beside `ar_tiny` (FUDGE), for `redraft control`: train that first."""
+    return vary.with_tagger(ar_tiny(), base="runs/ar_tiny")
+
+
 def flex_tiny() -> Run:
     """Insertion: texts grow while they are written and need no end token; holes may be of any length.
 

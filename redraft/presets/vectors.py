@@ -59,6 +59,11 @@ def diffusion_lm_tiny() -> Run:
     return vary.with_embedding(_tiny())
 
 
+def diffusion_lm_tagger_tiny() -> Run:
+    """A tagger of parts of speech in noisy vectors, beside `diffusion_lm_tiny`, for `redraft control`."""
+    return vary.with_tagger(diffusion_lm_tiny(), base="runs/diffusion_lm_tiny")
+
+
 def diffuseq_tiny() -> Run:
     """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
     return _embedded_pairs(StoryAttributes(), Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))

@@ -261,6 +261,11 @@ class Gaussian(Process):
         a, s = self.path.scales(level[..., None])
         return Noised((a * x + s * normal_like(x, rng)).to(x.dtype), t, x, pad)
 
+    def at_unit_variance(self, z: Tensor, t: Tensor) -> Tensor:
+        """z as networks read it: divided by √(a² + s²), its standard deviation where x has unit variance."""
+        a, s = self.path.scales(t)
+        return z / (a.square() + s.square()).sqrt().float()[..., None]
+
     def posterior(self, x: Tensor, z: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (B, N, D) and variance (B, N, 1) of q(z_s | z_t, x), float64; at s = 0 it is x itself.
 

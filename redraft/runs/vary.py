@@ -6,21 +6,26 @@ changed here: it follows from the rest when the model is built.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from redraft.codecs import CodecConfig, Embedding, Size
+<<<<<<< HEAD
 from redraft.corpora import Blobs, StoryClasses
+=======
+from redraft.corpora import STORY_TAGS, StoryClasses
+>>>>>>> 4c8e87a (wip: taggers)
 from redraft.data import Corpus, Documents, Endless, Framing, JsonlClasses, Labelled, Packed, Pairs, Sourced, Spans
 from redraft.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.model import DiffusionLMConfig
-from redraft.networks import Causal, Full, TransformerConfig
-from redraft.objectives import Autoencode, Match, Mistakes, Objective, Recover, Term
+from redraft.networks import Causal, Full, Kinds, TransformerConfig
+from redraft.objectives import Autoencode, Foreseeing, Match, Mistakes, Objective, Recover, Tagging, Term
 from redraft.processes import Gaussian, Masked, Preserving, Process
 from redraft.runs.run import Optimiser, Run
 from redraft.samplers import Ancestral, Replaced, Revise
 from redraft.schedules import Retimed, Schedule
-from redraft.text import Tokenizer
+from redraft.text import Tokenizer, Words
 from redraft.types import Vocab
 
 
@@ -183,6 +188,25 @@ def with_errors(run: Run, base: str) -> Run:
         sampler=Revise(64),
         optimiser=Optimiser(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
+    )
+
+
+def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] = STORY_TAGS, layers: int = 2) -> Run:
+    """A tagger of noisy rows, or of what is to come, beside any model of words; that, in `base`, is not changed.
+
+    lexicon: the kind of each word, such as its part of speech; by default those of the embedded stories.
+    """
+    if not isinstance(words := run.tokenizer, Words):
+        raise ValueError("kinds are those of words: a tagger needs a model whose tokens are words (Words)")
+    causal = isinstance(run.model.network.pattern, Causal)
+    return replace(
+        with_model(run, kinds=Kinds.of_words(words.words, run.model.vocab.size, lexicon, layers)),
+        base=base,
+        objective=Foreseeing() if causal else Tagging(),
+        optimiser=Optimiser(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
+        steps=run.steps // 2,
+        samples=0,  # the model beside it does not change
+        eval_every=run.steps // 2,
     )
 
 

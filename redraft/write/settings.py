@@ -210,6 +210,8 @@ class Controlling(Decoding):
     """Guide instead of demanding: how strongly parts of speech or the attribute weigh (γ; 1 is Bayes' rule)."""
     lexicon: Annotated[str | None, optional("FILE.json", "that of the embedded stories")] = None
     """The part of speech of every word, as a JSON object."""
+    classifier: Annotated[str | None, optional("DIR", "the model's own, if it has one")] = None
+    """A tagger of noisy text that guides towards parts of speech, trained beside this model (mdlm_tagger_tiny …)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", listed("attributes", self.attributes))

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from redraft.corpora import STORIES, STORY_TAGS, tags_of
-from redraft.guidance import AtPlaces, FirstOrder
+from redraft.guidance import FirstOrder
+from redraft.heads import PredictTokens
+from redraft.model import DiffusionLM
 from redraft.processes import Insertion, Masked, TokenProcess
 from redraft.samplers import Guided, Sampler
 from redraft.text import Words, split_words
@@ -23,6 +25,7 @@ from redraft.write.aliases import settings_from
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.record import Record
 from redraft.write.settings import ArgumentError, Controlling
+from redraft.write.tagged import Tagged, tagger_of
 from redraft.write.writing import Order, Plan, plan
 
 SLACK = 0.01  # of a lexicon as a classifier: how likely a word is of another kind than it says
@@ -71,7 +74,20 @@ class Wishes:
     @cached_property
     def lexicon(self) -> Mapping[str, str]:
         """Word → part of speech."""
-        return STORY_TAGS if self.asked.lexicon is None else _read(self.asked.lexicon)
+        if self.tagger is None:
+            return STORY_TAGS if self.asked.lexicon is None else _read(self.asked.lexicon)
+        if self.asked.lexicon is not None:
+            raise ArgumentError("lexicon", "lexicon=… and a tagger: it was trained with its own; leave one out")
+        kinds, words = self.tagger.config.kinds, self.it.tokenizer
+        assert kinds is not None
+        assert isinstance(words, Words)
+        told = zip(words.words, kinds.of, strict=False)
+        return {word: kinds.names[kind] for word, kind in told if kind != kinds.none}
+
+    @cached_property
+    def tagger(self) -> DiffusionLM | None:
+        """The model whose tagger guides towards parts of speech; None: the lexicon alone does."""
+        return None if self.asked.pos is None else tagger_of(self.it, self.asked.classifier)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -121,16 +137,25 @@ class Wishes:
     def guided(self, sampler: Sampler) -> Sampler:
         """The sampler, which asks a denoiser that follows the wishes."""
         if self.tags:
-            sampler = Guided(sampler, AtPlaces(self.table(), 1.0 if self.asked.scale is None else self.asked.scale))
+            sampler = Tagged(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
         if self.asked.scale is not None and self.attributes:
             sampler = Guided(sampler, FirstOrder(self.it.model.attribute(self._class()), self.asked.scale))
         return sampler
 
+    def wanted(self) -> Tensor | None:
+        """(L,) the kinds in the numbers of the tagger, −1 where they are free; behind the text there is none."""
+        if self.tagger is None or (kinds := self.tagger.config.kinds) is None:
+            return None
+        start = [-1] * int(self.it.model.config.vocab.bos is not None)
+        numbers = [-1 if tag == "*" else kinds.names.index(tag) for tag in self.tags]
+        return torch.tensor([*start, *numbers, kinds.none], device=next(self.it.model.parameters()).device)
+
     def table(self) -> Tensor:
         """(L, V) log p(part of speech | token) at each place; by constraint −inf where it is another."""
         it, tokenizer = self.it, self.it.tokenizer
-        if not isinstance(tokenizer, Words) or not isinstance(it.model.process, TokenProcess):
-            raise ArgumentError("pos", "pos=… needs a model of tokens that are words; this one has none")
+        named = isinstance(it.model.process, TokenProcess) or isinstance(it.model.config.head, PredictTokens)
+        if not isinstance(tokenizer, Words) or not (named or (self.tagger and self.asked.scale is not None)):
+            raise ArgumentError("pos", "pos=… needs a model that names words, or a tagger of its vectors; it has none")
         if isinstance(it.model.process, Insertion):
             raise ArgumentError("pos", "pos=… is about places, and this model moves words; use a model of mask noise")
         kinds = [self.lexicon.get(word) for word in tokenizer.words]

@@ -1,22 +1,27 @@
 """Parts of speech → text: how well they are kept, and what it costs in fluency, over the strength of guidance γ.
 
-    redraft train mdlm_tiny && redraft train ar_tiny
-    python recipes/control.py --model runs/mdlm_tiny --model runs/ar_tiny --judge runs/ar_tiny
-    python recipes/control.py --write docs/pictures/control.svg
+    redraft train mdlm_tiny && redraft train ar_tiny && redraft train diffusion_lm_tiny --steps 11000
+    redraft train mdlm_tagger_tiny --steps 400 && redraft train ar_tagger_tiny --steps 600
+    redraft train diffusion_lm_tagger_tiny --steps 400
+    python recipes/control.py --judge runs/ar_tiny --model runs/mdlm_tagger --model runs/ar_tagger …
+    python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny
+    python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
 
-Targets are the parts of speech of held-out stories, from the grammar itself. Every model writes one text for each, with
-the same control: at each place x̂ is weighed by p(part of speech | word)^γ, and "demanded" allows nothing else. With the
-autoregressive model that is FUDGE whose discriminator sees the present word alone, not what is to come. A model of mask
-noise writes the places first that are nearly decided; its second curve is any order. Both models were trained for the
-2,000 steps of their presets and take one network call per word. Fluency is the truth of the embedded language: the
-share of texts that are stories, and their log-probability per word; the judge's perplexity covers all texts. Rows go to
-recipes/results/control.jsonl; a row that is there is not measured again.
+Targets are the parts of speech of held-out stories, from the grammar itself. Every model writes one text for each, by a
+lexicon alone (at each place x̂ is weighed by p(part of speech | word)^γ), or by a trained tagger besides: of noisy
+tokens (first order), of noisy vectors (gradient control of Diffusion-LM), of what is to come (FUDGE). "Demanded" allows
+no other words. A model of mask noise writes the places first that are nearly decided; its second curve is any order.
+All take about one network call per word. Fluency is the truth of the embedded language: the share of texts that are
+stories, and their log-probability per word; the judge's perplexity covers all texts. With --wishes attributes,
+lengths, keywords and patterns, by constraint and by guidance. Rows go to recipes/results/control.jsonl and
+control_wishes.jsonl; a row that is there is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
@@ -27,8 +32,9 @@ from rows import Rows, cpu
 
 from redraft.corpora import STORIES, split_seed, tags_of
 from redraft.evaluate import ModelJudge, generative_perplexity
+from redraft.processes import Masked
 from redraft.text import split_words
-from redraft.write import Opened, control, opened
+from redraft.write import Controlling, Opened, Wishes, control, controlling, opened
 
 SCALES: Mapping[str, dict[str, Any]] = {
     "free": {"scale": 0.0},
@@ -58,15 +64,62 @@ def measured(it: Opened, judge: Path, options: dict[str, Any], count: int) -> di
         "step": it.step,
         "targets": count,
         "success": sum(right) / count,
-        "all_right": sum(share == 1 for share in right) / count,
         "success_stderr": math.sqrt(sum((share - sum(right) / count) ** 2 for share in right)) / count,
-        "grammatical": len(inside) / count,
+        **_share("all_right", sum(share == 1 for share in right), count),
+        **_share("grammatical", len(inside), count),
         "true_nats_per_word": -sum(inside) / len(inside) if inside else None,
         "perplexity": generative_perplexity(texts, ModelJudge(opened(judge).model)).perplexity,
         "nfe": sum(record.nfe for record in found) / count,
         "seconds_per_text": clock.seconds / count,
         "example": texts[0],
     }
+
+
+def _share(name: str, hits: int, count: int) -> dict[str, float]:
+    """A share and its standard error."""
+    share = hits / count
+    return {name: share, f"{name}_stderr": math.sqrt(share * (1 - share) / count)}
+
+
+# --- attributes, lengths, keywords, patterns ---
+
+WISHES: Mapping[str, list[dict[str, Any]]] = {
+    "who": [{"attributes": (f"who={name}",)} for name in ("Anna", "Ben", "Felix", "Zoe", "Mara")],
+    "where": [{"attributes": (f"where={place}",)} for place in ("lake", "park", "beach", "farm", "hill")],
+    "mood": [{"attributes": (f"mood={mood}",)} for mood in ("sad", "bored", "lonely", "tired", "worried")],
+    "season": [{"attributes": (f"season={season}",)} for season in ("spring", "summer", "autumn", "winter")],
+    "length": [{"length": length} for length in (45, 50, 55, 60)],
+    "keyword": [{"required": (word,)} for word in ("lantern", "goose", "whales", "stones")],
+    "pattern": [{"pattern": f"One {season} .*"} for season in ("spring", "autumn")],
+}
+
+
+def fulfilled(it: Opened, judge: Path, wishes: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
+    """Texts with each of some wishes: which share fulfils it, beside fluency."""
+    texts, met = [], []
+    with cpu() as clock:
+        for seed, wish in enumerate(wishes):
+            asked = Controlling(**wish, n=-(-count // len(wishes)), seed=seed)
+            judged, found = Wishes(it, asked), controlling(it, asked).record()
+            texts += [each.text for each in found]
+            met += [_met(judged, wish, each.text) for each in found]
+    inside = [log_p / len(split_words(t)) for t in texts if (log_p := STORIES.log_prob(t)) > -math.inf]
+    return {
+        "run": it.name,
+        "texts": len(texts),
+        **_share("success", sum(met), len(met)),
+        **_share("grammatical", len(inside), len(texts)),
+        "true_nats_per_word": -sum(inside) / len(inside) if inside else None,
+        "perplexity": generative_perplexity(texts, ModelJudge(opened(judge).model)).perplexity,
+        "seconds_per_text": clock.seconds / len(texts),
+        "example": texts[0],
+    }
+
+
+def _met(judged: Wishes, wish: Mapping[str, Any], text: str) -> bool:
+    if "pattern" in wish:
+        return re.fullmatch(wish["pattern"], text) is not None
+    return all(share == 1 for share in judged.met(text).values())
 
 
 # --- the picture ---
@@ -129,28 +182,110 @@ def _y(share: float) -> float:
     return BOTTOM - (BOTTOM - TOP) * share
 
 
+# --- tables ---
+
+NAMES = {  # directory → how the table calls it
+    "mdlm_tiny": "diffusion of tokens, lexicon",
+    "mdlm_tiny in any order": "the same in any order",
+    "mdlm_tagger": "diffusion of tokens, tagger of noisy tokens",
+    "diffusion_lm": "Diffusion-LM, lexicon",
+    "diffusion_lm_tagger": "Diffusion-LM, gradient control",
+    "ar_tiny": "left to right, lexicon (FUDGE, present word)",
+    "ar_tagger": "left to right, look-ahead (FUDGE)",
+}
+
+
+def tabled(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The table of docs/control.md: all methods side by side."""
+    heads = ("method", "control", "tags right", "whole sequences", "stories", "nats", "judge", "calls", "CPU s")
+    lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for model, told in NAMES.items():
+        for way in SCALES:
+            if (row := rows.get(f"{model}, {way}")) is not None:
+                true = row["true_nats_per_word"]
+                figures = [
+                    f"{100 * row['success']:.1f} ± {100 * row['success_stderr']:.1f} %",
+                    _percent(row, "all_right"),
+                    _percent(row, "grammatical"),
+                    "–" if true is None else f"{true:.2f}",
+                    f"{row['perplexity']:.2f}",
+                    f"{row['nfe']:.0f}",
+                    f"{row['seconds_per_text']:.1f}",
+                ]
+                lines.append(f"| {told} | {way} | {' | '.join(figures)} |")
+    return lines
+
+
+def wished(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = ["| wish | way | fulfilled | stories | nats per word of stories | judge |", "|---|---|--:|--:|--:|--:|"]
+    for name, row in rows.items():
+        wish, _, way = name.partition(", ")
+        true = "–" if row["true_nats_per_word"] is None else f"{row['true_nats_per_word']:.2f}"
+        shares = f"{_percent(row, 'success')} | {_percent(row, 'grammatical')}"
+        lines.append(f"| {wish} | {way} | {shares} | {true} | {row['perplexity']:.2f} |")
+    return lines
+
+
+def _percent(row: Mapping[str, Any], name: str) -> str:
+    count, share = row.get("targets") or row["texts"], row[name]
+    return f"{100 * share:.0f} ± {100 * math.sqrt(share * (1 - share) / count):.0f} %"
+
+
+def filled(page: str, **tables: Sequence[str]) -> str:
+    """The page with its tables between <!-- control NAME --> and <!-- end -->."""
+    for name, lines in tables.items():
+        begin = f"<!-- control {name} -->\n"
+        if begin not in page:
+            raise SystemExit(f"the page has no place for the table {name}: {begin.strip()} … <!-- end -->")
+        before, _, after = page.partition(begin)
+        page = before + begin + "\n".join(lines) + "\n" + after[after.index("<!-- end -->") :]
+    return page
+
+
+def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) -> None:
+    rows = Rows(results / "control.jsonl")
+    for way in ("γ = 1", "demanded", "γ = 0.5", "γ = 2", "γ = 0.25", "free"):
+        for path in models:
+            it = opened(path)
+            if it.model.tagger is not None and way == "free":
+                continue  # as without the tagger
+            loose = isinstance(it.model.process, Masked) and it.model.block is None and it.model.tagger is None
+            orders: dict[str, dict[str, Any]] = {"": {}}
+            if loose:
+                orders[" in any order"] = {"sampler": "any-order", "steps": 68}
+            for order, more in orders.items():
+                found = partial(measured, it, judge, {**SCALES[way], **more}, targets)
+                rows.add(f"{path.name}{order}, {way}", found)
+
+
+def measure_wishes(model: Path, judge: Path, texts: int, results: Path) -> None:
+    rows, it = Rows(results / "control_wishes.jsonl"), opened(model)
+    rows.add("none, free", partial(fulfilled, it, judge, [{"required": ()} | {"banned": ("xylophone",)}], texts))
+    for name, wishes in WISHES.items():
+        rows.add(f"{name}, demanded", partial(fulfilled, it, judge, wishes, texts))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--model", type=Path, action="append", default=[], help="a trained model of words; several are fine"
     )
+    parser.add_argument("--wishes", type=Path, help="a trained model that writes texts with attributes, lengths, words")
     parser.add_argument("--judge", type=Path, help="a trained causal model")
-    parser.add_argument("--targets", type=int, default=64)
+    parser.add_argument("--targets", type=int, default=40)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--write", type=Path, help="draw the rows into this file")
+    parser.add_argument("--table", type=Path, help="write the tables into this page")
     options = parser.parse_args(argv)
-    rows = Rows(options.results / "control.jsonl")
-    for path in options.model:
-        it = opened(path)
-        orders = (
-            {"": {}, " in any order": {"sampler": "any-order", "steps": 68}} if it.model.block is None else {"": {}}
-        )
-        for order, more in orders.items():
-            for way, settings in SCALES.items():
-                found = partial(measured, it, options.judge, {**settings, **more}, options.targets)
-                rows.add(f"{path.name}{order}, {way}", found)
+    measure(options.model, options.judge, options.targets, options.results)
+    if options.wishes is not None:
+        measure_wishes(options.wishes, options.judge, options.targets, options.results)
+    rows, wishes = (Rows(options.results / f"{name}.jsonl").held() for name in ("control", "control_wishes"))
     if options.write is not None:
-        options.write.write_text(drawn(rows.held()), "utf-8")
+        options.write.write_text(drawn(rows), "utf-8")
+    if options.table is not None:
+        page = options.table.read_text("utf-8")
+        options.table.write_text(filled(page, methods=tabled(rows), wishes=wished(wishes)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -59,13 +59,8 @@ class Objective:
             "diffusion": summed(nats, encoded.learn if noised.open is None else noised.open),
             "prior": summed(process.prior_kl(encoded.x), encoded.learn),
         }
-<<<<<<< HEAD
         if process.jump and (times.s is None or model.codec is not None) and not _settled(model):
-            parts["reconstruction"] = _summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
-=======
-        if process.jump and (times.s is None or model.codec is not None):
             parts["reconstruction"] = summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
->>>>>>> 4c8e87a (wip: taggers)
         if self.anchor and model.codec is not None:
             parts["anchor"] = self.anchor * summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)

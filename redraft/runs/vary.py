@@ -11,11 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from redraft.codecs import CodecConfig, Embedding, Size
-<<<<<<< HEAD
-from redraft.corpora import Blobs, StoryClasses
-=======
-from redraft.corpora import STORY_TAGS, StoryClasses
->>>>>>> 4c8e87a (wip: taggers)
+from redraft.corpora import STORY_TAGS, Blobs, StoryClasses
 from redraft.data import Corpus, Documents, Endless, Framing, JsonlClasses, Labelled, Packed, Pairs, Sourced, Spans
 from redraft.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.model import DiffusionLMConfig

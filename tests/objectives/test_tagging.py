@@ -36,7 +36,7 @@ def rows(model: DiffusionLM, step: int) -> Batch:
     """Rows in which kinds are told by neighbours: each kind is followed by the next one."""
     assert model.config.kinds is not None
     kinds = torch.tensor(model.config.kinds.of)
-    words = [(kinds == kind).nonzero().squeeze(-1) for kind in range(3)]
+    words = [(kinds == kind).nonzero().squeeze(-1)[:3] for kind in range(3)]
     u = rng(step, 32).uniform(8)
     begin = (3 * rng(step + 1000, 32).uniform(1)).long()
     kind = (begin + torch.arange(8)) % 3
@@ -78,7 +78,7 @@ def test_the_future_is_the_chain_rule() -> None:
             said = tagger(torch.tensor([[*read, 0]]))[0, len(read)].log_softmax(-1)  # the last item is not read
             total += 0.0 if kind < 0 else float(said[kind].detach())
             read.append(tagger.free if kind < 0 else tagger.size + kind)
-        assert float(found[0, c]) == pytest.approx(total, abs=1e-4)
+        assert float(found[0, c].detach()) == pytest.approx(total, abs=1e-4)
     assert torch.equal(tagger.rest(prefix, candidates, wanted[:0]), torch.zeros(1, 2))
 
 

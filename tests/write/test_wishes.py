@@ -15,10 +15,11 @@ from redraft import presets
 from redraft.corpora import STORIES, STORY_TAGS, TAGS, StoryClasses, tags_of
 from redraft.data import Labelled
 from redraft.guidance import AtPlaces, TokenClassifier
+from redraft.heads import PredictX
 from redraft.model import DiffusionLM
-from redraft.objectives import Attribution
+from redraft.objectives import Attribution, Match
 from redraft.ops import rng
-from redraft.runs import Run
+from redraft.runs import Run, vary
 from redraft.samplers import AnyOrder, Guided, Unmask, last
 from redraft.types import Context, Known
 from redraft.write import ArgumentError, Controlling, Opened, Wishes, control
@@ -79,11 +80,11 @@ def test_places_are_those_of_the_row() -> None:
     assert float(x[0, 1, 7]) < -1
 
 
-def test_vectors_are_refused() -> None:
+def test_vectors_without_words_are_refused() -> None:
     it = fresh("mdlm_tiny")
-    run = presets.diffusion_lm_tiny()
+    run = vary.with_head(presets.diffusion_lm_tiny(), PredictX(), Match())
     vectors = Opened(DiffusionLM(run.model, run.tokenizer), run)
-    with pytest.raises(ArgumentError, match="tokens that are words"):
+    with pytest.raises(ArgumentError, match="names words, or a tagger"):
         control(vectors, pos=POS)
     canvas = vectors.model.canvas(new=4)
     guided = AtPlaces(torch.zeros(4, it.model.config.vocab.size))(vectors.model)

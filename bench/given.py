@@ -1,8 +1,8 @@
-"""`python -m bench.given`: 10,000 random Unicode texts with holes, filled; is what was given kept byte for byte?
+"""`python -m bench.given`: 15,000 random Unicode texts with holes, filled; is what was given kept byte for byte?
 
-Half with a byte-level BPE, half with a WordPiece that forgets capitals, accents and white space, as BERT's does. A text
-with a word that the WordPiece does not know must be refused, not changed. The networks have fresh weights: what they
-write does not matter here. Rows: bench/results/given.jsonl.
+A third with a byte-level BPE, a third with a WordPiece that forgets capitals, accents and white space, as BERT's does,
+a third byte by byte. A text with a word that the WordPiece does not know must be refused, not changed. The networks
+have fresh weights: what they write does not matter here. Rows: bench/results/given.jsonl.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from bench import limit
 from bench.race import Row, report, tell
 from redraft import DiffusionLM, DiffusionLMConfig, Masked, TransformerConfig
-from redraft.text import Hub, train_bpe
+from redraft.text import Bytes, Hub, Tokenizer, train_bpe
 from redraft.write import Opened, infill
 
 RESULTS = Path(__file__).parent / "results" / "given.jsonl"
-CASES = 10_000
+CASES = 5_000  # with each tokenizer
 SEED_TEXT = "The red kite flew over the lake, and Anna laughed. Ünïcödé wörds, ça va? 123 "
 KNOWN = "aábcdeéfghiïjklmnñoöøpqrsßtuüvwxyzABCDÉÖ .,!?'\t\n\u00a0\u2009"  # what the WordPiece can spell
 
@@ -40,7 +40,7 @@ def wordpiece() -> Hub:
     return Hub(backend.to_str(), "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
-def opened(tokenizer: Hub) -> Opened:
+def opened(tokenizer: Tokenizer) -> Opened:
     network = TransformerConfig(width=8, layers=1, heads=1, hidden=8)
     torch.manual_seed(0)
     return Opened(DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network), tokenizer))
@@ -83,9 +83,10 @@ def rows(cases: int) -> Iterator[Row]:
     for name, it, alphabet in (
         ("BPE", opened(train_bpe([SEED_TEXT], 320)), None),
         ("WordPiece", opened(wordpiece()), KNOWN),
+        ("bytes", opened(Bytes(("bos", "eos", "pad", "mask"))), None),
     ):
         draw = Random(name)
-        found = [outcome(it, parts(draw, alphabet), draw, seed) for seed in range(cases // 2)]
+        found = [outcome(it, parts(draw, alphabet), draw, seed) for seed in range(cases)]
         wrong = [each for each in found if each not in ("kept", "refused")]
         counts = {"cases": len(found), "kept": found.count("kept"), "refused": found.count("refused")}
         yield report(

@@ -36,7 +36,7 @@ from redraft.write import Opened, opened
 
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
 PROSE_RATE, PROSE_COUNT, HUMAN = 0.02, 120, 0.25
-LETTER_RATE, LETTER_COUNT, LETTER_WORDS = 0.05, 200, 24
+LETTER_RATE, LETTER_COUNT, LETTER_WORDS = 0.05, 100, 24
 MEXICO = (
     "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with "
     "capakity to seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine "

@@ -39,6 +39,16 @@ def test_nobody_is_better_than_the_truth() -> None:
     assert setting.made[0] == SpellingErrors(0.05)(setting.made[0].given, 0)
 
 
+def test_letters_become_other_letters() -> None:
+    text = "mexico hosted the football world cup " * 20
+    made = spelling.replaced(text, 3)
+    assert made == spelling.replaced(text, 3)
+    assert made.hits == sum(a != b for a, b in zip(made.text, text, strict=True))
+    assert abs(made.hits / made.chances - spelling.LETTER_RATE) < 0.03
+    assert [i for i, letter in enumerate(made.text) if letter == " "] == [i for i, c in enumerate(text) if c == " "]
+    assert sum(map(bool, made.kinds)) == sum(a != b for a, b in zip(text.split(), made.text.split(), strict=True))
+
+
 def test_human_misspellings_stand_where_the_word_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spelling, "_table", lambda: {"their": ("thier",)})
     made = [spelling.human('He saw "their house", and their dog.', index) for index in range(20)]

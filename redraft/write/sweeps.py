@@ -13,7 +13,7 @@ from redraft.write.readers import HoleReader, WordHole
 from redraft.write.spots import OTHER_CASE, Replacement, Speller, Spot
 
 _SWEEPS = 2
-_MISLED = 75  # chosen on a book that is neither learnt from nor measured
+_MISLED = 125  # chosen on a book that is neither learnt from nor measured
 _BESIDE = 12  # characters on each side of a spot for every token of a row: more than it can hold
 
 
@@ -67,7 +67,7 @@ class Sweeps:
         log_p = [score + c.channel + self._share(c.text) for score, c in zip(scores, candidates, strict=True)]
         top = max(log_p)
         probability = 1 / sum(math.exp(value - top) for value in log_p)
-        odds = 1 + _MISLED * self.speller.noise if self.speller.knows(candidates[0].text) else 1
+        odds = max(1.0, _MISLED * self.speller.noise) if self.speller.knows(candidates[0].text) else 1.0
         enough = 1 - (1 - self.confidence) / odds
         return replace(chosen, best=log_p.index(top) if probability >= enough else 0, probability=probability)
 

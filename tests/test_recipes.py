@@ -44,6 +44,7 @@ import infill  # noqa: E402
 import own_text  # noqa: E402
 import pages  # noqa: E402
 import picture  # noqa: E402
+import probing  # noqa: E402
 import real  # noqa: E402
 import rows  # noqa: E402
 import sizes  # noqa: E402
@@ -426,6 +427,18 @@ def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
             assert text.startswith(one.before)
             assert text.endswith(one.after)
         assert 0 <= coding.judged(texts, nfe, 1.0)["right"] <= 1
+
+
+def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
+    """Filled from the rows, with a dash for what is not measured; a row of a small model has all that it needs."""
+    shown = probing.probe_table(RESULTS)
+    assert shown in (ROOT / "docs" / "probe.md").read_text("utf-8"), (
+        "python recipes/probing.py tables --write docs/probe.md"
+    )
+    small = vary.shrunken(presets.mdlm_tiny())
+    row = probing.probed(Opened(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
+    rows.Rows(tmp_path / "probing.jsonl").add("mdlm_tiny, mood", lambda: row)
+    assert probing.probe_table(tmp_path).count("±") == 2
 
 
 def test_the_table_of_coding_is_filled_from_rows(tmp_path: Path) -> None:

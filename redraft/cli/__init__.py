@@ -22,6 +22,7 @@ from redraft.cli.noise import Noise
 from redraft.cli.output import say
 from redraft.cli.picture import Picture
 from redraft.cli.play import Play
+from redraft.cli.probe import Probe
 from redraft.cli.prove import Check, Demo
 from redraft.cli.report import ReportRun
 from redraft.cli.serve import Serve
@@ -49,6 +50,7 @@ VERBS = {
     "levels": Levels,
     "noise": Noise,
     "picture": Picture,
+    "probe": Probe,
     "show": Show,
     "report": ReportRun,
     "import": Import,

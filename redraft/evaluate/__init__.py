@@ -14,6 +14,7 @@ from redraft.evaluate.heldout import (
     token_bound,
 )
 from redraft.evaluate.judges import Judge, Judged, ModelJudge, TransformersJudge, generative_perplexity
+from redraft.evaluate.probe import Probed, linear_probe, pooled, tuned_probe, windowed
 from redraft.evaluate.texts import (
     Grammar,
     bleu,

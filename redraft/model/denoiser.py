@@ -134,6 +134,18 @@ class DiffusionLM(nn.Module):
             return read
         return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
 
+    def states(self, batch: Batch) -> Tensor:
+        """(B, L, D) hidden states of clean texts: what the network knows about each token."""
+        if self.codec is not None:
+            raise ValueError(
+                f"{type(self.config.codec).__name__} makes vectors of a text; only models of tokens do this"
+            )
+        t = torch.zeros(len(batch.tokens), 1, device=batch.tokens.device)
+        return self.network(batch.tokens, _level(self.config, t), Context(pad=batch.pad, clean=self._clean(batch)))
+
+    def _clean(self, batch: Batch) -> Tensor | None:
+        return None if self.block is None else batch.tokens
+
     def error_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
         """(B, L) fp32 logits that each token of a finished text is wrong: the error layer on the frozen network."""
         if self.errors is None:

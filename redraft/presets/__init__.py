@@ -36,6 +36,7 @@ from redraft.presets.tiny import (
     mdlm_tagger_tiny,
     mdlm_tiny,
     mdlm_tiny_chars,
+    mlm_tiny,
     multinomial_tiny,
     sedd_tiny,
     sedd_uniform_tiny,

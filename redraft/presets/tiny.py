@@ -48,6 +48,11 @@ def mdlm_tiny() -> Run:
     return replace(_tiny(), sampler=Unmask(64, AnyOrder()))
 
 
+def mlm_tiny() -> Run:
+    """A masked language model, as BERT is one: always 15 % of the tokens are hidden. It cannot write from nothing."""
+    return replace(mdlm_tiny(), objective=Objective(Recover(), Stratified(0.1499, 0.1501)))
+
+
 def ar_tiny() -> Run:
     """The autoregressive baseline: the same network with causal attention, exact likelihood."""
     tiny = vary.with_network(_tiny(), pattern=Causal())

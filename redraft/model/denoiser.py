@@ -141,10 +141,8 @@ class DiffusionLM(nn.Module):
                 f"{type(self.config.codec).__name__} makes vectors of a text; only models of tokens do this"
             )
         t = torch.zeros(len(batch.tokens), 1, device=batch.tokens.device)
-        return self.network(batch.tokens, _level(self.config, t), Context(pad=batch.pad, clean=self._clean(batch)))
-
-    def _clean(self, batch: Batch) -> Tensor | None:
-        return None if self.block is None else batch.tokens
+        clean = None if self.block is None else batch.tokens
+        return self.network(batch.tokens, self.config.noise_level(t), Context(pad=batch.pad, clean=clean))
 
     def error_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
         """(B, L) fp32 logits that each token of a finished text is wrong: the error layer on the frozen network."""

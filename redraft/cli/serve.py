@@ -11,6 +11,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from redraft.cli.opening import Opening
 from redraft.cli.output import note
 from redraft.shipped import STORY, shipped_folder
 from redraft.write import optional
@@ -44,6 +45,10 @@ class Serve:
     """Seconds without a sign of life after which the model process is replaced."""
     threads: Annotated[int | None, optional("INT", "torch's own choice")] = None
     """Threads of the model process."""
+    mask: Annotated[str | None, optional("ID|TOKEN", "what its files say")] = None
+    """The mask token of another project's model, if its files do not name it."""
+    attention: Annotated[str | None, optional("causal|full|block:SIZE", "what its files say")] = None
+    """Which tokens see which in another project's model, if its files do not say it."""
     max_tokens: int = 8192
     """Most tokens that one text may get."""
     max_cost: float = 2e7
@@ -60,6 +65,7 @@ class Serve:
                 raise ValueError(
                     f"--{name.replace('_', '-')} {getattr(self, name)}: it must be from {least} to {most:,}"
                 )
+        Opening(mask=self.mask, attention=self.attention)  # which refuses what cannot be
         for name in ("deadline", "drain", "silence", "max_cost"):
             if not 0 < getattr(self, name) < 1e15:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be above 0")
@@ -80,7 +86,9 @@ class Serve:
         room = Room(self.width, self.queue, self.max_cost, self.deadline)
         bounds = Bounds(tokens=self.max_tokens, cost=self.max_cost)
         care = Care(silence=self.silence)
-        serve(Serving(models, self.host, self.port, self.threads, self.drain, Door(key), room, bounds, care), say)
+        said = {"mask": self.mask, "attention": self.attention}
+        door = Door(key)
+        serve(Serving(models, self.host, self.port, self.threads, self.drain, door, room, bounds, care, said), say)
 
 
 def _own(host: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import uvicorn
 
@@ -30,6 +30,7 @@ class Serving:
     room: Room = Room()
     bounds: Bounds = Bounds()
     care: Care = Care()
+    said: Mapping[str, str | None] = field(default_factory=dict)  # what the models' files do not say: mask, attention
 
 
 class _Server(uvicorn.Server):
@@ -49,7 +50,7 @@ def serve(what: Serving, say: Callable[[str], None]) -> None:
 
 
 async def _serve(what: Serving, say: Callable[[str], None]) -> None:
-    supervisor = Supervisor(what.models, what.threads, what.care, what.room, noticed=say)
+    supervisor = Supervisor(what.models, what.threads, what.care, what.room, what.said, noticed=say)
     app = build(supervisor, what.door, what.bounds)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, server_header=False

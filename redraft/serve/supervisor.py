@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -41,6 +41,7 @@ class Supervisor:
     threads: int | None = None
     care: Care = Care()
     room: Room = Room()
+    said: Mapping[str, str | None] = field(default_factory=dict)  # mask and attention, where files do not say them
     restarts: int = 0
     about: list[Plain] = field(default_factory=list)  # of the models, once they are loaded
     steady: int | None = None
@@ -100,7 +101,7 @@ class Supervisor:
 
     async def _one(self) -> None:
         """The life of one process, until it ends."""
-        asked = json.dumps({"models": self.models, "threads": self.threads})
+        asked = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
         command = [sys.executable, "-m", "redraft.serve.worker", asked]
         pipe, around = asyncio.subprocess.PIPE, {**ONE_ORDER, **_SHARING, **os.environ}
         self._heard = time.monotonic()

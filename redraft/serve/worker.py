@@ -187,7 +187,7 @@ def _tells_stories(it: Opened) -> bool:
 
 
 def main() -> None:
-    """argv: a JSON object {"models": {name: path}, "threads": how many or null}."""
+    """argv: a JSON object {"models": {name: path}, "threads": how many or null, "said": what files do not say}."""
     asked = json.loads(sys.argv[1])
     lines = Lines(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
@@ -197,7 +197,7 @@ def main() -> None:
     inbox: queue.SimpleQueue[Plain | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     try:
-        models = {name: _open(path, lines) for name, path in asked["models"].items()}
+        models = {name: _open(path, lines, asked["said"]) for name, path in asked["models"].items()}
         process = ModelProcess(models, inbox, lines)
     except Exception as error:
         lines.say({"event": "unfit", "message": str(error)})
@@ -207,9 +207,9 @@ def main() -> None:
     process.run()
 
 
-def _open(path: str, lines: Lines) -> Opened:
+def _open(path: str, lines: Lines, said: Plain) -> Opened:
     lines.say({"event": "alive"})
-    it = opened(Path(path))
+    it = opened(Path(path), **said)
     it.model.eval()
     it.tokenizer.vocab  # noqa: B018 - a model without a tokenizer is refused now
     return it

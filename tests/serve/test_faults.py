@@ -147,6 +147,7 @@ def test_sigterm_finishes_what_is_here(fragile: Server, client: OpenAI) -> None:
         ((".", "--port", "70000"), "--port 70000"),
         ((".", "--deadline", "-1"), "--deadline -1"),
         ((".", "."), "two models are called"),
+        ((".", "--attention", "sideways"), "--attention sideways"),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(

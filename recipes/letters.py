@@ -1,0 +1,108 @@
+"""Multinomial diffusion's table: 27 letters by the protocol of text8, every method under the same budget, row by row.
+
+    python recipes/letters.py --prose PATH --wiki PATH      # books and WikiText-2, in the 27 letters of text8
+    python recipes/letters.py --text8 PATH                  # text8 itself
+
+Rows of 256 letters that begin anywhere; bits per letter of the test text: exact (left to right), in continuous time,
+and as chains of 1000 and 4000 steps, which multinomial diffusion publishes. Minutes are those of one core, 20 for each.
+Rows go to recipes/results/letters.jsonl as they are finished, models to runs/letters; called again it goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Rows, trained
+from spellers import in_letters, paragraphs, write_letters
+
+from redraft import evaluate, presets
+from redraft.data import Corpus, Packed, Text8, TextFiles
+from redraft.networks import Causal
+from redraft.objectives import Bound
+from redraft.runs import Run, vary
+from redraft.text import TEXT8, Characters
+
+LENGTH, BATCH = 256, 16
+CHAINS = (1000, 4000)
+NAMES = ("ar_tiny", "mdlm_tiny", "udlm_tiny", "multinomial_tiny")
+
+
+def local(prose: Path, wiki: Path, out: Path) -> TextFiles:
+    """Books and WikiText-2 to learn from, its valid and test parts to measure on."""
+    file = out / "letters.txt"
+    write_letters(prose, wiki, file)
+    test = file.with_suffix(".test")
+    if not test.exists():
+        test.write_text(in_letters(paragraphs(wiki / "test.txt")))
+    parts = ((str(file),), (str(file.with_suffix(".valid")),), (str(test),))
+    return TextFiles(*parts, split_by="file", max_line=10**9)
+
+
+def runs(data: Corpus) -> dict[str, Run]:
+    """One network of four layers, rotary positions; the methods differ in noise, attention and loss alone."""
+    sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
+    letters = Characters(TEXT8)
+    made = {name: vary.with_tokenizer(presets.PRESETS[name](), letters) for name in NAMES}
+    return {
+        name: replace(vary.with_network(run, **sizes), data=data, framing=Packed(LENGTH), batch=BATCH)
+        for name, run in made.items()
+    }
+
+
+def row(run: Run, out: Path, minutes: float, count: int) -> dict[str, Any]:
+    """Each bound in bits per letter, with the error of another choice of rows and noise."""
+    made = trained(run, out, minutes)
+    test = evaluate.HeldOut.of(run.data, "test", run.tokenizer, run.framing, count).batches
+    found: dict[str, Any] = {"rows": sum(len(batch.tokens) for batch in test)}
+    for name, bound in bounds(run):
+        likely = evaluate.likelihood(made.model, test, draws=4, bound=bound)
+        found |= {name: likely.bits_per_char, f"{name}_stderr": likely.row_error("char")}
+    return {**made.cost(), **found}
+
+
+def bounds(run: Run) -> Iterator[tuple[str, Bound | None]]:
+    """A causal network knows the likelihood; a chain without a limit has no bound in continuous time."""
+    if isinstance(run.model.network.pattern, Causal):
+        yield "exact", None
+        return
+    if run.model.process.continuous:
+        yield "continuous", None
+    for steps in CHAINS:
+        yield f"chain_{steps}", Bound(steps=steps)
+
+
+def jobs(data: Corpus, out: Path, minutes: float, count: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    for name, run in runs(data).items():
+        yield name, partial(row, run, out / name, minutes, count)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prose", type=Path, help="a folder of books, as recipes/spelling.py reads them")
+    parser.add_argument("--wiki", type=Path, help="a folder with train.txt, valid.txt and test.txt of WikiText-2")
+    parser.add_argument("--text8", help="the file text8, instead of both")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training")
+    parser.add_argument("--rows", type=int, default=512, help="test rows of 256 letters")
+    parser.add_argument("--out", type=Path, default=Path("runs/letters"), help="where text and models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure")
+    told = parser.parse_args(argv)
+    if told.text8 is None and (told.prose is None or told.wiki is None):
+        parser.error("give --prose and --wiki, or --text8")
+    torch.set_num_threads(1)
+    data = Text8(told.text8) if told.text8 else local(told.prose, told.wiki, told.out)
+    rows = Rows(told.results / "letters.jsonl")
+    for name, measure in jobs(data, told.out, told.minutes, told.rows):
+        if not told.only or name in told.only:
+            rows.add(name, measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""MDLM's other tables: the sampler that reuses its output, and long texts by strides, row by row.
+
+    python recipes/mdlm.py reuse                        # the model that comes along, 16 to 5000 steps
+    python recipes/mdlm.py strides --data PATH          # 2048 letters of real text, 20 minutes of one core per model
+
+Rows go to recipes/results/mdlm_*.jsonl as they are finished, models to runs/mdlm; called again it goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import discrete
+import torch
+from rows import Rows, Trained, commit, cpu, machine, trained
+
+from redraft import evaluate, presets, write
+from redraft.compare import write_and_judge
+from redraft.networks import BlockCausal
+from redraft.objectives import Objective, Recover, Stratified
+from redraft.runs import Run, vary
+from redraft.samplers import Ancestral, Guided, Sampler, Strides
+from redraft.types import Canvas, Context, Denoiser, Known, Prediction
+
+REUSE_STEPS = (16, 64, 256, 1000, 5000)
+TEXTS = 32
+LETTERS, WINDOW, STRIDE, BLOCK = 2048, discrete.LENGTH, 128, 32
+STRIDE_STEPS = (64, 256)  # of a window of 256 letters
+LONG = 8  # texts of 2048 letters
+
+
+# --- reuse ---
+
+
+@dataclass(frozen=True)
+class Eager:
+    """Asks the network at every step for all positions, whether anything changes or not: no reuse."""
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return Asked(denoise)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A denoiser whose predictions are computed as soon as they are asked for."""
+
+    inner: Denoiser
+
+    @property
+    def block(self) -> int | None:
+        return self.inner.block
+
+    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        return Known(self.inner(z, t, context).x)
+
+    def absorb(self, z: torch.Tensor, context: Context) -> Context:
+        return self.inner.absorb(z, context)
+
+
+def reuse_row(sampler: Sampler) -> dict[str, Any]:
+    """What the shipped model writes: which share is right, network calls and seconds of a core per text."""
+    it = write.opened("story")
+    assert it.run is not None
+    found = write_and_judge(it.model, it.run, sampler, TEXTS)[0]
+    return {**found, "run": it.name, "commit": commit(), "machine": machine()}
+
+
+def reuse() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """The same texts twice: a row in which nothing changes costs no call, or every step costs one."""
+    for steps in REUSE_STEPS:
+        yield f"reuse {steps}", partial(reuse_row, Ancestral(steps))
+        yield f"no reuse {steps}", partial(reuse_row, Guided(Ancestral(steps), Eager()))
+
+
+# --- strides ---
+
+
+def simplex(like: Run) -> Run:
+    """SSD-LM on the same letters with a network of the same size: blocks of 32, each redrawn again and again."""
+    base = vary.with_tokenizer(presets.ssd_tiny(BLOCK), like.tokenizer)
+    network = like.model.network
+    sizes = {"layers": network.layers, "positions": None, "rotary": network.rotary, "pattern": BlockCausal(BLOCK)}
+    objective = Objective(Recover(), Stratified(block=BLOCK))
+    run = vary.with_network(replace(base, objective=objective), **sizes)
+    return replace(run, data=like.data, framing=like.framing, batch=like.batch)
+
+
+def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
+    """So many steps for each window of 256 letters."""
+    if name == "mdlm":
+        return Strides(Ancestral(steps), WINDOW, STRIDE)
+    return write.with_steps(own, 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
+
+
+def long_row(
+    name: str, steps: int, run: Run, judge: Callable[[], Trained], out: Path, minutes: float
+) -> dict[str, Any]:
+    """Texts of 2048 letters, judged in pieces as long as the judge's rows."""
+    made = trained(run, out / name, minutes)
+    sampler = long_samplers(name, run.sampler, steps)
+    canvas: Canvas = made.model.canvas(new=LETTERS, rows=LONG)
+    with cpu() as clock:
+        record = write.fill(made.model, sampler, canvas)
+    pieces = [text[lo : lo + WINDOW] for text in record.texts for lo in range(0, len(text), WINDOW)]
+    found = evaluate.generative_perplexity(pieces, evaluate.ModelJudge(judge().model))
+    return {
+        **made.cost(),
+        "generative_perplexity": found.perplexity,
+        "entropy_within": evaluate.unigram_entropy(record.texts)[0],
+        "nfe": record.nfe,
+        "seconds_per_sample": clock.seconds / LONG,
+        "samples": LONG,
+        "sampler": str(sampler),
+        "text": record.texts[0][:256],
+    }
+
+
+def strides(data: Sequence[str], out: Path, minutes: float) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    runs = discrete.english(data)
+    models = {"mdlm": runs["mdlm_tiny"], "ssd": simplex(runs["mdlm_tiny"]), "ar": runs["ar_tiny"]}
+    judge = partial(trained, runs["ar_tiny"], out / "ar", minutes)
+    for name, run in models.items():
+        for steps in STRIDE_STEPS if name != "ar" else (WINDOW,):
+            yield f"{name} {steps}", partial(long_row, name, steps, run, judge, out, minutes)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["reuse", "strides"])
+    parser.add_argument("--data", nargs="+", default=["sotu"], help="real text for `strides`: files or a directory")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training of `strides`")
+    parser.add_argument("--out", type=Path, default=Path("runs/mdlm"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    rows = Rows(told.results / f"mdlm_{told.table}.jsonl")
+    for name, measure in reuse() if told.table == "reuse" else strides(told.data, told.out, told.minutes):
+        if not told.only or name in told.only:
+            rows.add(name, measure)
+
+
+if __name__ == "__main__":
+    main()

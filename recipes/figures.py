@@ -8,6 +8,11 @@ A page has a mark around each, which readers do not see:
 It names a file of recipes/results (or several, joined by +), a row or the quotient of two, a key, and a format: one of
 Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count, and `±` before it to add the error
 of that same figure.
+
+A figure that nobody measured (a setting, a definition, what a paper says) stands in code, or between marks that say
+what it is:
+
+    the rates of the papers (<!-- set: the papers -->0.008, 0.015, 0.02<!-- end -->)
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from rows import Rows
 
 _MARK = re.compile(r"<!-- fig (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 _HIDDEN = re.compile(  # code, tables and what stands between marks: no prose
-    r"```.*?```|<!-- table .*?<!-- end -->|<!-- fig .*?<!-- end -->|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]", re.DOTALL
+    r"```.*?```|<!-- table .*?<!-- end -->|<!-- (?:fig |set: ).*?<!-- end -->|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]",
+    re.DOTALL,
 )
 _PARTS = "half|thirds?|quarters?|fifths?|sixths?|sevenths?|eighths?|tenths?"
 _FIGURE = re.compile(

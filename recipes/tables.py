@@ -87,6 +87,17 @@ REAL = {
 }
 
 
+REUSE = (16, 64, 256, 1000, 5000)  # steps
+STRIDES = {
+    "mdlm 64": "MDLM by strides of 128, 64 steps a window",
+    "mdlm 256": "the same, 256 steps",
+    "ssd 64": "SSD-LM, blocks of 32, 8 steps each",
+    "ssd 256": "the same, 32 steps each",
+    "ar 256": "left to right: the judge itself",
+}
+LETTERS = ("ar_tiny", "mdlm_tiny", "udlm_tiny", "multinomial_tiny")
+
+
 def tables(results: Path) -> str:
     """All tables, each between the markers that a page has for it."""
     return "\n\n".join(_marked(name, table) for name, table in rendered(results).items())
@@ -122,6 +133,9 @@ def rendered(results: Path) -> dict[str, str]:
         "ablations": ablations_table({**methods, **ablations}),
         "gidd": gidd_table(ablations),
         "remask": remask_table(remask),
+        "reuse": reuse_table(Rows(results / "mdlm_reuse.jsonl").held()),
+        "strides": strides_table(Rows(results / "mdlm_strides.jsonl").held()),
+        "letters": letters_table(Rows(results / "letters.jsonl").held()),
         "systems": systems_table("system", SYSTEMS, systems),
         "variants": systems_table("variant", VARIANTS, variants),
         "codecs": codecs_table(codecs),
@@ -176,6 +190,49 @@ def remask_table(held: Held) -> str:
         for name, label in REMASKING.items()
     )
     return markdown(["sampler", "8 steps, %", "16", "32", "64", "CPU s per text at 64"], rows)
+
+
+def reuse_table(held: Held) -> str:
+    kinds = ("no reuse", "reuse")
+    rows = (
+        [
+            f"{steps:,}",
+            *(cell(held.get(f"{kind} {steps}"), lambda row: f"{row['nfe']:.1f}") for kind in kinds),
+            *(cost(held.get(f"{kind} {steps}")) for kind in kinds),
+            right(held.get(f"reuse {steps}")),
+        ]
+        for steps in REUSE
+    )
+    head = ["steps", "network calls without reuse", "with", "CPU s per text without", "with", "right, %"]
+    return markdown(head, rows)
+
+
+def strides_table(held: Held) -> str:
+    shown = (
+        lambda row: f"{row['generative_perplexity']:.2f}",
+        lambda row: f"{row['entropy_within']:.2f}",
+        lambda row: f"{row['nfe']:.0f}",
+        lambda row: f"{row['seconds_per_sample']:.2f}",
+    )
+    rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in STRIDES.items())
+    head = ["2048 letters by", "judge's perplexity per letter", "entropy of words, nats", "calls", "CPU s per text"]
+    return markdown(head, rows)
+
+
+def letters_table(held: Held) -> str:
+    def known(row: Row, name: str) -> str:
+        return f"{row[name]:.3f} ± {row[f'{name}_stderr']:.3f}" if name in row else MISSING
+
+    columns = ("exact", "continuous", "chain_1000", "chain_4000")
+    rows = (
+        [
+            METHODS[name],
+            *(cell(held.get(name), lambda row, column=column: known(row, column)) for column in columns),
+            cell(held.get(name), trained),
+        ]
+        for name in LETTERS
+    )
+    return markdown(["bits per letter", "exact", "continuous time", "T = 1000", "T = 4000", "training steps"], rows)
 
 
 def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:

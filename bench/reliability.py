@@ -99,19 +99,23 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 async def l2(server: Serving, size: float) -> Plain:
-    """Capacity with 8 clients, then 200 connections, each of which comes back when it was told to."""
+    """Capacity with 8 clients, then 200 connections, each of which comes back when it was told to.
+
+    They open within the first two seconds: all at the same instant, they would wait for this very client.
+    """
     seconds = max(3.0, 60 * size)
 
     async def flood(width: int, seconds: float) -> list[Answer]:
         end, found = time.monotonic() + seconds, list[Answer]()
 
-        async def client() -> None:
+        async def client(number: int) -> None:
+            await asyncio.sleep(number / 100)
             while time.monotonic() < end:
                 found.append(answer := await server.client.send("/v1/completions", SHORT))
                 if answer.status == 429:  # as OpenAI's clients, which read the milliseconds first
                     await asyncio.sleep(float(answer.headers["retry-after-ms"]) / 1000)
 
-        await asyncio.gather(*(client() for _ in range(width)))
+        await asyncio.gather(*map(client, range(width)))
         return found
 
     capacity = sum(a.status == 200 for a in await flood(8, seconds / 3)) / (seconds / 3)

@@ -328,6 +328,17 @@ def luminance(colour: str) -> float:
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
+def test_inserted_tokens_are_told_from_those_that_moved(page: Page) -> None:
+    found = page.evaluate(
+        """async () => { const { seen } = await import("/frames.js"), frame = (step, pieces) => (
+        { step, pieces, given: pieces.map((piece) => piece === "One") });
+        const first = seen(frame(0, ["One", " day", "."]), null, true);
+        const { tokens } = seen(frame(4, ["One", " cold", " day", null, "."]), first, true);
+        return tokens.map(({ look, inserted }) => [look, inserted]); }"""
+    )
+    assert found == [["given", False], ["new", True], ["settled", False], ["noise", True], ["settled", False]]
+
+
 def test_text_only_ever_becomes_text() -> None:
     """No script of the page builds HTML from strings, or names another origin; it knows the samplers that there are."""
     for file in PAGES.glob("*.js"):

@@ -52,7 +52,16 @@ async function asked(path, options = {}, tell = () => {}, again = 0) {
   throw new ApiError(await found.json().catch(() => null), found.status, wait);
 }
 
-export const models = async () => (await (await asked("/v1/models")).json()).data;
+const known = new Map();
+
+export async function models() {
+  const { data } = await (await asked("/v1/models")).json();
+  for (const { id, diffusion } of data) known.set(id, diffusion);
+  return data;
+}
+
+// Whether a model inserts tokens, so that others move.
+export const inserts = (id) => known.get(id)?.process === "Insertion";
 
 export const post = async (path, body, tell) => (await asked(path, { method: "POST", body: JSON.stringify(body) }, tell)).json();
 

@@ -1,6 +1,6 @@
 // Two to four models or samplers write the same text at the same time, on one clock.
 
-import { said, trace, waiting } from "./api.js";
+import { inserts, said, trace, waiting } from "./api.js";
 import { $, bar, make, options, Player } from "./dom.js";
 import { classes, counts, parted, perCall, seen } from "./frames.js";
 
@@ -42,7 +42,7 @@ async function write(each, begun, mine) {
       if (event.type === "wait") each.note.textContent = waiting(event);
       if (event.type === "done") each.record = event;
       if (event.type !== "frame") return;
-      each.frames.push({ ...seen(event, each.frames.at(-1)), at: performance.now() - begun });
+      each.frames.push({ ...seen(event, each.frames.at(-1), inserts(each.model)), at: performance.now() - begun });
       show(end());
     });
   } catch (error) {

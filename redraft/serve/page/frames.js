@@ -10,11 +10,10 @@ export function parted(piece) {
   return word ? [piece.slice(0, piece.length - word.length), word] : ["", piece];
 }
 
-// For each token of a frame, where it stood in the frame before; -1 if it was not there. Only insertion moves tokens,
-// and never past each other: then it is the longest common subsequence.
+// For each token of a frame, where it stood in the frame before; -1 if it was not there. Insertion moves tokens, but never
+// past each other: the longest common subsequence.
 function origins(frame, before) {
   const now = frame.pieces, was = before.pieces;
-  if (now.length === was.length) return now.map((_, i) => i);
   const alike = (i, j) => now[i] === was[j] || was[j] === null;
   const table = Array.from({ length: now.length + 1 }, () => new Int32Array(was.length + 1));
   for (let i = now.length - 1; i >= 0; i -= 1) {
@@ -32,13 +31,13 @@ function origins(frame, before) {
 }
 
 // What is known of each token of a frame: its look, the step it was written at, how often it was something else before,
-// the likeliest tokens of that moment. `before` is the frame before, already seen.
-export function seen(frame, before) {
-  const from = before ? origins(frame, before) : [];
+// the likeliest tokens of that moment. `before` is the frame before, already seen; `moves`: tokens are inserted.
+export function seen(frame, before, moves = false) {
+  const from = moves && before ? origins(frame, before) : frame.pieces.map((_, i) => i);
   const tops = new Map((frame.alternatives ?? []).map((each) => [each.at, each]));
   const tokens = frame.pieces.map((piece, i) => {
     const old = before?.tokens[from[i]], was = old?.piece;
-    const told = { piece, sure: frame.confidence?.[i] ?? null, step: old?.step ?? 0, changes: old?.changes ?? 0, inserted: old?.inserted ?? Boolean(before) };
+    const told = { piece, sure: frame.confidence?.[i] ?? null, step: old?.step ?? 0, changes: old?.changes ?? 0, inserted: moves && (old?.inserted ?? Boolean(before)) };
     told.top = tops.get(i)?.top ?? old?.top ?? null;
     if (frame.given[i]) return { ...told, look: "given" };
     if (piece === null) return { ...told, look: "noise" };

@@ -1,7 +1,7 @@
 // The forward process by hand: what noise does to a text at time t. The model's own noise comes from the server; the
 // others are drawn here.
 
-import { said, trace } from "./api.js";
+import { inserts, said, trace } from "./api.js";
 import { $, chance, follow, make, ruler } from "./dom.js";
 import { parted } from "./frames.js";
 import { Playback } from "./playback.js";
@@ -87,7 +87,7 @@ function show() {
 }
 
 async function undo() {
-  const shown = new Playback($("undone"));
+  const shown = new Playback($("undone"), { moves: inserts($("model").value) });
   try {
     await trace(request(+$("t").value), (event) => {
       if (event.type === "frame") shown.add(event);

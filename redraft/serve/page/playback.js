@@ -7,8 +7,8 @@ import { Pictures } from "./pictures.js";
 const EXACT = { matches: "always", steps: "at each step", model: "exactly" };
 
 export class Playback {
-  constructor(place, { editable = false, changed = () => {} } = {}) {
-    Object.assign(this, { frames: [], at: 0, record: null, pinned: new Set(), marked: new Set(), editable, changed });
+  constructor(place, { editable = false, moves = false, changed = () => {} } = {}) {
+    Object.assign(this, { frames: [], at: 0, record: null, pinned: new Set(), marked: new Set(), editable, moves, changed });
     this.canvas = make("p", { class: "text canvas", role: "group", "aria-label": "The text, token by token: arrow keys move, Shift marks, Space pins" });
     this.tip = make("div", { class: "tip", role: "tooltip", hidden: true });
     this.message = make("p", { class: "message", role: "status" }, "Waiting for the first words …");
@@ -37,7 +37,7 @@ export class Playback {
   }
 
   add(frame) {
-    this.frames.push(seen(frame, this.frames.at(-1)));
+    this.frames.push(seen(frame, this.frames.at(-1), this.moves));
     this.message.textContent = "";
     this.box.classList.add("begun");
     this.slider.max = this.frames.length - 1;
@@ -169,7 +169,8 @@ export class Playback {
     if (calls != null) parts.push(["network calls", calls.toFixed(0)]);
     const seconds = record?.seconds ?? frame.seconds;
     if (seconds != null) parts.push(["seconds", seconds.toFixed(2)], ["tokens a second", (written / Math.max(1e-9, seconds)).toFixed(0)]);
-    if (calls) parts.push(["× against autoregressive", (record ? perCall(record) : written / calls).toFixed(2), "Tokens per network call; a model that writes token by token has 1"]);
+    const grows = this.frames.some(({ tokens }) => tokens.some(({ look }) => look === "noise"));  // else all tokens are there from the start
+    if (calls && (record || grows)) parts.push(["× against autoregressive", (record ? perCall(record) : written / calls).toFixed(2), "Tokens per network call; a model that writes token by token has 1"]);
     if (record) parts.push(["seed", record.seed]);
     if (record && record.exactness !== "free") parts.push(["rules obeyed", EXACT[record.exactness] ?? record.exactness]);
     if (record && record.cache !== "none") parts.push(["cache", record.cache]);

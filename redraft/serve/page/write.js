@@ -1,6 +1,6 @@
 // The tab that writes: from a beginning, into holes, over a selection, in place of all that is not pinned.
 
-import { said, trace, waiting } from "./api.js";
+import { inserts, said, trace, waiting } from "./api.js";
 import { $, follow, make, number, percent, words } from "./dom.js";
 import { exported } from "./export.js";
 import { Playback } from "./playback.js";
@@ -55,7 +55,7 @@ async function run(body) {
   running?.abort();
   const mine = running = new AbortController();
   playback?.player.pause();
-  const shown = playback = new Playback($("written"), { editable: true, changed: able });
+  const shown = playback = new Playback($("written"), { editable: true, moves: inserts(body.model), changed: able });
   able();
   try {
     await trace(body, (event) => {

@@ -1,0 +1,138 @@
+"""What is said against writing left to right, as experiments with known truth.
+
+    python recipes/claims.py --model runs/mdlm_tiny --model runs/ar_tiny
+    python recipes/claims.py tables --write docs/claims.md
+
+*Errors by position.* Stories are written from nothing; the grammar finds the first wrong word of each. If errors pile
+up, the share of stories that are right so far falls faster and faster.
+*Planning.* The last sentence of a story is given: it fixes who the story is about, the mood it begins with, the season
+or the place, and all before it must fit. Diffusion fills the hole before it. Left to right the beginning is written
+blindly; of `CANDIDATES` beginnings the one is taken with which the whole story is likeliest.
+Rows go to recipes/results/claims.jsonl, one per model and claim; a row that is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rows import Rows, commit, cpu, machine
+from tables import filled_in, markdown
+
+from redraft.corpora import STORIES, Follow, Telling, split_seed
+from redraft.text import UNKNOWN, spell, split_words
+from redraft.write import Opened, generate, infill, opened, score
+
+PLACES = (10, 20, 30, 40, 50)
+CANDIDATES = 8
+NAMES = {"mdlm_tiny": "masked diffusion", "ar_tiny": "left to right"}
+
+
+def right_words(text: str) -> int:
+    """How many words come before the first wrong one."""
+    follow = Follow(split_words(text))
+    STORIES.tale.tell(Telling(), follow)
+    return follow.reach
+
+
+def errors(it: Opened, count: int) -> dict[str, Any]:
+    """The share of stories without a wrong word so far, at some places, and of those right to the end."""
+    with cpu() as clock:
+        found = generate(it, n=count, seed=1)
+    upto = [(right_words(text), len(split_words(text)), math.isfinite(STORIES.log_prob(text))) for text in found.texts]
+    row: dict[str, Any] = {f"right_at_{at}": _share([n >= min(at, size) for n, size, _ in upto]) for at in PLACES}
+    row["right"] = _share([whole for *_, whole in upto])
+    return row | {"texts": count, "nfe": found.nfe, "seconds_per_text": clock.seconds / count}
+
+
+def planning(it: Opened, count: int) -> dict[str, Any]:
+    """The share of right stories whose last sentence is given."""
+    stories = [STORIES.text(split_seed(0, "test"), index) for index in range(count)]
+    torn = [_without_beginning(story) for story in stories]
+    with cpu() as clock:
+        texts, nfe = _filled(it, torn) if it.model.block is None else _guessed(it, torn)
+    right = _share([math.isfinite(STORIES.log_prob(text)) for text in texts])
+    return {"right": right, "texts": count, "nfe": nfe, "seconds_per_text": clock.seconds / count}
+
+
+def _without_beginning(story: str) -> tuple[int, str]:
+    """How many words are lost, and what is left: the last sentence."""
+    words = list(split_words(story))
+    begin = max(i for i, word in enumerate(words[:-1]) if word == ".") + 1
+    return begin, spell(words[begin:])
+
+
+def _filled(it: Opened, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
+    found = infill(it, [f"[[{size}]] {end}" for size, end in torn], sampler="any-order", steps=64)
+    return found.texts, found.nfe
+
+
+def _guessed(it: Opened, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
+    found = generate(it, n=CANDIDATES * len(torn), seed=2)
+    texts: list[str] = []
+    for number, (size, end) in enumerate(torn):
+        some = found.texts[CANDIDATES * number : CANDIDATES * (number + 1)]
+        whole = [f"{spell(split_words(text)[:size])} {end}" for text in some if UNKNOWN not in text]
+        bits = [each.bits for each in score(it, whole)]
+        texts.append(whole[bits.index(min(bits))])
+    return texts, (found.nfe + 1) * CANDIDATES
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / len(values)
+
+
+CLAIMS = {"errors": errors, "planning": planning}
+
+
+def measured(it: Opened, claim: str, count: int) -> dict[str, Any]:
+    found = CLAIMS[claim](it, count)
+    error = math.sqrt(found["right"] * (1 - found["right"]) / count)
+    return {"run": it.name, "step": it.step} | found | {"right_stderr": error, "commit": commit(), "machine": machine()}
+
+
+def claim_tables(results: Path) -> dict[str, str]:
+    held = Rows(results / "claims.jsonl").held()
+    by = {name: [held.get(f"{model}, {name}") for model in NAMES] for name in CLAIMS}
+    places = [
+        [said, *("–" if row is None else f"{100 * row[f'right_at_{at}']:.0f}" for at in PLACES), _right(row)]
+        for said, row in zip(NAMES.values(), by["errors"], strict=True)
+    ]
+    plans = [
+        [said, _right(row), "–" if row is None else f"{row['nfe']:.0f}"]
+        for said, row in zip(NAMES.values(), by["planning"], strict=True)
+    ]
+    return {
+        "errors": markdown(["% right up to word", *map(str, PLACES), "the end"], places),
+        "planning": markdown(["way", "% right stories", "network calls"], plans),
+    }
+
+
+def _right(row: dict[str, Any] | None) -> str:
+    return "–" if row is None else f"{100 * row['right']:.0f} ± {100 * row['right_stderr']:.0f}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("measure", "tables"), default="measure")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model of stories")
+    parser.add_argument("--texts", type=int, default=64)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+    told = parser.parse_args(argv)
+    rows = Rows(told.results / "claims.jsonl")
+    for path in told.model:
+        it = opened(path)
+        for claim in CLAIMS:
+            rows.add(f"{path.name}, {claim}", partial(measured, it, claim, told.texts))
+    if told.what == "tables" and told.write is not None:
+        page = filled_in(told.write.read_text("utf-8"), claim_tables(told.results))
+        told.write.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

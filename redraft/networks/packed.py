@@ -20,7 +20,7 @@ from redraft.networks.transformer import Transformer
 _LEAST: dict[tuple[int, ...], int | None] = {}  # measured once for each shape and number of threads
 
 
-class Packed(nn.Module):
+class PackedLinear(nn.Module):
     """y = W·h + b in fp32. The bits of a row depend on that row alone; fewer rows than that needs are filled up."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -65,7 +65,7 @@ def replaced_layers(network: Transformer, kind: type[nn.Module]) -> None:
 
 def with_packed(network: Transformer) -> Transformer:
     """The network with its matrices packed, changed in place."""
-    replaced_layers(network, Packed)
+    replaced_layers(network, PackedLinear)
     return with_packed_output(network)
 
 
@@ -73,5 +73,5 @@ def with_packed_output(network: Transformer) -> Transformer:
     """The network with a packed output layer, read evenly from now on: a token gets the same bits in any company."""
     layer = network.output
     weight, bias = (network.embedding.weight, None) if layer is None else (layer.weight, layer.bias)
-    network.output, network.even = Packed(weight, bias), True  # type: ignore[assignment]
+    network.output, network.even = PackedLinear(weight, bias), True  # type: ignore[assignment]
     return network

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from redraft.write.correction import Change, Corrected, Corrections, correct, known_words
     from redraft.write.filling import fill, to_write
     from redraft.write.holes import infill, infilling
+    from redraft.write.judging import CausalJudge
     from redraft.write.models import Model, Opened, as_opened, opened
     from redraft.write.profile import Profile, profiled
     from redraft.write.record import Draft, Record, Written
@@ -55,6 +56,7 @@ _HOMES = {
     "correction": "Change Corrected Corrections correct known_words",
     "filling": "fill to_write",
     "holes": "infill infilling",
+    "judging": "CausalJudge",
     "models": "Model Opened as_opened opened",
     "profile": "Profile profiled",
     "record": "Draft Record Written",

@@ -15,6 +15,7 @@ from redraft.model import UpTo, grows
 from redraft.text import Tokenizer
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
+from redraft.write.judging import by_both_models
 from redraft.write.lengths import MOST_LENGTHS, Search, row_limit
 from redraft.write.models import Model, Opened, as_opened
 from redraft.write.record import Draft, Record
@@ -81,7 +82,11 @@ def _planned(it: Opened, templates: Sequence[Template], number: int, asked: Infi
 
     def planned(sizes: Sequence[int | None]) -> Plan:
         holes = tuple(zip((asked.room if size is None else size for size in sizes), rules, strict=False))
-        return plan(it, replace(row.order(it, sizes, asked.room), rules=(holes,) if rules else ()), asked)
+        order, both = (
+            replace(row.order(it, sizes, asked.room), rules=(holes,) if rules else ()),
+            by_both_models(it, asked),
+        )
+        return plan(it, order, asked, None if both is None else lambda _: both)
 
     if all(hole.sized for hole in row.template.holes) or (grows(it.model.process) and not row.ranges):
         return planned([hole.most for hole in row.template.holes])

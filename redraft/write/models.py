@@ -54,6 +54,8 @@ class Opened:
         """The length of every canvas in training, if the network can see what follows a text."""
         if self.run is None or self.model.block is not None or self.run.framing.padded:
             return None
+        if self.model.config.network.lora is not None:  # it was a causal model, which has read rows of all lengths
+            return None
         return self.run.framing.length
 
     @property

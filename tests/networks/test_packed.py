@@ -13,7 +13,7 @@ import redraft
 from redraft.heads import Shift
 from redraft.machine import alike_from
 from redraft.model import DiffusionLM
-from redraft.networks import Causal, KeyValues, Packed, TransformerConfig
+from redraft.networks import Causal, KeyValues, PackedLinear, TransformerConfig
 from redraft.samplers import Ancestral, Blocks, PromptLookup, SharedGumbel, Speculate, Unmask, last
 from redraft.types import Canvas, Context
 
@@ -82,7 +82,7 @@ def test_a_draft_changes_no_text(even: DiffusionLM) -> None:
 def test_packed_is_the_same_product() -> None:
     torch.manual_seed(0)
     layer, h = torch.nn.Linear(96, 50), torch.randn(2, 3, 96)
-    torch.testing.assert_close(Packed(layer.weight, layer.bias)(h), layer(h))
+    torch.testing.assert_close(PackedLinear(layer.weight, layer.bias)(h), layer(h))
 
 
 def test_a_product_that_rounds_by_company_is_told() -> None:

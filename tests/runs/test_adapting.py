@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -184,3 +185,39 @@ def test_what_cannot_be_adapted(base: Path, build: Build, tmp_path: Path, say: S
         assert message in say(*words, code=2)[1]
     with pytest.raises(CheckpointError, match="another"):
         begin_with(build(), base / "model")
+
+
+def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
+    """The adapter proposes, the causal model judges; asked for another sampler, that one writes."""
+    say(*command(base, tmp_path / "run", "--steps", 3, "--lora", 2))
+    model = redraft.load(tmp_path / "run").eval()
+    found = redraft.infill(model, "the cat [[1]] on the mat .")
+    text = WORDS.encode("the cat sat on the mat .")
+    texts = torch.tensor([[*text[:2], word, *text[3:]] for word in range(12)])
+    hidden = texts[:1].clone()
+    hidden[0, 2] = WORDS.vocab.masked
+    with torch.no_grad():
+        q = model(hidden, torch.full((1, 1), 1 / 7), Context()).at(hidden == WORDS.vocab.masked)[0, :12]
+        with adapter_off(model):
+            p = -causal_nats(model, Batch.of(texts)).sum(-1)
+    assert found[0].text.split()[2] == WORDS.decode([int((q + p).argmax())])
+    assert found[0].text.startswith("the cat")
+    own = redraft.infill(model, "the cat [[1]] on the mat .", sampler="confidence", steps=1)
+    assert own[0].text.split()[2] == WORDS.decode([int(q.argmax())])
+
+
+def test_the_recipe_continues(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`recipes/adapt.py`: training, then holes in five ways; what is there already is not done again."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
+    import adapt
+
+    words = ["adapt.py", "--model", base / "model", "--data", base / "text.txt", "--out", tmp_path / "out", "--lora", 2]
+    words += ["--steps", 2, "--batch", 2, "--length", 12, "--holes", 6, "--results", tmp_path / "rows.jsonl"]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+    adapt.main()
+    adapt.main()
+    first, second = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert first == second
+    assert set(first["single"]) == {"unadapted", "left only", "causal, rescored", "adapter", "both"}
+    holes = (tmp_path / "out" / "holes.jsonl").read_text().splitlines()
+    assert len(holes) == sum(first["holes"]) > 0

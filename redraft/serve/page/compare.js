@@ -19,7 +19,7 @@ function able() {
 function rival() {
   const i = $("rivals").children.length;
   const box = make("fieldset", { class: "rival" }, make("legend"), make("label", {}, "Model", make("select", {}, ...options(models, models[i % models.length]))),
-    make("label", {}, "Sampler", make("select", {}, ...options(samplers, SUGGESTED[i]))), make("label", {}, "Steps", make("input", { type: "number", min: 1, max: 1000, placeholder: "own" })),
+    make("label", {}, "Sampler", make("select", {}, ...options(samplers, models.length > 1 ? "own" : SUGGESTED[i]))), make("label", {}, "Steps", make("input", { type: "number", min: 1, max: 1000, placeholder: "own" })),
     make("button", { type: "button", "aria-label": "Remove this writer", onclick: () => { box.remove(); able(); } }, "✕"));
   $("rivals").append(box);
   able();

@@ -23,7 +23,7 @@ from redraft import load
 from redraft.model import DiffusionLM
 from redraft.networks import Transformer
 from redraft.ops import rng
-from redraft.runs import in_int8
+from redraft.runs import in_int8, in_weights
 from redraft.samplers import Blocks, Costs, DiffusionDraft, Drafter, PromptLookup, Sampler, Speculate, Unmask, last
 from redraft.types import Context
 from redraft.write import opened
@@ -102,13 +102,13 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     model = load(asked.model).eval()
-    small = in_int8(load(asked.model)).eval()
+    small, packed = in_int8(load(asked.model)).eval(), in_weights(load(asked.model), "packed").eval()
     drafts: dict[str, Drafter] = {"lookup": PromptLookup()}
     if asked.draft is not None:
         other = opened(asked.draft)
         drafts["draft"] = DiffusionDraft(other.model.eval(), other.model.process, canvas=other.always)  # type: ignore[arg-type]
     row: dict[str, Any] = {"model": asked.model.name, **machine(f"python -m bench.speculation {asked.model.name}")}
-    for name, each in (("fp32", model), ("int8", small)):
+    for name, each in (("fp32", model), ("int8", small), ("packed", packed)):
         cost = reading(each)
         row[f"c(n)/c(1) {name}"] = {n: round(cost[n] / cost[1], 2) for n in SIZES}
         row[f"c(1) ms {name}"] = round(1e3 * cost[1], 1)
@@ -119,6 +119,7 @@ def main() -> None:
         "plain, ordinary": (model, plain),
         "plain": (model, plain),
         "plain, int8": (small, plain),
+        "plain, packed": (packed, plain),
     }
     tallies = samplers(drafts, costs)
     sides |= {f"{name}, int8": (small, sampler) for name, sampler in tallies.items()}

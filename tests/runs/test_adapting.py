@@ -221,3 +221,23 @@ def test_the_recipe_continues(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert set(first["single"]) == {"unadapted", "left only", "causal, rescored", "adapter", "both"}
     holes = (tmp_path / "out" / "holes.jsonl").read_text().splitlines()
     assert len(holes) == sum(first["holes"]) > 0
+
+
+def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig, tmp_path: Path, say: Say) -> None:
+    """The adapter of one model is not continued on another; other weights and drafters are refused."""
+    say(*command(base, tmp_path / "run", "--steps", 1, "--lora", 2))
+    other = build(
+        Causal(), replace(tiny, tied=True), process=Masked(WORDS.vocab), head=Shift(), tokenizer=WORDS, seed=3
+    )
+    redraft.export(tmp_path / "other", other)
+    words = command(base, tmp_path / "run", "--steps", 1, "--lora", 2)
+    words[1] = str(tmp_path / "other")
+    assert len(say(*words, code=2)[1].strip().splitlines()) == 1
+    for more in (("--draft", tmp_path / "nowhere"), ("--weights", "int4"), ("--draft", "lookup", "--accept", "token")):
+        err = say("generate", base / "model", "the cat", "--new", "3", *map(str, more), code=2)[1]
+        assert "Traceback" not in err
+    assert (
+        "not a causal model" in say("generate", tmp_path / "run", "the", "--new", "3", "--draft", "lookup", code=2)[1]
+    )
+    with pytest.raises(ValueError, match="there is int8, packed"):
+        redraft.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]

@@ -56,6 +56,7 @@ async function run(body) {
   const mine = running = new AbortController();
   playback?.player.pause();
   const shown = playback = new Playback($("written"), { editable: true, moves: inserts(body.model), changed: able });
+  if (shown.box.getBoundingClientRect().top > innerHeight - 150) shown.box.scrollIntoView();  // on a phone it is further down
   able();
   try {
     await trace(body, (event) => {

@@ -124,22 +124,24 @@ def _met(judged: Wishes, wish: Mapping[str, Any], text: str) -> bool:
 
 # --- the picture ---
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 398, 64, 536, 48, 300  # pixels
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 620, 470, 64, 596, 48, 300  # pixels
 LOW = 0.8  # of the axis of success
 STYLE = (
     "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
     ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
     "path{fill:none;stroke-width:1.6}.c0{stroke:#3b5bdb;color:#3b5bdb}.c1{stroke:#c2570c;color:#c2570c}"
-    ".c2{stroke:#2b8a3e;color:#2b8a3e}"
+    ".c2{stroke:#2b8a3e;color:#2b8a3e}.c3{stroke:#ae3ec9;color:#ae3ec9}.c4{stroke:#0c8599;color:#0c8599}"
+    ".c5{stroke:#e03131;color:#e03131}.c6{stroke:#846358;color:#846358}"
     "circle{fill:currentColor}@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}"
     ".card{fill:#1e2128;stroke:#31353e}.grid{stroke:#31353e}.c0{stroke:#91a7ff;color:#91a7ff}"
-    ".c1{stroke:#ff9f5a;color:#ff9f5a}.c2{stroke:#69db7c;color:#69db7c}}"
+    ".c1{stroke:#ff9f5a;color:#ff9f5a}.c2{stroke:#69db7c;color:#69db7c}.c3{stroke:#e599f7;color:#e599f7}"
+    ".c4{stroke:#66d9e8;color:#66d9e8}.c5{stroke:#ffa8a8;color:#ffa8a8}.c6{stroke:#d2bab0;color:#d2bab0}}"
 )
 
 
 def drawn(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Fluency against success, a curve over γ for each model."""
-    models = list(dict.fromkeys(name.split(", ")[0] for name in rows))
+    models = [model for model in NAMES if any(name.split(", ")[0] == model for name in rows)]
     curves = {model: [rows[f"{model}, {way}"] for way in SCALES if f"{model}, {way}" in rows] for model in models}
     said = "; ".join(
         f"{m}: " + ", ".join(f"{r['success']:.0%} right, {r['grammatical']:.0%} stories" for r in rs)
@@ -166,12 +168,12 @@ def _axes() -> Iterator[str]:
 
 def _curve(number: int, model: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     places = [(_x(row["success"]), _y(row["grammatical"])) for row in rows]
-    yield f'<path class="c{number % 3}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
-    yield from (f'<circle class="c{number % 3}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in places)
+    yield f'<path class="c{number % 7}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
+    yield from (f'<circle class="c{number % 7}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in places)
     y = BOTTOM + 46 + 18 * number
-    yield f'<circle class="c{number % 3}" cx="{LEFT}" cy="{y - 4}" r="3.5"/>'
+    yield f'<circle class="c{number % 7}" cx="{LEFT}" cy="{y - 4}" r="3.5"/>'
     ways = ", ".join(row["name"].partition(", ")[2] for row in rows)
-    yield f'<text x="{LEFT + 10}" y="{y}">{escape(model)}: {escape(ways)}</text>'
+    yield f'<text x="{LEFT + 10}" y="{y}">{escape(NAMES[model])}: {escape(ways)}</text>'
 
 
 def _x(success: float) -> float:

@@ -43,6 +43,9 @@ docs: setup
 tables: setup
 	$(BIN)/python recipes/discrete.py tables --write docs/methods.md docs/chat.md docs/infill.md README.md
 	$(BIN)/python recipes/pages.py
+	$(BIN)/python recipes/probing.py tables --write docs/probe.md
+	$(BIN)/python recipes/coding.py tables --write docs/coding.md
+	$(BIN)/python recipes/claims.py tables --write docs/claims.md
 	$(BIN)/python recipes/sizes.py --write docs/presets.md
 
 bench: setup

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from picture import STYLE, TOKENS, VECTORS
 from rows import Rows, commit, cpu, machine
 from tables import filled_in, markdown
 
@@ -29,6 +30,7 @@ from redraft.write import Opened, generate, infill, opened, score
 
 PLACES = (10, 20, 30, 40, 50)
 CANDIDATES = 8
+KINDS = (TOKENS, VECTORS)  # the colours of the two
 NAMES = {"mdlm_tiny": "masked diffusion", "ar_tiny": "left to right"}
 
 
@@ -112,6 +114,64 @@ def claim_tables(results: Path) -> dict[str, str]:
     }
 
 
+# --- the picture ---
+
+
+def drawn(held: Mapping[str, dict[str, Any]]) -> str:
+    """Stories that are right so far, against the place; and stories that are right if their end is given."""
+    found = [(i, held.get(f"{model}, errors"), held.get(f"{model}, planning")) for i, model in enumerate(NAMES)]
+    curves = [_curve(i, row) for i, row, _ in found if row is not None]
+    bars = [_bar(i, row) for i, _, row in found if row is not None]
+    ticks = [
+        f'<line class="grid" x1="60" x2="440" y1="{_up(s):.1f}" y2="{_up(s):.1f}"/>'
+        f'<text class="end" x="52" y="{_up(s) + 4:.1f}">{s}</text>'
+        for s in (0, 50, 100)
+    ]
+    places = [f'<text class="middle" x="{_along(at):.1f}" y="216">{at}</text>' for at in (0, *PLACES)]
+    places.append('<text class="end" x="444" y="216">end</text>')
+    keys = [
+        f'<circle class="{KINDS[i]}" cx="{70 + 160 * i}" cy="44" r="5"/><text x="{82 + 160 * i}" y="48">{name}</text>'
+        for i, name in enumerate(NAMES.values())
+    ]
+    titles = (
+        '<text class="name" x="20" y="26">stories right so far, %, by word</text>'
+        '<text class="name" x="490" y="26">right, if the end is given, %</text>'
+    )
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 842 230" width="842" height="230" role="img" '
+        f'aria-label="Errors by position, and planning"><style>{STYLE}.curve{{fill:none;stroke-width:2.5}}'
+        ".curve.tokens{stroke:#3b5bdb}.curve.vectors{stroke:#c2570c}@media(prefers-color-scheme:dark)"
+        "{.curve.tokens{stroke:#8ea6ff}.curve.vectors{stroke:#ffa05c}}</style>"
+        '<rect class="card" x=".5" y=".5" width="841" height="229" rx="10"/>\n'
+        + "\n".join([titles, *keys, *ticks, *places, *curves, *bars])
+        + "\n</svg>\n"
+    )
+
+
+def _curve(number: int, row: Mapping[str, Any]) -> str:
+    points = [(0, 100.0), *((at, 100 * row[f"right_at_{at}"]) for at in PLACES), (66, 100 * row["right"])]
+    line = " ".join(f"{_along(at):.1f},{_up(share):.1f}" for at, share in points)
+    return f'<polyline class="curve {KINDS[number]}" points="{line}" style="fill:none"/>'
+
+
+def _bar(number: int, row: Mapping[str, Any]) -> str:
+    y, length = 80 + 50 * number, 250 * row["right"]
+    error = 250 * row["right_stderr"]
+    return (
+        f'<rect class="{KINDS[number]} bar" x="490" y="{y}" width="{length:.1f}" height="22" rx="2"/>'
+        f'<path class="error" d="M{490 + length - error:.1f} {y + 11}h{2 * error:.1f}"/>'
+        f'<text x="{500 + length + error:.1f}" y="{y + 16}">{100 * row["right"]:.0f}, {row["nfe"]:.0f} calls</text>'
+    )
+
+
+def _along(place: float) -> float:
+    return 60 + 380 * place / 66
+
+
+def _up(share: float) -> float:
+    return 196 - 1.3 * share
+
+
 def _right(row: dict[str, Any] | None) -> str:
     return "–" if row is None else f"{100 * row['right']:.0f} ± {100 * row['right_stderr']:.0f}"
 
@@ -132,6 +192,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if told.what == "tables" and told.write is not None:
         page = filled_in(told.write.read_text("utf-8"), claim_tables(told.results))
         told.write.write_text(page, "utf-8")
+        (told.write.parent / "pictures" / "claims.svg").write_text(drawn(rows.held()), "utf-8")
 
 
 if __name__ == "__main__":

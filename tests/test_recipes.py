@@ -532,6 +532,8 @@ def test_claims_are_measured_on_known_grammar(preset: str) -> None:
         rows.require_units(row)
     for name, table in claims.claim_tables(RESULTS).items():
         assert table in (ROOT / "docs" / "claims.md").read_text("utf-8"), f"{name}: tables --write docs/claims.md"
+    shown = claims.drawn(rows.Rows(RESULTS / "claims.jsonl").held())
+    assert shown == (ROOT / "docs" / "pictures" / "claims.svg").read_text("utf-8")
 
 
 def test_the_table_of_coding_is_filled_from_rows(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from redraft.show import charts, page
 from redraft.show.findings import judged
 from redraft.show.page import Section
 
+_VECTORS = " Models of vectors are read there at the end of their whole diffusion, far above the bound of the bars."
 SIDE_BY_SIDE = 3  # texts of each method
 Spread: TypeAlias = Mapping[str, float | None]  # mean, between, within
 Summary: TypeAlias = Mapping[str, Any]
@@ -77,7 +78,8 @@ def _sections(told: Told) -> Iterator[Section]:
         yield Section(
             "Learning",
             (curves,),
-            "A curve is a seed. Measured on 64 rows of the valid split on the way, which the budget does not count.",
+            "A curve is a seed. Measured on 64 rows of the valid split on the way, which the budget does not count."
+            + (_VECTORS if any("end" in row for row in told.rows) else ""),
         )
     yield Section("What they write", tuple(_samples(told)), "The first texts of the first seed, not chosen.")
     if written := _written_table(told):

@@ -17,13 +17,13 @@ from redraft.serve.errors import Plain
 from redraft.text import shares
 from redraft.types import Canvas
 from redraft.write import (
-    Alternatives,
     Controlling,
     Decoding,
     Draft,
     Generation,
     Hole,
     Infilling,
+    LikelyTokens,
     Opened,
     Plan,
     Record,
@@ -215,7 +215,7 @@ def _tokens(it: Opened, canvas: Canvas, row: int) -> Plain:
     }
 
 
-def _alternatives(it: Opened, canvas: Canvas, log: Alternatives | None, fresh: Collection[int]) -> Plain:
+def _alternatives(it: Opened, canvas: Canvas, log: LikelyTokens | None, fresh: Collection[int]) -> Plain:
     """The likeliest tokens of the places that were written since the last frame, by their number among the pieces."""
     if log is None:
         return {}

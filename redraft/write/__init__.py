@@ -29,7 +29,7 @@ from redraft.write.settings import (
 from redraft.write.templates import Hole, Template, require_holes
 
 if TYPE_CHECKING:
-    from redraft.write.alternatives import Alternatives
+    from redraft.write.alternatives import LikelyTokens
     from redraft.write.choices import Choices, Chosen, choose
     from redraft.write.correction import Change, Corrected, Corrections, correct, known_words
     from redraft.write.filling import fill, to_write
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from redraft.write.writing import Plan, Writing, generate, generation
 
 _HOMES = {
-    "alternatives": "Alternatives",
+    "alternatives": "LikelyTokens",
     "choices": "Choices Chosen choose",
     "wishes": "Wishes control controlling",
     "correction": "Change Corrected Corrections correct known_words",

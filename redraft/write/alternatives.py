@@ -24,7 +24,7 @@ from redraft.write.sampling import layers
 Top = tuple[tuple[int, float], ...]  # tokens and their probabilities, the likeliest first
 
 
-class Alternatives:
+class LikelyTokens:
     """The `count` likeliest tokens at each place of one row; a guidance that only listens.
 
     Places must stay where they are: for models that insert tokens or write vectors there are none.
@@ -97,7 +97,7 @@ def _entropy(log_x: Tensor) -> float:
 class _Listening(Around):
     """A denoiser whose predictions are overheard."""
 
-    log: Alternatives
+    log: LikelyTokens
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
@@ -114,7 +114,7 @@ class Overheard(Prediction):
     """A prediction that tells a log what it was asked and what it said."""
 
     inner: Prediction
-    log: Alternatives
+    log: LikelyTokens
     place: Tensor | None
 
     @property

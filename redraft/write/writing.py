@@ -22,7 +22,7 @@ from redraft.processes import Gaussian
 from redraft.samplers import Blocks, DraftTally, Guided, Particles, Sampler, Speculate
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
-from redraft.write.alternatives import Alternatives
+from redraft.write.alternatives import LikelyTokens
 from redraft.write.conditions import (
     class_number,
     longer_than_learnt,
@@ -158,7 +158,7 @@ class Plan:
         canvas = self.order.canvas([row // n for row in rows], self.it)
         samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
         sampler = self.sampler if self.order.size is None else Beginning(self.sampler, self.order.size)
-        first, log = self.first + rows.start, Alternatives(self.decoding.alternatives) if self._watched else None
+        first, log = self.first + rows.start, LikelyTokens(self.decoding.alternatives) if self._watched else None
         return Writing(self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first, log=log)
 
     @property
@@ -290,7 +290,7 @@ class Writing:
         seed: int,
         samples: Tensor,
         first: int = 0,
-        log: Alternatives | None = None,
+        log: LikelyTokens | None = None,
     ) -> None:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
         self.samples = samples  # (B,) with the seed, the random key of each row

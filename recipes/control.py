@@ -124,7 +124,7 @@ def _met(judged: Wishes, wish: Mapping[str, Any], text: str) -> bool:
 
 # --- the picture ---
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 620, 470, 64, 596, 48, 300  # pixels
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 680, 470, 64, 656, 48, 300  # pixels
 LOW = 0.8  # of the axis of success
 STYLE = (
     "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"

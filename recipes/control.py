@@ -1,8 +1,10 @@
 """Parts of speech → text: how well they are kept, and what it costs in fluency, over the strength of guidance γ.
 
-    redraft train mdlm_tiny && redraft train ar_tiny && redraft train diffusion_lm_tiny --steps 11000
-    redraft train mdlm_tagger_tiny --steps 400 && redraft train ar_tagger_tiny --steps 600
-    redraft train diffusion_lm_tagger_tiny --steps 400
+    redraft train mdlm_tiny && redraft train ar_tiny
+    redraft train diffusion_lm_tiny --steps 11000 --out runs/diffusion_lm
+    redraft train mdlm_tagger_tiny --steps 400 --out runs/mdlm_tagger
+    redraft train ar_tagger_tiny --steps 600 --out runs/ar_tagger
+    redraft train diffusion_lm_tagger_tiny --base runs/diffusion_lm --steps 400 --out runs/diffusion_lm_tagger
     python recipes/control.py --judge runs/ar_tiny --model runs/mdlm_tagger --model runs/ar_tagger …
     python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny
     python recipes/control.py --write docs/pictures/control.svg --table docs/control.md

@@ -136,8 +136,8 @@ class Switchboard:
             self._answer(writers, self._pass)
 
     def _turn(self) -> list[Author]:
-        """Whose pass comes next. A long row waits while a short one catches up, which gets twice its time, so that a
-        short request beside a long one takes less than twice as long as alone.
+        """Whose pass comes next. A long row waits while a short one catches up, which gets twice its time
+        (`python -m bench.serving` has what that means for a short request).
 
         Writers that are less than one short pass ahead of the last one take part, so that passes are full; and those
         that have waited for long, however many short ones come in.

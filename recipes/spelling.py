@@ -37,6 +37,7 @@ from redraft.write import Opened, opened
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
 PROSE_RATE, PROSE_COUNT, HUMAN = 0.02, 120, 0.25
 LETTER_RATE, LETTER_COUNT, LETTER_WORDS = 0.05, 100, 24
+DISTRUST = 0.1  # the noise of the example with known words, more than its share of wrong letters
 MEXICO = (
     "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with "
     "capakity to seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine "
@@ -184,16 +185,17 @@ def prose_rows(rows: Rows, folder: Path, out: Path, only: Sequence[str]) -> None
 def letter_rows(rows: Rows, out: Path, only: Sequence[str]) -> None:
     setting = cache(partial(letters, out / "letters.txt"))
     if (not only or "letters" in only) and (out / "letters").exists():
-        rows.add("mexico", partial(mexico_row, out))
+        rows.add("mexico", lambda: mexico_row(out, LETTER_RATE, None))
+        rows.add("mexico words", lambda: mexico_row(out, DISTRUST, counted(setting().train)))
         measure(rows, "letters letters", setting, lambda s: by_model(out / "letters", s, None))
     if not only or "symspell" in only:
         measure(rows, "letters symspell", setting, lambda s: symspell(s.train, s.names))
 
 
-def mexico_row(out: Path) -> dict[str, Any]:
-    """The example of Hoogeboom et al. (2021), figure 5."""
+def mexico_row(out: Path, noise: float, words: Mapping[str, float] | None) -> dict[str, Any]:
+    """The example of Hoogeboom et al. (2021), figure 5: letter by letter, or by known words."""
     it = _opened(out / "letters")
-    found = redraft.correct(it, MEXICO, noise=LETTER_RATE)[0]
+    found = redraft.correct(it, MEXICO, noise=noise, words=words)[0]
     changes = [[c.was, c.now, round(c.probability, 3)] for c in found.changes]
     return {"run": it.name, "step": it.step, "given": MEXICO, "text": found.text, "changes": changes}
 
@@ -238,10 +240,14 @@ def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Seq
 
 def mexico(held: Mapping[str, Mapping[str, Any]]) -> str:
     """The words of the example that were changed, and those that should have been."""
-    row = held["mexico"]
-    asked = zip(row["given"].split(), row["text"].split(), MEANT.split(), strict=True)
-    lines = ([was, meant, now if now != was else "–"] for was, now, meant in asked if not was == now == meant)
-    return markdown(["given", "meant", "becomes"], lines)
+    texts = [held[name]["text"].split() for name in ("mexico", "mexico words") if name in held]
+    asked = zip(MEXICO.split(), MEANT.split(), *texts, strict=True)
+    lines = (
+        [was, meant, *(now if now != was else "–" for now in found)]
+        for was, meant, *found in asked
+        if {was, meant, *found} != {was}
+    )
+    return markdown(["given", "meant", "becomes", "becomes, words known"][: 2 + len(texts)], lines)
 
 
 def title(part: str) -> str:

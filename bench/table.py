@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "bench.md"
 BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
 OTHERS = {  # by the line of the page that the table follows
     f"<!-- rows of bench/results/{name}.jsonl: begin -->": RESULTS.with_name(f"{name}.jsonl")
-    for name in ("decoding", "blocks", "constraints")
+    for name in ("decoding", "blocks", "constraints", "serving")
 }
 
 
@@ -29,7 +29,7 @@ def _machine(rows: Sequence[Row]) -> list[str]:
     where = "{command}: {machine}, cores {cores}, threads {threads}, load before {load}, torch {torch}".format(**place)
     limits = [f"{row['limit']} {row['gflops']:.0f}" for row in rows if "limit" in row]
     speed = f" Best matrix speed, GFLOP/s: {', '.join(limits)}." if limits else ""
-    return [f"`{where}. Precision: {place['precision']}.{speed}`", ""]
+    return [f"`{where}. Precision: {place.get('precision', 'fp32')}.{speed}`", ""]
 
 
 def _line(row: Row) -> list[str]:

@@ -107,8 +107,8 @@ class Eval:
             raise ValueError(f"{self.model} is a model without its run, which says how it writes; leave --judge out")
         judge = None if self.judge is None else open_judge(self.judge, self.opening)
         tokenizer, framing = self._rows_of(it)
-        note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
         data: Any = source(self.data, undivided=True) if self.data and not sets else getattr(it.run, "data", None)
+        note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
         if self.data and not sets:
             warn_of_unknown(tokenizer, training_texts(data))
         found = (

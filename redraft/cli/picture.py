@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_in_range, require_seed_flag, require_svg
 from redraft.cli.opening import Opening
-from redraft.cli.output import note
+from redraft.cli.output import emit
 from redraft.write import optional
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Picture:
     """Scales of guidance: 0 no condition, 1 the condition, above it exaggerated."""
     seed: int = 0
     """Seed of the paths and samples."""
+    json: Flag = False
+    """What was drawn, as one JSON object."""
     opening: OmitArgPrefixes[Opening] = Opening()
 
     def __post_init__(self) -> None:
@@ -50,7 +53,9 @@ class Picture:
         from redraft.show import score_picture
 
         self.out.write_text(score_picture(self._scene(), self.gamma, self.seed), "utf-8")
-        note(f"{self.out}: score, paths and guidance, {'exact' if self.model is None else f'by {self.model}'}")
+        by = "exact" if self.model is None else f"by {self.model}"
+        drawn = {"picture": str(self.out), "score": by, "toward": self.toward, "gamma": list(self.gamma)}
+        emit(drawn, self.json, f"{self.out}: score, paths and guidance, {by}")
 
     def _scene(self) -> Scene:
         from redraft.corpora import Blobs

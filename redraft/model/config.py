@@ -101,7 +101,10 @@ class DiffusionLMConfig:
 
     def _require_kinds(self) -> None:
         if self.kinds is not None and len(self.kinds.of) != self.vocab.size:
-            raise ValueError(f"kinds of {len(self.kinds.of)} tokens for a vocabulary of {self.vocab.size}; give all")
+            raise ValueError(
+                f"kinds of {len(self.kinds.of)} tokens for a vocabulary of {self.vocab.size}; a tagger knows the words "
+                "of its lexicon: for others build it by vary.with_tagger"
+            )
         if self.kinds is not None and isinstance(self.network.pattern, BlockCausal):
             raise ValueError("a tagger reads whole rows or beginnings; blocks have neither: use Full() or Causal()")
 

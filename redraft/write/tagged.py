@@ -42,7 +42,7 @@ class Tagged:
         log_prob = follows(self.tagger, self.wanted)
         if not isinstance(self.it.model.process, Gaussian):
             return Guided(Guided(sampler, FirstOrder(log_prob, scale)), places)
-        steered = _steered(sampler, Wanted(log_prob, scale))
+        steered = _steered(sampler, TagEnergy(log_prob, scale))
         return steered if self.scale is not None else self._rounded(Guided(steered, places))
 
     def _rounded(self, sampler: Sampler) -> Sampler:
@@ -52,7 +52,7 @@ class Tagged:
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class TagEnergy:
     """−γ·log p(y | z, t): the energy of a classifier of noisy vectors, for `Steer`."""
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]
@@ -62,7 +62,7 @@ class Wanted:
         return -self.scale * self.log_prob(z, t, context)
 
 
-def _steered(sampler: Any, energy: Wanted) -> Any:
+def _steered(sampler: Any, energy: TagEnergy) -> Any:
     """The sampler with gradient control in its steps, whatever stands around it."""
     if isinstance(sampler, Ancestral):
         return Steer(energy, Ddim(sampler.steps, eta=1.0))

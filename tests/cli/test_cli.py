@@ -665,7 +665,7 @@ WRONG = [
     ("--jsn", "--jsn is not an option of this command"),
     ("train", "PRESET|FILE.py:FN is missing"),
     ("train mdlm_tny", "no preset 'mdlm_tny'; did you mean mdlm_tiny"),
-    ("train xyzzy", "there are mdlm_tiny, ar_tiny"),
+    ("train xyzzy", "there are mdlm_tiny, "),
     ("train --steps 5 mdlm_tiny", "--steps comes before the preset"),
     ("train mdlm_tiny --steps 0", "steps=0; it must be at least 1"),
     ("train mdlm_tiny --steps many", "--steps: 'many' is not a whole number"),

@@ -21,7 +21,7 @@ from redraft.runs.config import from_json, to_json
 from redraft.samplers import Ddim, Move, Steer
 from redraft.types import Batch, Context
 from redraft.write import ArgumentError, Opened, control
-from redraft.write.tagged import Wanted
+from redraft.write.tagged import TagEnergy
 
 POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 
@@ -93,7 +93,7 @@ def test_the_slope_of_control_is_that_of_the_formula() -> None:
     canvas = model.canvas(new=6, rows=2)
     canvas = canvas.write(torch.randn(canvas.z.shape))
     wanted = torch.tensor([0, 2, -1, 1])
-    steer = Steer(Wanted(follows(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
+    steer = Steer(TagEnergy(follows(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
     with torch.no_grad():
         move = Move(model, process.path, canvas, 0.5, 0.4, rng(0, 2))
         mean, spread = steer.solver.law(move)
@@ -162,7 +162,7 @@ def test_kinds() -> None:
     with pytest.raises(ValueError, match="the numbers 0 to 1"):
         Kinds(("a",), (0, 2))
     run = presets.mdlm_tagger_tiny()
-    with pytest.raises(ValueError, match="give all"):
+    with pytest.raises(ValueError, match="its lexicon"):
         replace(run.model, kinds=Kinds(("a",), (0,)))
     with pytest.raises(ValueError, match="blocks have neither"):
         vary.with_network(run, pattern=BlockCausal(4))

@@ -20,7 +20,16 @@ from redraft.text import Characters
 LETTERS = Characters("abc", ("bos", "eos", "mask"))
 
 
-@pytest.mark.parametrize("name", TINY)
+TAGGERS = [name for name in TINY if "_tagger_" in name]
+
+
+@pytest.mark.parametrize("name", TAGGERS)
+def test_a_tagger_keeps_the_words_of_its_lexicon(name: str) -> None:
+    with pytest.raises(ValueError, match=r"for others build it by vary\.with_tagger"):
+        vary.with_tokenizer(TINY[name](), LETTERS)
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name not in TAGGERS])
 def test_the_model_follows_any_tokenizer(name: str) -> None:
     run = vary.with_tokenizer(TINY[name](), LETTERS)
     assert (run.model.vocab, run.tokenizer.vocab) == (LETTERS.vocab, LETTERS.vocab)

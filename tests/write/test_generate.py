@@ -349,7 +349,7 @@ WRONG = [
     ),
     ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
     ({"label": 3}, "label", "label=3: it must be a text"),
-    ({"temprature": 1}, "temprature", "temprature=… is not an argument here; did you mean temperature?"),
+    ({"temprature": 1}, "temprature", "temprature=… is not an argument here; did you mean temperature"),
     ({"max_tokens": 3, "gen_length": 3}, "gen_length", "max_tokens=… and gen_length=… mean the same"),
     ({"remasking": "best"}, "remasking", "remasking='best': choose from 'low_confidence', 'random'"),
     ({"cfg_scale": "x"}, "cfg_scale", "cfg_scale='x': it must be a number"),

@@ -148,7 +148,7 @@ def test_the_picture_of_the_score(
     monkeypatch.chdir(tmp_path)
     main(["picture", "score"])
     main(["picture", "score", str(trained), "--out", "learned.svg", "--toward", "2", "--gamma", "0", "1", "2"])
-    assert "score.svg: score, paths and guidance, exact" in capsys.readouterr().err
+    assert "score.svg: score, paths and guidance, exact" in capsys.readouterr().out
     for file, remark in (("score.svg", "∇ log q(z)"), ("learned.svg", "learned, off by")):
         drawn = ElementTree.fromstring((tmp_path / file).read_text("utf-8"))
         assert len(drawn.findall(f"{SVG}g")) == 9

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "identical.jsonl"
 
 
 def prompts(count: int) -> list[str]:
-    """The first eight words of so many embedded stories."""
+    """The first eight words of each of `count` embedded stories."""
     return [" ".join(StoriesData().document("test", i).split()[:8]) for i in range(count)]
 
 

@@ -30,37 +30,20 @@ def grown(past: KeyValues, config: TransformerConfig, new: int, like: Tensor) ->
     return Shelf.of(past, (config.layers, config.groups, space, config.head_width), like)
 
 
-def read_row(
-    blocks: Iterable[Block], h: Tensor, shelf: Shelf, *, even: bool = False, branches: Branches | None = None
-) -> Tensor:
+def read_row(blocks: Iterable[Block], h: Tensor, shelf: Shelf, *, even: bool = False) -> Tensor:
     """(1, n, D) embedded tokens right after those on the shelf → (1, n, D) states before the last norm.
 
     even: a token gets the same bits whether it is read alone or with others.
-    branches: whom tokens see and where they stand, if not one after the other.
     """
     first, end = shelf.filled, shelf.filled + h.shape[1]
-    line = branches or Branches.line(first, end, h.device)
-    sight = _even_sight(line, first, end) if even else (_sight(line, first, end),)
+    sight = _even_sight(first, end, h.device) if even else (_sight(first, end, h.device),)
     turn: Rotary | None = None
     for i, block in enumerate(blocks):
         if i == 0:
-            turn = _turn(block.attention.config, line.place, h)
+            turn = _turn(block.attention.config, torch.arange(first, end, device=h.device), h)
         h, _ = block(h, LeanRow(shelf.keys[i], shelf.values[i], first, turn, sight, even))
     shelf.filled = end
     return h
-
-
-@dataclass(frozen=True)
-class Branches:
-    """Where the new tokens of a row stand and which of them each sees, all older ones besides: a line, or a tree."""
-
-    place: Tensor  # (n,)
-    sees: Tensor  # (n, n) bool
-
-    @classmethod
-    def line(cls, first: int, end: int, device: torch.device) -> Branches:
-        number = torch.arange(end - first, device=device)
-        return cls(number + first, number[:, None] >= number)
 
 
 class Glance(NamedTuple):
@@ -71,20 +54,20 @@ class Glance(NamedTuple):
     mask: Tensor | None  # (rows, keys), 0 or −∞; None: all see all
 
 
-def _sight(line: Branches, first: int, end: int) -> Glance:
+def _sight(first: int, end: int, device: torch.device) -> Glance:
     if end - first == 1:
         return Glance(slice(0, 1), end, None)
-    mask = torch.zeros(end - first, end, device=line.sees.device)
-    mask[:, first:].masked_fill_(~line.sees, -torch.inf)
-    return Glance(slice(0, end - first), end, mask)
+    return Glance(slice(0, end - first), end, _causal(first, end, end, device))
 
 
-def _even_sight(line: Branches, first: int, end: int) -> tuple[Glance, ...]:
+def _causal(first: int, end: int, keys: int, device: torch.device) -> Tensor:
+    """(end − first, keys): 0 where a token looks, at itself and what stands before it, else −∞."""
+    return torch.full((end - first, keys), -torch.inf, device=device).triu(first + 1)
+
+
+def _even_sight(first: int, end: int, device: torch.device) -> tuple[Glance, ...]:
     """By whole steps of keys: a token looks at as many as if it were the last one."""
-    size = -(-end // _STEP) * _STEP
-    mask = torch.zeros(end - first, size, device=line.sees.device)
-    mask[:, end:] = -torch.inf
-    mask[:, first:end].masked_fill_(~line.sees, -torch.inf)
+    mask = _causal(first, end, -(-end // _STEP) * _STEP, device)
     found, begin = [], first
     while begin < end:
         keys = (begin // _STEP + 1) * _STEP

@@ -1,0 +1,139 @@
+"""What guidance does: γ against fidelity and diversity, for noise on vectors, masks and uniform noise.
+
+    python recipes/guided.py                # three trainings of 2.5 minutes on one core, then five scales each
+
+*Points.* A mixture whose best denoiser is known, so nothing is learnt: the share of points that belong to the class
+that was asked for, and how wide they lie compared with that class.
+*Stories.* The same tiny network learns stories with their place as class; a tenth of the rows has none. Fidelity: the
+share of texts whose place is the one asked for. Diversity: the entropy of words among texts of one place, in nats.
+Rows go to recipes/results/guided.jsonl as they are finished, models to runs/guided.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Rows, Trained, commit, cpu, machine, trained
+
+from redraft import ops, presets
+from redraft.compare import share_of
+from redraft.corpora import Blobs, StoryClasses
+from redraft.evaluate import grammatical, unigram_entropy
+from redraft.laws import Mixture
+from redraft.processes import Gaussian
+from redraft.runs import Run, vary
+from redraft.samplers import EvenLogSnr, Heun, last
+from redraft.show import exact_scene
+from redraft.types import Canvas
+from redraft.write import Opened, generate
+
+SCALES = (0.0, 0.5, 1.0, 2.0, 4.0)
+TOPIC = StoryClasses("where")
+POINTS, TOWARD = 2000, 1  # which blob is asked for
+STEPS = 32
+
+
+def runs() -> dict[str, Run]:
+    """Networks that see time, to which the class is added."""
+    masked = vary.with_network(presets.mdlm_tiny(), time=64)
+    kinds = {"mask": masked, "uniform": presets.udlm_tiny(), "vectors": presets.diffusion_lm_tiny()}
+    return {name: vary.with_classes(run, TOPIC) for name, run in kinds.items()}
+
+
+# --- measures ---
+
+
+def story_row(made: Trained, scale: float, each: int) -> dict[str, Any]:
+    """So many texts of every class: those that are of it, those that are right, and how much they differ."""
+    it = Opened(made.model.eval(), made.run)
+    with cpu() as clock:
+        found = {name: generate(it, n=each, label=name, guidance=scale, steps=STEPS) for name in TOPIC.classes}
+    texts = {name: record.texts for name, record in found.items()}
+    count = each * len(texts)
+    kept = sum(TOPIC.check(name, text).share for name, some in texts.items() for text in some) / count
+    right = share_of(grammatical([text for some in texts.values() for text in some]).share, count)
+    cost = {"texts": count, "seconds_per_text": clock.seconds / count}
+    nfe = sum(record.nfe for record in found.values()) / len(found)
+    return {**made.cost(), "scale": scale, **fidelity(kept, count), **right, **spread(texts), "nfe": nfe, **cost}
+
+
+def fidelity(share: float, count: int) -> dict[str, float]:
+    found = share_of(share, count)
+    return {"fidelity": found["share"], "fidelity_stderr": found["share_stderr"]}
+
+
+def spread(texts: dict[str, list[str]]) -> dict[str, float]:
+    """The entropy of words among texts of one class, the mean over classes and its error."""
+    entropies = torch.tensor([unigram_entropy(some)[1] for some in texts.values()], dtype=torch.float64)
+    return {"entropy": float(entropies.mean()), "entropy_stderr": float(entropies.std() / len(entropies) ** 0.5)}
+
+
+def true_row(each: int) -> dict[str, Any]:
+    """As many held-out stories of every class: how diverse the truth is."""
+    texts: dict[str, list[str]] = {name: [] for name in TOPIC.classes}
+    index = 0
+    while any(len(some) < each for some in texts.values()):
+        pair = TOPIC.pair("test", index)
+        texts[pair.source] += [pair.target] * (len(texts[pair.source]) < each)
+        index += 1
+    return {**spread(texts), "texts": each * len(texts), "commit": commit(), "machine": machine()}
+
+
+def point_row(scale: float) -> dict[str, Any]:
+    """Samples of the exact denoiser with the exact classifier: which are of the class, and how wide they lie."""
+    process, blobs = presets.points_tiny().model.process, Blobs()
+    assert isinstance(process, Gaussian)
+    mixture = Mixture.of_blobs(blobs)
+    denoise, context = exact_scene(mixture, process, TOWARD).guided(scale)
+    canvas = Canvas(torch.zeros(POINTS, 1, 2, dtype=torch.float64), torch.zeros(POINTS, 1, dtype=torch.bool), context)
+    with torch.no_grad():
+        rng = ops.rng(0, POINTS)
+        drawn = last(Heun(40, EvenLogSnr())(denoise, process, canvas, rng=rng)).z[:, 0]
+    log_p = torch.stack([one_blob(blobs, number, drawn) for number in range(len(blobs.means))], -1)
+    hit = float((log_p.argmax(-1) == TOWARD).double().mean())
+    wide = float(drawn.std(0).mean()) / blobs.stds[TOWARD]
+    made = {"points": POINTS, "sampler": "Heun, 40 steps", "commit": commit(), "machine": machine()}
+    return {"scale": scale, **fidelity(hit, POINTS), "width": wide, **made}
+
+
+def one_blob(blobs: Blobs, number: int, x: torch.Tensor) -> torch.Tensor:
+    """(n, 2) → (n,) log of weight times density, up to a constant that all blobs share."""
+    std = blobs.stds[number]
+    far = ((x - x.new_tensor(blobs.means[number])) / std).square().sum(-1) / 2
+    return x.new_tensor(blobs.weights[number]).log() - far - 2 * x.new_tensor(std).log()
+
+
+# --- the command ---
+
+
+def jobs(out: Path, minutes: float, each: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    yield "truth", partial(true_row, each)
+    for scale in SCALES:
+        yield f"points {scale:g}", partial(point_row, scale)
+    for name, run in runs().items():
+        for scale in SCALES:
+            yield f"{name} {scale:g}", lambda n=name, r=run, s=scale: story_row(trained(r, out / n, minutes), s, each)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=2.5, help="of one core, for each training")
+    parser.add_argument("--texts", type=int, default=8, help="of each class, at each scale")
+    parser.add_argument("--out", type=Path, default=Path("runs/guided"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure, by their first word")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    rows = Rows(told.results / "guided.jsonl")
+    for name, measure in jobs(told.out, told.minutes, told.texts):
+        if not told.only or name.split()[0] in told.only:
+            rows.add(name, measure)
+
+
+if __name__ == "__main__":
+    main()

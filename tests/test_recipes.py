@@ -20,6 +20,7 @@ from redraft import presets
 from redraft.cli import VERBS
 from redraft.cli.arguments import parse_verb
 from redraft.codecs import MaskedLM, Size
+from redraft.corpora import StoryClasses
 from redraft.model import DiffusionLM
 from redraft.ops import rng
 from redraft.runs import Run, load, vary
@@ -41,12 +42,14 @@ import continuous  # noqa: E402
 import control  # noqa: E402
 import discrete  # noqa: E402
 import figures  # noqa: E402
+import guided  # noqa: E402
 import infill  # noqa: E402
 import letters  # noqa: E402
 import mdlm  # noqa: E402
 import own_text  # noqa: E402
 import pages  # noqa: E402
 import picture  # noqa: E402
+import predicting  # noqa: E402
 import probing  # noqa: E402
 import real  # noqa: E402
 import rows  # noqa: E402
@@ -534,6 +537,44 @@ def test_claims_are_measured_on_known_grammar(preset: str) -> None:
         assert table in (ROOT / "docs" / "claims.md").read_text("utf-8"), f"{name}: tables --write docs/claims.md"
     shown = claims.drawn(rows.Rows(RESULTS / "claims.jsonl").held())
     assert shown == (ROOT / "docs" / "pictures" / "claims.svg").read_text("utf-8")
+
+
+def small_of(run: Run) -> Run:
+    return replace(vary.shrunken(run), batch=2)
+
+
+def test_guidance_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact points lie in their blob at γ = 1 and closer together above; stories of any noise have a row."""
+    one, four = (guided.point_row(scale) for scale in (1.0, 4.0))
+    assert one["fidelity"] == pytest.approx(1, abs=0.01)
+    assert one["width"] == pytest.approx(1, abs=0.1)
+    assert four["width"] < 0.9
+    monkeypatch.setattr(guided, "STEPS", 2)
+    monkeypatch.setattr(guided, "TOPIC", StoryClasses("season"))
+    for name, run in guided.runs().items():
+        row = guided.story_row(rows.trained(small_of(run), tmp_path / name, 1.0), 2.0, 1)
+        rows.require_units(row)
+        assert (row["texts"], row["nfe"]) == (4, 2 * 2)
+        assert row["entropy"] > 0
+
+
+def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, few in (("HELD_OUT", 4), ("WRITTEN", 2)):
+        monkeypatch.setattr(predicting, name, few)
+    monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0,))
+    runs = predicting.points() | predicting.stories()
+    for name, measure in (("points v even 2", predicting.point_row), ("stories eps even", predicting.story_row)):
+        row = predicting.row(measure, small_of(runs[name]), tmp_path / name, 2, ())
+        assert row["steps"] == 2
+        rows.require_units(row)
+    fit(replace(small_of(presets.diffusion_lm_tiny()), steps=1, samples=0), tmp_path / "base", quiet=True)
+    words = ["--model", str(tmp_path / "base"), "--out", str(tmp_path / "runs"), "--results", str(tmp_path)]
+    predicting.main(["hints", "--steps", "1", *words])
+    held = rows.Rows(tmp_path / "predicting.jsonl").held()
+    without, told = held["hints without"], held["hints with"]
+    assert without["entropy"][0] == told["entropy"][0], "zero weights: hints change nothing yet, and step 1 has none"
+    assert [len(row["entropy"]) for row in (without, told)] == [64, 64]
+    assert [stage["steps"] for stage in told["stages"]] == [1, 1]
 
 
 def test_the_table_of_coding_is_filled_from_rows(tmp_path: Path) -> None:

@@ -294,6 +294,7 @@ def _read(
 def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = None) -> None:
     """Takes over the weights of the model at `path`; weights that only ours has stay as they are.
 
+    If ours alone has self-conditioning, it begins by ignoring its hints.
     `part`: a module of `model`, such as its codec, if only its weights are wanted.
     """
     if not Path(path).is_dir():
@@ -303,7 +304,8 @@ def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = No
     if place not in dict(base.named_modules()):
         raise CheckpointError(f"{path} cannot be the base of this model: it has no {place}; build both alike")
     named = base.get_submodule(place).named_parameters(prefix=place)
-    theirs = {n: _with_mask_row(p, ours[n].shape) if n in ours else p for n, p in named}
+    told = "network.embedding.weight" if model.config.hint else None  # reads hints too
+    theirs = {n: _widened(p, ours[n].shape, n == told) if n in ours else p for n, p in named}
     wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
     if wrong:
         raise CheckpointError(f"{path} cannot be the base of this model: it has another {wrong[0]}; build both alike")
@@ -311,11 +313,14 @@ def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = No
         ours[name].copy_(p)
 
 
-def _with_mask_row(p: Tensor, shape: torch.Size) -> Tensor:
-    """A table of tokens with a row for the mask, the mean of the others, if ours has just one more."""
-    if p.dim() != 2 or tuple(shape) != (len(p) + 1, p.shape[1]):
-        return p
-    return torch.cat([p.detach(), p.detach().mean(0, keepdim=True)])
+def _widened(p: Tensor, shape: torch.Size, told: bool) -> Tensor:
+    """A table of tokens with a row for the mask, the mean of the others; an input layer with zeros for the hint."""
+    p = p.detach()
+    if p.dim() == 2 and tuple(shape) == (len(p) + 1, p.shape[1]):
+        return torch.cat([p, p.mean(0, keepdim=True)])
+    if told and tuple(shape) == (len(p), 2 * p.shape[1]):
+        return torch.cat([p, torch.zeros_like(p)], 1)
+    return p
 
 
 def newest(

@@ -1,0 +1,185 @@
+"""What a network of Gaussian diffusion should predict, at which noise levels, and whether it should see what it said.
+
+    python recipes/predicting.py points                     # 500 steps each, three seeds: about five minutes on a core
+    python recipes/predicting.py stories                    # 300 steps each: about a minute each
+    python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
+
+Every training of a table takes *equal steps* with the same rows and the same network; each head has its own plain loss,
+‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it. The truth is known: bits above it are what counts.
+*hints.* A trained Diffusion-LM goes on for some steps, with self-conditioning and without. How sure it is of its words
+while it writes: the entropy of x̂ at each step, in bits per token, and the length of x̂.
+Rows go to recipes/results/predicting.jsonl as they are finished, models to runs/predicting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Rows, Trained
+
+from redraft import presets
+from redraft.codecs import point_letters
+from redraft.compare import Budget, Ready, fitted, unseen_bits, write_and_judge
+from redraft.evaluate import HeldOut, excess, likelihood
+from redraft.heads import PredictEps, PredictV, PredictX, VectorHead
+from redraft.objectives import Match, Snr
+from redraft.runs import Run, vary
+from redraft.samplers import Ancestral, Guided
+from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt, VPLinear
+from redraft.types import Around, Context, Denoiser, Mean, Prediction
+from redraft.write import opened
+
+SEEDS = 3
+HELD_OUT, WRITTEN = 256, 64
+HEADS: dict[str, tuple[VectorHead, Match]] = {
+    "x": (PredictX(), Match()),
+    "eps": (PredictEps(), Match(Snr())),
+    "v": (PredictV(), Match(Snr(1.0))),
+}
+SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared(), "sqrt": Sqrt()}
+STEPS = {"points": 500, "stories": 300, "hints": 300}
+
+
+def levels(name: str, low: float, high: float) -> Schedule:
+    """A schedule of the papers between two log-SNRs, or equal steps of log-SNR."""
+    return Retimed((high, low)) if name == "even" else Clamped(SCHEDULES[name], low, high)
+
+
+def points() -> dict[str, Run]:
+    """Every head by every schedule, and other seeds."""
+    base = presets.points_tiny()
+    made = {
+        f"points {head} {name}": vary.with_schedule(vary.with_head(base, *HEADS[head]), levels(name, -10.0, 8.0))
+        for head in HEADS
+        for name in ("linear", "cosine", "even")
+    }
+    return {f"{name} {seed}": replace(run, seed=seed) for name, run in made.items() for seed in range(SEEDS)}
+
+
+def stories() -> dict[str, Run]:
+    """Words by cross-entropy, the three heads of vectors, and the words at the levels of other schedules."""
+    words = presets.diffusion_lm_tiny()
+    heads = {f"stories {head} even": vary.with_head(words, *HEADS[head]) for head in HEADS}
+    others = {
+        f"stories words {name}": vary.with_schedule(words, levels(name, -6.0, 1.0)) for name in ("sqrt", "cosine")
+    }
+    return {"stories words even": words, **heads, **others}
+
+
+def hints(base: Path) -> dict[str, Run]:
+    """The same model goes on at a tenth of its rate, with hints and without."""
+    it = opened(base)
+    assert it.run is not None
+    rate = replace(it.run.optimiser, lr=it.run.optimiser.lr / 10)
+    run = replace(it.run, base=str(base), optimiser=rate)
+    return {"hints without": run, "hints with": vary.with_model(run, hint=True)}
+
+
+# --- measures ---
+
+
+def point_row(made: Trained) -> dict[str, Any]:
+    """Bits of a point above the truth."""
+    test = HeldOut.of(made.run.data, "test", made.run.tokenizer, made.run.framing, HELD_OUT)
+    likely = likelihood(made.model, test.batches, draws=16)
+    assert test.truth is not None
+    above, error = (point_letters(2) * bits for bits in excess(likely, test.truth.log_probs))
+    return {**made.cost(), "bits_above": above, "bits_above_stderr": error}
+
+
+def story_row(made: Trained) -> dict[str, Any]:
+    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT)}
+
+
+@dataclass
+class Sureness:
+    """What x̂ is like at each step."""
+
+    entropy: list[float] = field(default_factory=list)  # bits per token
+    length: list[float] = field(default_factory=list)  # of x̂: its root mean square
+
+
+@dataclass(frozen=True)
+class Watched(Around):
+    """A denoiser whose sureness is noted."""
+
+    seen: Sureness
+
+    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        said = self.denoise(z, t, context)
+        assert isinstance(said, Mean)
+        assert said.log_weights is not None
+        log_p = said.log_weights
+        self.seen.entropy.append(float(-(log_p.exp() * log_p).sum(-1).mean()) / math.log(2))
+        self.seen.length.append(float(said.mean.square().mean().sqrt()))
+        return said
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Guidance that changes nothing."""
+
+    seen: Sureness
+
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        return Watched(denoise, self.seen)
+
+
+def hint_row(made: Trained) -> dict[str, Any]:
+    """Bits of unseen text, what is written, and how sure the model is at each of 64 steps."""
+    seen = Sureness()
+    found, _ = write_and_judge(made.model, made.run, Guided(Ancestral(64), Watching(seen)), WRITTEN)
+    bits = unseen_bits(made.model, made.run, HELD_OUT)
+    found |= {"sampler": str(Ancestral(64)), "entropy": seen.entropy, "length": seen.length}
+    return {**made.cost(), **bits, **found}
+
+
+# --- the command ---
+
+
+def before(base: Path) -> Trained:
+    """The training that another one goes on from."""
+    return Ready(str(base), opened(base)).fitted(base, Budget(steps=1), 0, quiet=True)
+
+
+def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    measure = {"points": point_row, "stories": story_row, "hints": hint_row}[table]
+    runs = points() if table == "points" else stories() if table == "stories" else hints(base or Path())
+    first = (before(base),) if base is not None else ()
+    for name, run in runs.items():
+        yield name, partial(row, measure, run, out / name.replace(" ", "-"), steps, first)
+
+
+def row(
+    measure: Callable[[Trained], dict[str, Any]], run: Run, out: Path, steps: int, first: Sequence[Trained]
+) -> dict[str, Any]:
+    return measure(fitted(run, out, Budget(steps=steps), first, quiet=True))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=list(STEPS))
+    parser.add_argument("--steps", type=int, help="of each training (points 500, stories 300, hints 300)")
+    parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
+    parser.add_argument("--out", type=Path, default=Path("runs/predicting"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure")
+    told = parser.parse_args(argv)
+    if (told.table == "hints") != (told.model is not None):
+        parser.error("`hints` needs --model DIR, a trained Diffusion-LM; the other tables take none")
+    torch.set_num_threads(1)
+    rows = Rows(told.results / "predicting.jsonl")
+    for name, measure in jobs(told.table, told.out, told.steps or STEPS[told.table], told.model):
+        if not told.only or name in told.only:
+            rows.add(name, measure)
+
+
+if __name__ == "__main__":
+    main()

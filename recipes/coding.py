@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from rows import Rows, Trained, cpu, trained
-from tables import filled_in, markdown
+from tables import filled_in, markdown, right
 
 from redraft import presets
 from redraft.corpora import Programs, bracketed
@@ -109,12 +109,10 @@ def rendered(results: Path) -> str:
     lines = []
     for way, name in ways.items():
         found = [held.get(f"{way}, {hole}") for hole in HOLES]
-        lines.append([name, *(_share(row) for row in found), next((f"{row['nfe']:.1f}" for row in found if row), "–")])
+        lines.append(
+            [name, *(right(row, "right") for row in found), next((f"{row['nfe']:.1f}" for row in found if row), "–")]
+        )
     return markdown(["way", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)
-
-
-def _share(row: dict[str, Any] | None) -> str:
-    return "–" if row is None else f"{100 * row['right']:.0f} ± {100 * row['right_stderr']:.0f}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

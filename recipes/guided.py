@@ -1,6 +1,6 @@
 """What guidance does: γ against fidelity and diversity, for noise on vectors, masks and uniform noise.
 
-    python recipes/guided.py                # three trainings of 2.5 minutes on one core, then five scales each
+    python recipes/guided.py                # three trainings of a minute on one core, then five scales each
 
 *Points.* A mixture whose best denoiser is known, so nothing is learnt: the share of points that belong to the class
 that was asked for, and how wide they lie compared with that class.
@@ -122,8 +122,8 @@ def jobs(out: Path, minutes: float, each: int) -> Iterator[tuple[str, Callable[[
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=2.5, help="of one core, for each training")
-    parser.add_argument("--texts", type=int, default=8, help="of each class, at each scale")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of one core, for each training")
+    parser.add_argument("--texts", type=int, default=4, help="of each class, at each scale")
     parser.add_argument("--out", type=Path, default=Path("runs/guided"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
     parser.add_argument("--only", nargs="+", help="rows to measure, by their first word")

@@ -1,7 +1,7 @@
 """What a network of Gaussian diffusion should predict, at which noise levels, and whether it should see what it said.
 
-    python recipes/predicting.py points                     # 500 steps each, three seeds: about five minutes on a core
-    python recipes/predicting.py stories                    # 300 steps each: about a minute each
+    python recipes/predicting.py points                     # 300 steps each, three seeds: about four minutes on a core
+    python recipes/predicting.py stories                    # 150 steps each: about half a minute each
     python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
 
 Every training of a table takes *equal steps* with the same rows and the same network; each head has its own plain loss,
@@ -44,7 +44,7 @@ HEADS: dict[str, tuple[VectorHead, Match]] = {
     "v": (PredictV(), Match(Snr(1.0))),
 }
 SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared(), "sqrt": Sqrt()}
-STEPS = {"points": 500, "stories": 300, "hints": 300}
+STEPS = {"points": 300, "stories": 150, "hints": 100}
 
 
 def levels(name: str, low: float, high: float) -> Schedule:
@@ -166,7 +166,7 @@ def row(
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of each training (points 500, stories 300, hints 300)")
+    parser.add_argument("--steps", type=int, help="of each training (points 300, stories 150, hints 100)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     parser.add_argument("--out", type=Path, default=Path("runs/predicting"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")

@@ -295,8 +295,9 @@ def above(held: Held, name: str) -> str:
     return cell(held.get(name), lambda row: f"{row['excess']:.4f} ± {row['excess_stderr']:.4f}")
 
 
-def right(row: Row | None) -> str:
-    return cell(row, lambda row: f"{100 * row['share']:.0f} ± {100 * row['share_stderr']:.0f}")
+def right(row: Row | None, key: str = "share") -> str:
+    """A share in per cent, with its error."""
+    return cell(row, lambda row: f"{100 * row[key]:.0f} ± {100 * row[f'{key}_stderr']:.0f}")
 
 
 def cost(row: Row | None) -> str:

@@ -36,6 +36,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import certainty  # noqa: E402
 import chat  # noqa: E402
+import claim_tables  # noqa: E402
 import claims  # noqa: E402
 import coding  # noqa: E402
 import continuous  # noqa: E402
@@ -44,6 +45,7 @@ import discrete  # noqa: E402
 import figures  # noqa: E402
 import guided  # noqa: E402
 import infill  # noqa: E402
+import lengths  # noqa: E402
 import letters  # noqa: E402
 import mdlm  # noqa: E402
 import own_text  # noqa: E402
@@ -525,6 +527,39 @@ def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
     assert probing.probe_table(tmp_path).count("±") == 2
 
 
+def test_authors_are_told_in_books_that_were_not_seen(
+    tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two books of each author: one to learn from, one to measure on; three networks read all."""
+    for name, few in (("LENGTH", 16), ("BATCH", 2)):
+        monkeypatch.setattr(letters, name, few)
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.txt").write_text("It was the 12th day of a long year.\n" * 60)
+    for number, author in enumerate(probing.AUTHORS):
+        for book in ("one", "two"):
+            (tmp_path / f"{author}_{book}.txt").write_text(f"{book} {'abcd'[number] * 9} of {author}\n\n" * 40)
+    for held in ("treasure-island", "war-of-the-worlds"):
+        (tmp_path / f"{held}.txt").write_text("Once upon a time.\n\n" * 30)
+    words = ["--prose", str(tmp_path), "--wiki", str(tmp_path), "--out", str(tmp_path / "runs"), "--texts", "8"]
+    probing.main(["authors", *words, "--minutes", "1", "--results", str(tmp_path)])
+    told = [json.loads(line) for line in (tmp_path / "runs" / "authors.test.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in told[:4]] == list(probing.AUTHORS)
+    assert not any("one" in line["text"] for line in told)
+    held_rows = rows.Rows(tmp_path / "probing.jsonl").held()
+    assert list(held_rows) == [f"{name}, author" for name in probing.NAMES]
+    assert {row["majority"] for row in held_rows.values()} == {0.25}
+    assert probing.probe_table(tmp_path).count("±") == 6
+
+
+def test_cost_grows_with_length(tmp_path: Path) -> None:
+    lengths.main(["--lengths", "16", "32", "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "lengths.jsonl").held()
+    assert [held[f"left, {size}"]["nfe"] for size in (16, 32)] == [16, 32]
+    assert [held[f"mask, {size}"]["nfe"] for size in (16, 32)] == [16, 32]
+    assert held["mask 64, 32"]["nfe"] == 32, "at most a step per token"
+    assert 4 <= held["blocks 4, 16"]["nfe"] < held["blocks, 16"]["nfe"]
+
+
 @pytest.mark.parametrize("preset", ["mdlm_tiny", "ar_tiny"])
 def test_claims_are_measured_on_known_grammar(preset: str) -> None:
     small = vary.shrunken(presets.PRESETS[preset]())
@@ -533,10 +568,24 @@ def test_claims_are_measured_on_known_grammar(preset: str) -> None:
         row = claims.measured(it, claim, 2)
         assert row["right"] == 0, "nothing is learnt"
         rows.require_units(row)
-    for name, table in claims.claim_tables(RESULTS).items():
-        assert table in (ROOT / "docs" / "claims.md").read_text("utf-8"), f"{name}: tables --write docs/claims.md"
-    shown = claims.drawn(rows.Rows(RESULTS / "claims.jsonl").held())
-    assert shown == (ROOT / "docs" / "pictures" / "claims.svg").read_text("utf-8")
+
+
+def test_the_page_of_claims_is_the_committed_one(tmp_path: Path) -> None:
+    """Tables, figures and pictures, from the rows; without any row they are whole too."""
+    (tmp_path / "pictures").mkdir()
+    page = tmp_path / "claims.md"
+    for results in (tmp_path, RESULTS):
+        page.write_text((ROOT / "docs" / "claims.md").read_text("utf-8") if results == RESULTS else bare_claims())
+        claims.main(["tables", "--results", str(results), "--write", str(page)])
+    assert page.read_text("utf-8") == (ROOT / "docs" / "claims.md").read_text("utf-8"), "make tables"
+    for drawn in (tmp_path / "pictures").glob("*.svg"):
+        assert drawn.read_text("utf-8") == (ROOT / "docs" / "pictures" / drawn.name).read_text("utf-8"), "make tables"
+        ElementTree.parse(drawn)
+
+
+def bare_claims() -> str:
+    """The marks of the tables alone."""
+    return "\n".join(f"<!-- table {name} -->\n<!-- end -->" for name in claim_tables.tables(RESULTS))
 
 
 def small_of(run: Run) -> Run:

@@ -1,0 +1,85 @@
+"""What a text costs against its length: network calls and seconds of a core, left to right, by diffusion, by blocks.
+
+    python recipes/lengths.py
+
+The same network of 4 layers × 256 with fresh weights: cost does not depend on what is written, so nothing is learnt and
+nothing is said about quality. One text at a time, no end token, one thread. Left to right and by blocks the network
+remembers what it has read (an exact cache); masked diffusion reads the whole text at every step.
+Rows go to recipes/results/lengths.jsonl, one per way and length; a row that is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rows import Rows, commit, cpu, machine
+
+from redraft import presets
+from redraft.model import DiffusionLM
+from redraft.networks import BlockCausal, Causal, Full, Pattern
+from redraft.runs import vary
+from redraft.samplers import Ancestral, AnyOrder, Blocks, Sampler, Unmask
+from redraft.write import fill
+
+LENGTHS = (64, 128, 256, 512)
+BLOCK = 16
+
+
+class Way(NamedTuple):
+    """How a text is written: who sees whom, and by which sampler for so many tokens."""
+
+    name: str
+    pattern: Pattern
+    sampler: Callable[[int], Sampler]
+
+
+WAYS = {
+    "left": Way("left to right, cache", Causal(), lambda size: Blocks(Ancestral(1))),
+    "blocks": Way("blocks of 16, cache, a token per step", BlockCausal(BLOCK), lambda size: _blocks(BLOCK)),
+    "blocks 4": Way("blocks of 16, cache, 4 steps each", BlockCausal(BLOCK), lambda size: _blocks(4)),
+    "mask": Way("masked diffusion, a token per step", Full(), lambda size: Unmask(size, AnyOrder())),
+    "mask 64": Way("masked diffusion, 64 steps", Full(), lambda size: Unmask(64, AnyOrder())),
+}
+
+
+def _blocks(steps: int) -> Sampler:
+    return Blocks(Unmask(steps, AnyOrder()))
+
+
+def fresh(pattern: Pattern) -> DiffusionLM:
+    run = presets.mdlm_tiny()
+    sizes: dict[str, Any] = {"width": 256, "layers": 4, "heads": 8, "positions": None, "rotary": 10_000.0}
+    run = vary.with_network(run, **sizes, pattern=pattern)
+    torch.manual_seed(0)
+    return DiffusionLM(run.model, run.tokenizer).eval()
+
+
+def row(way: Way, size: int) -> dict[str, Any]:
+    """A short text goes before, so that what is done once does not count."""
+    model, sampler = fresh(way.pattern), way.sampler(size)
+    fill(model, way.sampler(BLOCK), model.canvas(new=BLOCK))
+    with cpu() as clock:
+        found = fill(model, sampler, model.canvas(new=size))
+    made = {"network": "4 × 256, fresh weights", "sampler": str(sampler), "commit": commit(), "machine": machine()}
+    return {"length": size, "nfe": found.nfe, "seconds": clock.seconds, **made}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    rows = Rows(told.results / "lengths.jsonl")
+    for name, way in WAYS.items():
+        for size in told.lengths:
+            rows.add(f"{name}, {size}", partial(row, way, size))
+
+
+if __name__ == "__main__":
+    main()

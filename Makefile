@@ -41,12 +41,20 @@ docs: setup
 
 # Tables, figures in prose and pictures of the measured pages, from the committed rows; nothing is measured.
 tables: setup
+	$(BIN)/python -m bench.table
+	$(BIN)/python -m bench.curve
+	$(BIN)/python -m bench.reliability --table
 	$(BIN)/python recipes/discrete.py tables --write docs/methods.md docs/chat.md docs/infill.md README.md
 	$(BIN)/python recipes/pages.py
 	$(BIN)/python recipes/probing.py tables --write docs/probe.md
 	$(BIN)/python recipes/coding.py tables --write docs/coding.md
 	$(BIN)/python recipes/claims.py tables --write docs/claims.md
+	$(BIN)/python recipes/certainty.py tables --write docs/nouns/sampler.md
+	$(BIN)/python recipes/spelling.py --write docs/correct.md
+	$(BIN)/python recipes/own_text.py --write docs/how-long.md
+	$(BIN)/python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
 	$(BIN)/python recipes/sizes.py --write docs/presets.md
+	$(BIN)/python recipes/figures.py
 
 bench: setup
 	$(BIN)/python -m bench.quick

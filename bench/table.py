@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "bench.md"
 BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
 OTHERS = {  # by the line of the page that the table follows
     f"<!-- rows of bench/results/{name}.jsonl: begin -->": RESULTS.with_name(f"{name}.jsonl")
-    for name in ("decoding", "blocks", "constraints", "serving")
+    for name in ("decoding", "blocks", "constraints", "serving", "parts")
 }
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from claim_tables import PLACES, write_page
-from rows import Rows, commit, cpu, machine
+from rows import Rows, add_page, commit, cpu, machine
 
 from redraft.corpora import STORIES, Follow, Telling, split_seed
 from redraft.text import UNKNOWN, spell, split_words
@@ -96,11 +96,9 @@ def measured(it: Opened, claim: str, count: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("measure", "tables"), default="measure")
     parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model of stories")
     parser.add_argument("--texts", type=int, default=64)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+    add_page(parser)
     told = parser.parse_args(argv)
     rows = Rows(told.results / "claims.jsonl")
     for path in told.model:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rows import Rows, Trained, cpu, trained
+from rows import Rows, Trained, add_page, cpu, trained
 from tables import filled_in, markdown, right
 
 from redraft import presets
@@ -117,12 +117,10 @@ def rendered(results: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("measure", "tables"), default="measure")
     parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each of the two models")
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("runs") / "coding")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+    add_page(parser)
     told = parser.parse_args(argv)
     if told.what == "tables":
         table = rendered(told.results)

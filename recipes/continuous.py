@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, trained
+from rows import Rows, Trained, add_places, measure_all, trained
 
 from redraft import evaluate, presets, write
 from redraft.codecs import MaskedEncoder, Smoothing
@@ -155,15 +155,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=["systems", "ablations", "codecs"])
     parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
-    parser.add_argument("--out", type=Path, default=Path("runs/continuous"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
-    parser.add_argument("--only", nargs="+", help="rows to measure")
+    add_places(parser, "runs/continuous")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / f"continuous_{told.table}.jsonl")
-    for name, measure in jobs(told.table, told.out, told.minutes).items():
-        if not told.only or name in told.only:
-            rows.add(name, measure)
+    measure_all(rows, jobs(told.table, told.out, told.minutes).items(), told.only)
 
 
 def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[str, Any]]]:

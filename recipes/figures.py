@@ -1,13 +1,15 @@
 """Figures in prose, filled in from the rows as the tables are, so that no sentence can say what no row says.
 
+    python recipes/figures.py           # fills in those of all pages, as `make tables` does at its end
+
 A page has a mark around each, which readers do not see:
 
     <!-- fig methods: mdlm_tiny: steps_written/64/share: ±% -->62 ± 3<!-- end --> % of its stories are right
     <!-- fig remask: gstar 64 / mdlm 64: nfe: .1f -->2.0<!-- end --> times the network calls
 
-It names a file of recipes/results (or several, joined by +), a row or the quotient of two, a key, and a format: one of
-Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count, and `±` before it to add the error
-of that same figure.
+It names a file of recipes/results (or several, joined by +; bench/NAME is one of bench/results), a row or the quotient
+of two, a key, and a format: one of Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count,
+and `±` before it to add the error of that same figure.
 
 A figure that nobody measured (a setting, a definition, what a paper says) stands in code, or between marks that say
 what it is:
@@ -17,6 +19,7 @@ what it is:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,9 +27,10 @@ from typing import Any
 
 from rows import Rows
 
+ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"<!-- fig (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 _HIDDEN = re.compile(  # code, tables and what stands between marks: no prose
-    r"```.*?```|<!-- table .*?<!-- end -->|<!-- (?:fig |set: ).*?<!-- end -->|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]",
+    r"```.*?```|<!-- (?:table |rows of |fig |set: ).*?<!-- end -->|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]",
     re.DOTALL,
 )
 _PARTS = "half|thirds?|quarters?|fifths?|sixths?|sevenths?|eighths?|tenths?"
@@ -53,8 +57,9 @@ def figure(mark: str, results: Path) -> str:
     files, names, key, form = parts
     held: dict[str, Any] = {}
     for file in files.split("+"):
-        held |= Rows(results / f"{file.strip()}.jsonl").held()
-    first, *others = (_value(held, name.strip(), key, mark) for name in names.split(" / "))
+        held |= _held(file.strip(), results)
+    quotient = [names] if names in held else names.split(" / ")  # benchmarks have quotients as names
+    first, *others = (_value(held, name.strip(), key, mark) for name in quotient)
     for other in others:
         first /= other
     if not form.startswith("±"):
@@ -63,6 +68,20 @@ def figure(mark: str, results: Path) -> str:
         raise ValueError(f"`fig {mark}` asks for the error of a quotient, which no row has")
     error = _value(held, names, f"{key}_stderr", mark)
     return f"{_shown(first, form[1:])} ± {_shown(error, form[1:])}"
+
+
+def _held(file: str, results: Path) -> dict[str, Any]:
+    """The rows of a file by name; those of the benchmarks are named by what they measure, and some have no name."""
+    folder, _, name = file.rpartition("/")
+    if folder != "bench":
+        return Rows(results / f"{file}.jsonl").held()
+    lines = (results.parents[1] / "bench" / "results" / f"{name}.jsonl").read_text("utf-8").splitlines()
+    found = [row | {"name": row[key]} for row in map(json.loads, lines) for key in _NAMES if key in row]
+    found += [row | {"name": f"{row['curve']}, {row['setting']}"} for row in map(json.loads, lines) if "curve" in row]
+    return {row["name"]: row for row in found}
+
+
+_NAMES = ("name", "bench", "id")
 
 
 def _value(held: Mapping[str, Any], name: str, key: str, mark: str) -> float:
@@ -79,3 +98,14 @@ def _shown(value: float, form: str) -> str:
     if form.endswith("%"):
         return f"{100 * value:{form[:-1] or '.0'}f}"
     return f"{value:,.0f}" if form == "," else f"{value:{form}}"
+
+
+def main() -> None:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = page.read_text("utf-8")
+        if _MARK.search(text):
+            page.write_text(with_figures(text, ROOT / "recipes" / "results"), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

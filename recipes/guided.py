@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, commit, cpu, machine, trained
+from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, trained
 
 from redraft import ops, presets
 from redraft.compare import share_of
@@ -124,15 +124,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0, help="of one core, for each training")
     parser.add_argument("--texts", type=int, default=4, help="of each class, at each scale")
-    parser.add_argument("--out", type=Path, default=Path("runs/guided"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
-    parser.add_argument("--only", nargs="+", help="rows to measure, by their first word")
+    add_places(parser, "runs/guided")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / "guided.jsonl")
-    for name, measure in jobs(told.out, told.minutes, told.texts):
-        if not told.only or name.split()[0] in told.only:
-            rows.add(name, measure)
+    measure_all(rows, jobs(told.out, told.minutes, told.texts), told.only)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from redraft.write import fill
 
 LENGTHS = (64, 128, 256, 512)
 BLOCK = 16
+TIMES = 3  # every text is written so often; the least time counts, since other work on the machine only adds to it
 
 
 class Way(NamedTuple):
@@ -63,10 +64,13 @@ def row(way: Way, size: int) -> dict[str, Any]:
     """A short text goes before, so that what is done once does not count."""
     model, sampler = fresh(way.pattern), way.sampler(size)
     fill(model, way.sampler(BLOCK), model.canvas(new=BLOCK))
-    with cpu() as clock:
-        found = fill(model, sampler, model.canvas(new=size))
+    spent = []
+    for _ in range(TIMES):
+        with cpu() as clock:
+            found = fill(model, sampler, model.canvas(new=size))
+        spent.append(clock.seconds)
     made = {"network": "4 × 256, fresh weights", "sampler": str(sampler), "commit": commit(), "machine": machine()}
-    return {"length": size, "nfe": found.nfe, "seconds": clock.seconds, **made}
+    return {"length": size, "nfe": found.nfe, "seconds": min(spent), "times": TIMES, **made}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, trained
+from rows import Rows, add_places, measure_all, trained
 from spellers import in_letters, paragraphs, write_letters
 
 from redraft import evaluate, presets
@@ -90,18 +90,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--text8", help="the file text8, instead of both")
     parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training")
     parser.add_argument("--rows", type=int, default=512, help="test rows of 256 letters")
-    parser.add_argument("--out", type=Path, default=Path("runs/letters"), help="where text and models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
-    parser.add_argument("--only", nargs="+", help="rows to measure")
+    add_places(parser, "runs/letters")
     told = parser.parse_args(argv)
     if told.text8 is None and (told.prose is None or told.wiki is None):
         parser.error("give --prose and --wiki, or --text8")
     torch.set_num_threads(1)
     data = Text8(told.text8) if told.text8 else local(told.prose, told.wiki, told.out)
     rows = Rows(told.results / "letters.jsonl")
-    for name, measure in jobs(data, told.out, told.minutes, told.rows):
-        if not told.only or name in told.only:
-            rows.add(name, measure)
+    measure_all(rows, jobs(data, told.out, told.minutes, told.rows), told.only)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 import discrete
 import torch
-from rows import Rows, Trained, commit, cpu, machine, trained
+from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, trained
 
 from redraft import evaluate, presets, write
 from redraft.compare import write_and_judge
@@ -137,15 +137,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("table", choices=["reuse", "strides"])
     parser.add_argument("--data", nargs="+", default=["sotu"], help="real text for `strides`: files or a directory")
     parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training of `strides`")
-    parser.add_argument("--out", type=Path, default=Path("runs/mdlm"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
-    parser.add_argument("--only", nargs="+", help="rows to measure")
+    add_places(parser, "runs/mdlm")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / f"mdlm_{told.table}.jsonl")
-    for name, measure in reuse() if told.table == "reuse" else strides(told.data, told.out, told.minutes):
-        if not told.only or name in told.only:
-            rows.add(name, measure)
+    jobs = reuse() if told.table == "reuse" else strides(told.data, told.out, told.minutes)
+    measure_all(rows, jobs, told.only)
 
 
 if __name__ == "__main__":

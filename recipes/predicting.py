@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained
+from rows import Rows, Trained, add_places, measure_all
 
 from redraft import presets
 from redraft.codecs import point_letters
@@ -168,17 +168,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("table", choices=list(STEPS))
     parser.add_argument("--steps", type=int, help="of each training (points 300, stories 150, hints 100)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
-    parser.add_argument("--out", type=Path, default=Path("runs/predicting"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
-    parser.add_argument("--only", nargs="+", help="rows to measure")
+    add_places(parser, "runs/predicting")
     told = parser.parse_args(argv)
     if (told.table == "hints") != (told.model is not None):
         parser.error("`hints` needs --model DIR, a trained Diffusion-LM; the other tables take none")
     torch.set_num_threads(1)
     rows = Rows(told.results / "predicting.jsonl")
-    for name, measure in jobs(told.table, told.out, told.steps or STEPS[told.table], told.model):
-        if not told.only or name in told.only:
-            rows.add(name, measure)
+    measure_all(rows, jobs(told.table, told.out, told.steps or STEPS[told.table], told.model), told.only)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 
 import letters
 import torch
-from rows import Rows, commit, cpu, machine, trained
+from rows import Rows, add_page, commit, cpu, machine, trained
 from spellers import in_letters, paragraphs
 from tables import filled_in, markdown, right
 
@@ -117,15 +117,13 @@ def probe_table(results: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("measure", "authors", "tables"), default="measure")
     parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model; several are fine")
     parser.add_argument("--texts", type=int, default=512, help="to learn from, and as many to measure on")
     parser.add_argument("--prose", type=Path, help="for `authors`: a folder of books, named author_title.txt")
     parser.add_argument("--wiki", type=Path, help="for `authors`: a folder with the three files of WikiText-2")
     parser.add_argument("--minutes", type=float, default=20.0, help="for `authors`: of one core, for each training")
     parser.add_argument("--out", type=Path, default=Path("runs/letters"), help="for `authors`: where the models go")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+    add_page(parser, "authors")
     told = parser.parse_args(argv)
     rows = Rows(told.results / "probing.jsonl")
     for path in told.model:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,21 @@ from redraft.compare import machine_name as machine
 from redraft.runs import Run
 
 Trained = Fitted
+Measure = Callable[[], dict[str, Any]]
+RESULTS = Path(__file__).parent / "results"
 __all__ = [
+    "RESULTS",
     "TIMED",
+    "Measure",
     "Rows",
     "Trained",
+    "add_page",
+    "add_places",
     "commit",
     "cpu",
     "derived",
     "machine",
+    "measure_all",
     "require_units",
     "seconds_per_step",
     "trained",
@@ -42,11 +50,32 @@ __all__ = [
 class Rows(RowFile):
     """A file of rows, each of which is printed when it is new."""
 
-    def add(self, name: str, measure: Callable[[], dict[str, Any]]) -> bool:
+    def add(self, name: str, measure: Measure) -> bool:
         new = super().add(name, measure)
         if new:
             print(json.dumps(self.held()[name]), flush=True)
         return new
+
+
+def measure_all(rows: Rows, jobs: Iterable[tuple[str, Measure]], only: Sequence[str] | None = None) -> None:
+    """Measures the rows that are asked for and not there yet, one after the other."""
+    for name, measure in jobs:
+        if not only or name in only:
+            rows.add(name, measure)
+
+
+def add_places(parser: argparse.ArgumentParser, out: str) -> None:
+    """The options of all recipes that train: where things go, and what is wanted."""
+    parser.add_argument("--out", type=Path, default=Path(out), help="where the models go")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the rows go")
+    parser.add_argument("--only", nargs="+", help="rows to measure")
+
+
+def add_page(parser: argparse.ArgumentParser, *more: str) -> None:
+    """The options of recipes that measure trained models, and fill in a page."""
+    parser.add_argument("what", nargs="?", choices=("measure", *more, "tables"), default="measure")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the rows go")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
 
 
 def trained(run: Run, out: Path, minutes: float, before: Sequence[Fitted] = ()) -> Fitted:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import core, curve, decoding, limit, models, reliability, table
+from bench import core, curve, decoding, limit, models, parts, reliability, table
 from bench.products import flops, recorded, repeated
 from bench.quick import RESULTS
 from bench.race import compared, report, tell
@@ -30,6 +30,13 @@ def test_the_products_of_a_linear_layer_are_three() -> None:
     assert sorted(p.flops for p in products) == [2 * 5 * 7 * 3] * 3
     assert flops(limit.linear(5, 7, 3, torch.float32)) == flops(products)
     repeated(products)()
+
+
+def test_the_parts_of_a_training_step_are_its_whole() -> None:
+    found = parts.shares(parts.profiled(VOCAB, ROWS, 1, width=WIDTH, layers=1))
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["products of the linear layers"] > 0.02
+    assert found["AdamW, average of the weights, norm of the gradient"] > 0
 
 
 @pytest.mark.parametrize("fused", [True, False])

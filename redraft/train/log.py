@@ -68,14 +68,17 @@ class Log:
         }
         self.write(record)
         self.loss = f"loss {bits:.3f} bits/token, {speed:,.0f} tokens/s"
-        self.bar.note = f"{self.loss}{self.held_out}"
+        self._note()
         state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
 
     def assessed(self, record: dict[str, Any]) -> None:
         """What held-out text says; the bar shows it from now on."""
-        self.held_out = f"; {metrics.brief(record)}"
-        self.bar.note = f"{self.loss}{self.held_out}"
+        self.held_out = metrics.brief(record)
+        self._note()
         self.write(record)
+
+    def _note(self) -> None:
+        self.bar.note = "; ".join(filter(None, (self.loss, self.held_out)))
 
     def write(self, record: dict[str, Any]) -> None:
         if self.active:

@@ -57,7 +57,8 @@ class DiffusionLMConfig:
             if self.continues:
                 return Ports(size - 1, size - 1, cross=cross, start=None)
             start = pattern.start if isinstance(pattern, Causal) else None
-            return Ports(size, size, cross=cross, start=self.vocab.start if start is None else start)
+            start = self.vocab.start if start is None else start
+            return Ports(size, size, cross=cross, start=start, mask=self.vocab.mask)
         width = self.codec.vectors(self.vocab)
         reads, writes = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
         return Ports(reads, writes, vectors=True, cross=cross)

@@ -55,9 +55,18 @@ from redraft.networks.layouts import (
     some,
     whole_number,
 )
-from redraft.networks.linear import Joined, LoraLinear, WithLora, adapter_off, lora_layers, lora_on
+from redraft.networks.linear import (
+    Joined,
+    LoraEmbedding,
+    LoraLinear,
+    WithLora,
+    adapter_off,
+    lora_layers,
+    lora_on,
+    lora_parameters,
+)
 from redraft.networks.merged import read_out_together, run_together
 from redraft.networks.packed import PackedLinear, with_packed
 from redraft.networks.passes import Merger, Pass, States
 from redraft.networks.tagger import Foresight, Kinds, Tagger
-from redraft.networks.transformer import Deep, Transformer, held_states, hidden_matrices
+from redraft.networks.transformer import Deep, Transformer, held_states, hidden_matrices, layer_states

@@ -20,6 +20,7 @@ class Lora:
 
     rank: int = 16
     alpha: float = 32.0
+    mask_row: bool = False  # also a learned change of the mask's embedding
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "rank")
@@ -113,3 +114,4 @@ class Ports:
     vectors: bool = False  # it reads vectors, not ids
     cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
     start: int | None = 0  # the id that a causal network begins with; None: with the first token of the row itself
+    mask: int | None = None  # the id of the mask, where it has a row

@@ -57,6 +57,30 @@ class WithLora(nn.Module):
         return y.view(len(flat), -1).index_add(0, where, change).view_as(y)
 
 
+class LoraEmbedding(nn.Embedding):
+    """An embedding of which only the mask's row learns: a change is added to it, zero at first and while it is off."""
+
+    def __init__(self, ids: int, width: int, mask: int) -> None:
+        super().__init__(ids, width)
+        self.mask, self.on = mask, True
+        self.lora_row = nn.Parameter(torch.zeros(width))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = super().forward(ids)
+        return h + (ids == self.mask)[..., None] * self.lora_row if self.on else h
+
+    @torch.no_grad()
+    def merged(self) -> Tensor:
+        """(ids, width) the table with its changed row."""
+        return self.weight.index_add(0, torch.tensor([self.mask], device=self.weight.device), self.lora_row[None])
+
+
+def lora_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """All that an adapter consists of; empty without one."""
+    rows = [part.lora_row for part in module.modules() if isinstance(part, LoraEmbedding)]
+    return [*rows, *(p for layer in lora_layers(module) for p in (layer.lora_a, layer.lora_b))]
+
+
 def lora_layers(module: nn.Module) -> list[LoraLinear | WithLora]:
     return [part for part in module.modules() if isinstance(part, LoraLinear | WithLora)]
 
@@ -64,15 +88,19 @@ def lora_layers(module: nn.Module) -> list[LoraLinear | WithLora]:
 @contextmanager
 def lora_on(module: nn.Module, on: bool = True, gate: Tensor | None = None) -> Iterator[None]:
     """While it lasts, all adapters of a module are on, or off; with a gate (B, L) they act at its positions alone."""
-    layers = lora_layers(module)
-    before = [(layer.on, layer.gate) for layer in layers]
+    layers, rows = lora_layers(module), [part for part in module.modules() if isinstance(part, LoraEmbedding)]
+    before = [(layer.on, layer.gate) for layer in layers], [row.on for row in rows]
     for layer in layers:
         layer.on, layer.gate = on, gate
+    for row in rows:
+        row.on = on
     try:
         yield
     finally:
-        for layer, (was, gated) in zip(layers, before, strict=True):
+        for layer, (was, gated) in zip(layers, before[0], strict=True):
             layer.on, layer.gate = was, gated
+        for row, was in zip(rows, before[1], strict=True):
+            row.on = was
 
 
 @contextmanager

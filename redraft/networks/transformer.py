@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol, cast, runtime_checkable
 
@@ -25,7 +26,7 @@ from redraft.networks.layers import (
     modulated,
 )
 from redraft.networks.lean import grown, read_row
-from redraft.networks.linear import start_weights
+from redraft.networks.linear import LoraEmbedding, start_weights
 from redraft.networks.passes import Merger, Pass, States
 from redraft.ops import dropout
 from redraft.types import Context
@@ -44,7 +45,7 @@ class Transformer(nn.Module):
         self.merger: Merger | None = None  # many writers on one network: set by the server
         self.even = False  # whether a token gets the same bits in any company: set with packed weights
         least = 0 if ports.vectors else config.ids or 0
-        self.embedding = (nn.Linear if ports.vectors else nn.Embedding)(max(ports.reads, least), config.width)
+        self.embedding = _embedding(config, ports, max(ports.reads, least))
         self.nothing = None if ports.cross is None else nn.Parameter(torch.zeros(ports.cross))  # no source
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
         self.time = TimeEmbedding(config.time, config.classes) if config.time else None
@@ -288,6 +289,28 @@ class Transformer(nn.Module):
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices of all blocks that stand between hidden states."""
         return [p for block in cast("Iterable[Block]", self.blocks) for p in block.matrices()]
+
+
+def _embedding(config: TransformerConfig, ports: Ports, size: int) -> nn.Linear | nn.Embedding:
+    if config.lora is not None and config.lora.mask_row and ports.mask is not None:
+        return LoraEmbedding(size, config.width, ports.mask)
+    return (nn.Linear if ports.vectors else nn.Embedding)(size, config.width)
+
+
+@contextmanager
+def layer_states(network: Transformer) -> Iterator[list[Tensor]]:
+    """While it lasts, collects what the layers of each pass give, (B, L, D), or (N, D) where asked; the last is normed."""
+    seen: list[Tensor] = []
+    last = len(network.blocks) - 1
+    hooks = [
+        block.register_forward_hook(lambda _, __, out, i=i: seen.append(network.norm(out[0]) if i == last else out[0]))
+        for i, block in enumerate(network.blocks)
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @runtime_checkable

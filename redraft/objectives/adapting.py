@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft import ops
 from redraft.model import DiffusionLM
-from redraft.networks import Annealed, Causal, Pattern, adapter_off, lora_layers
+from redraft.networks import Annealed, Causal, Pattern, adapter_off, layer_states, lora_parameters
 from redraft.objectives.clocks import Clock, Stratified
 from redraft.objectives.goals import summed
 from redraft.objectives.terms import Bound, Term
@@ -23,8 +24,9 @@ class Adapt:
 
     In step k of the first `anneal` ones a token sees each later token with probability k/anneal, drawn once for the
     batch; then all. `ar` times the causal model's own loss on the clean row keeps it a causal model, too. `align`
-    times 1 − cos of the last states and those of the causal model on the clean row, at the positions that predict
-    masked tokens, helps where there is little text; it needs an adapter, without which the model is its own teacher.
+    times 1 − cos of its states and those of the causal model on the clean row, in all layers, at the positions that
+    predict masked tokens (REPR-ALIGN), helps where there is little text; it needs an adapter, without which the model
+    is its own teacher.
     """
 
     anneal: int = 0  # steps; 0: full attention from the beginning
@@ -39,7 +41,7 @@ class Adapt:
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The adapters, if there are some, else all weights."""
-        adapters = [p for layer in lora_layers(model) for p in (layer.lora_a, layer.lora_b)]
+        adapters = lora_parameters(model)
         if self.align and not adapters:
             raise ValueError("align needs an adapter (lora): without it the model is its own teacher")
         return adapters or list(model.parameters())
@@ -54,12 +56,13 @@ class Adapt:
         times = times._replace(t=torch.where(given, 0.0, times.t))
         noised = model.process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
         context = replace(model.context(batch), pattern=self.pattern(batch))
-        nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
+        with layer_states(model.network) as seen:
+            nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
         parts = {"diffusion": summed(nats, batch.learn)}
         if self.ar:
             parts["ar"] = self.ar * summed(causal_nats(model, batch), batch.learn)
         if self.align:
-            parts["align"] = self.align * summed(_apart(model, batch, noised.z, context), batch.learn)
+            parts["align"] = self.align * summed(_apart(model, batch, noised.z, seen), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
     def pattern(self, batch: Batch) -> Pattern | None:
@@ -76,14 +79,26 @@ def causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:
     states = model.network(batch.tokens, None, Context(pad=batch.pad, pattern=Causal()))
     logits = model.network.logits(states[:, :-1]).flatten(0, 1)
     loss = ops.nll(ops.exclude(logits, model.config.vocab.masked), batch.tokens[:, 1:].flatten()).view(len(states), -1)
-    return torch.nn.functional.pad(loss, (1, 0))
+    return F.pad(loss, (1, 0))
 
 
-def _apart(model: DiffusionLM, batch: Batch, z: Tensor, context: Context) -> Tensor:
-    """(B, L) 1 − cos of the states that predict masked tokens and those of the causal model on the clean row."""
-    with torch.no_grad(), adapter_off(model):
-        taught = model.network(batch.tokens, None, Context(pad=batch.pad, pattern=Causal()))
-    states = model.network(z, None, context)
-    cosine = torch.nn.functional.cosine_similarity(states[:, :-1].float(), taught[:, :-1].float(), dim=-1)
-    hidden = z[:, 1:] == model.config.vocab.masked
-    return torch.nn.functional.pad(torch.where(hidden, 1 - cosine, 0.0), (1, 0))
+def _apart(model: DiffusionLM, batch: Batch, z: Tensor, seen: list[Tensor]) -> Tensor:
+    """(B, L) 1 − cos of the states that predict masked tokens and those of the causal model, the mean over all layers.
+
+    seen: the states of all layers of the pass over the rows of z that have masks; its last layer had only the states
+    that were asked for. The causal model reads the clean rows.
+    """
+    hidden = z == model.config.vocab.masked
+    if not bool(hidden.any()):
+        return torch.zeros_like(z, dtype=torch.float32)
+    rows = ops.marked(hidden.any(-1))
+    pad = None if batch.pad is None else batch.pad[rows]
+    with torch.no_grad(), adapter_off(model), layer_states(model.network) as taught:
+        model.network(batch.tokens[rows], None, Context(pad=pad, pattern=Causal()))
+    at = ops.marked(hidden[rows]) - 1  # the state of the token before predicts a token
+    apart = torch.zeros(len(at), device=z.device)
+    for ours, theirs in zip(seen, taught, strict=True):
+        ours = ours if ours.dim() == 2 else ours.flatten(0, 1)[at]
+        apart = apart + 1 - F.cosine_similarity(ours.float(), theirs.flatten(0, 1)[at].float(), dim=-1)
+    found = apart.new_zeros(z.numel()).index_copy(0, ops.marked(hidden), apart / len(taught))
+    return found.view(z.shape)

@@ -8,7 +8,7 @@ import torch
 
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Causal, Full, Lora, LoraLinear, lora_layers
+from redraft.networks import Causal, Full, Lora, LoraEmbedding, LoraLinear, lora_layers
 from redraft.objectives import Adapt
 from redraft.runs.run import Optimiser, Run
 from redraft.samplers import Blocks, Confidence, Unmask
@@ -43,7 +43,9 @@ def adaptation(
         seed: of the noise and of the order of the rows
     """
     tokenizer = _require_causal(base, path)
-    network = replace(base.config.network, pattern=Full(), lora=None if lora is None else Lora(lora, 2.0 * lora))
+    network = replace(
+        base.config.network, pattern=Full(), lora=None if lora is None else Lora(lora, 2.0 * lora, mask_row=True)
+    )
     model = replace(base.config, network=network)
     sampler = Blocks(Unmask(32, Confidence()), decode_block=32, stop=True)
     optimiser = Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
@@ -68,7 +70,11 @@ def merged(model: DiffusionLM) -> DiffusionLM:
         return model
     config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None))
     found = DiffusionLM(config, model.tokenizer)
-    sums = {f"{n}.weight": layer.merged() for n, layer in model.named_modules() if isinstance(layer, LoraLinear)}
+    sums = {
+        f"{n}.weight": layer.merged()
+        for n, layer in model.named_modules()
+        if isinstance(layer, LoraLinear | LoraEmbedding)
+    }
     old = dict(model.named_parameters())
     for name, p in found.named_parameters():
         p.copy_(sums.get(name, old[name]))

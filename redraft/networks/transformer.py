@@ -299,7 +299,7 @@ def _embedding(config: TransformerConfig, ports: Ports, size: int) -> nn.Linear 
 
 @contextmanager
 def layer_states(network: Transformer) -> Iterator[list[Tensor]]:
-    """While it lasts, collects what each layer of a pass gives, (B, L, D) or, where asked, (N, D); the last is normed."""
+    """While it lasts, collects what each layer of a pass gives, (B, L, D) or (N, D) where asked; the last is normed."""
     seen: list[Tensor] = []
     last = len(network.blocks) - 1
     hooks = [

@@ -1,12 +1,14 @@
 """`python recipes/adapt.py --data PATH --out DIR`: adapt a causal model to fill holes, and measure what that gives.
 
 Trains an adapter on real text (full attention, the shift kept, few masks, states aligned with the causal model's) by
-`redraft adapt`, and then fills holes of held-out text, single tokens and spans of 2 to 5, in five ways: the unadapted
-model that sees both sides, the causal model that sees the left side only, 16 continuations of the causal model rescored
-with the right side, the adapter alone, and the adapter's candidates judged by the causal model (`redraft infill`).
+`redraft adapt`, and then fills holes of held-out text, whole words of one token and spans of 2 to 5, in five ways: the
+unadapted model that sees both sides, the causal model that sees the left side only, 16 continuations of the causal
+model rescored with the right side, the adapter alone, and the adapter's 16 candidates judged by the causal model as
+`redraft infill` does. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
 
-Both parts continue where they were stopped: the training by its checkpoints, bit for bit, the holes by the rows in
-DIR/holes.jsonl. When all are filled, one row with the shares of exact answers goes to recipes/results/adapt.jsonl.
+What does not depend on the adapter is measured once, in DIR/words.jsonl and DIR/spans.jsonl. Everything continues where
+it was stopped: the training by its checkpoints, bit for bit, the holes by their rows. With --curve some of the words are
+also filled by the adapters of earlier checkpoints. The rows go to recipes/results/adapt.jsonl.
 """
 
 from __future__ import annotations
@@ -14,24 +16,30 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rows import Rows, commit, machine
 from torch import Tensor
 
 from redraft.cli.adapt import AdaptModel
 from redraft.data import evaluation, tokenise
 from redraft.model import DiffusionLM
-from redraft.networks import Causal, adapter_off
+from redraft.networks import KeyValues, adapter_off
 from redraft.ops import rng
+from redraft.runs import Run
 from redraft.samplers import ProposeAndJudge, last
-from redraft.types import Canvas, Context
+from redraft.text import Tokenizer
+from redraft.types import Canvas
 from redraft.write import CausalJudge, Opened, opened
 
-RESULTS = Path(__file__).parent / "results" / "adapt.jsonl"
+RESULTS = Path(__file__).parent / "results"
 WAYS = ("unadapted", "left only", "causal, rescored", "adapter", "both")
-TRIES = 16
+TRIES, AFTER = 16, 8
 
 
 def train(asked: argparse.Namespace) -> None:
@@ -48,104 +56,211 @@ def train(asked: argparse.Namespace) -> None:
         align=10.0,
         rates=(0.05, 0.6),
         even=True,
-        save_every=50,
+        save_every=max(1, asked.steps // 16),
+        keep=17,
     )()
 
 
-def holes(it: Opened, count: int) -> list[tuple[Tensor, int, int]]:
-    """Held-out rows of the run, each with the place and the length of a hole: 1 token, or 2 to 5, in turn."""
-    assert it.run is not None
-    batches = evaluation(tokenise(it.run.data, "test", it.run.tokenizer, it.run.framing), count)
-    rows = [row for batch in batches for row in batch.tokens][:count]
-    sizes = [1 if number % 2 == 0 else 2 + number // 2 % 4 for number in range(len(rows))]
-    return [(row, len(row) // 2 - size // 2, size) for row, size in zip(rows, sizes, strict=True)]
+# --- holes ---
 
 
-def masked(model: DiffusionLM, row: Tensor, begin: int, size: int) -> Canvas:
-    fixed = torch.ones(1, len(row), dtype=torch.bool)
-    fixed[0, begin : begin + size] = False
-    return Canvas(row[None].masked_fill(~fixed, model.config.vocab.masked), fixed)
+@dataclass(frozen=True)
+class Hole:
+    row: Tensor  # (L,)
+    begin: int
+    size: int
+
+    @property
+    def truth(self) -> list[int]:
+        return self.row[self.begin : self.begin + self.size].tolist()
+
+    def filled(self, ways: Tensor) -> Tensor:
+        """(K, size) → (K, L)"""
+        rows = self.row.repeat(len(ways), 1)
+        rows[:, self.begin : self.begin + self.size] = ways
+        return rows
+
+    def canvas(self, mask: int) -> Canvas:
+        fixed = torch.ones(1, len(self.row), dtype=torch.bool)
+        fixed[0, self.begin : self.begin + self.size] = False
+        return Canvas(self.row[None].masked_fill(~fixed, mask), fixed)
 
 
-def by_both(model: DiffusionLM, canvas: Canvas, judge: Any) -> Tensor:
-    return last(ProposeAndJudge(judge, TRIES)(model, model.process, canvas, rng=rng(0))).z[0]
+def words(run: Run, count: int) -> list[Hole]:
+    """Whole words of one token, near the middle of held-out rows."""
+    found = ((row, word_near(run.tokenizer, row, len(row) // 2)) for row in held_out(run, 2 * count))
+    return [Hole(row, at, 1) for row, at in found if at is not None][:count]
 
 
-def nothing(z: Tensor, pad: Tensor | None) -> Tensor:
+def spans(run: Run, count: int) -> list[Hole]:
+    """Spans of 2, 3, 4 and 5 tokens in turn, each in the middle of 40 tokens: 16 ways to fill them are read again."""
+    rows = [row[max(0, len(row) // 2 - 20) :][:40] for row in held_out(run, count)]
+    sizes = [2 + number % 4 for number in range(len(rows))]
+    return [Hole(row, len(row) // 2 - size // 2, size) for row, size in zip(rows, sizes, strict=True)]
+
+
+KINDS = {"words": words, "spans": spans}
+
+
+def held_out(run: Run, count: int) -> list[Tensor]:
+    batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), count)
+    return [row for batch in batches for row in batch.tokens][:count]
+
+
+def word_near(tokenizer: Tokenizer, row: Tensor, middle: int) -> int | None:
+    """The place of the token nearest to the middle that is a whole word; None: there is none."""
+    texts = [tokenizer.decode([token]) for token in row.tolist()]
+    spaced = any(text.startswith(" ") for text in texts)  # a vocabulary of whole words has no spaces
+
+    def whole(i: int) -> bool:
+        word, following = texts[i], texts[i + 1] if i + 1 < len(texts) else " "
+        begins = word.startswith(" ") if spaced else True
+        return begins and word.strip().isalpha() and not (spaced and following[:1].isalpha())
+
+    places = [i for i in range(2, len(row)) if whole(i)]
+    return min(places, key=lambda i: abs(i - middle), default=None)
+
+
+# --- what the causal model says ---
+
+
+def with_causal(model: DiffusionLM, hole: Hole) -> dict[str, Any]:
+    """The ways that need no adapter: their answers, the causal model's candidates, and log p of each."""
+    with torch.no_grad(), adapter_off(model):
+        states, cache = model.network.read_on(hole.row[None, : hole.begin])
+        ways = continuations(model, states, cache, hole.size)
+        scores = judged(model, states, cache, hole, ways)
+        plain = last(ProposeAndJudge(equal, 1)(model, model.process, hole.canvas(masked(model)), rng=rng(0))).z[0]
+    return {
+        "unadapted": plain[hole.begin : hole.begin + hole.size].tolist() == hole.truth,
+        "left only": ways[0].tolist() == hole.truth,
+        "causal, rescored": ways[int(scores.argmax())].tolist() == hole.truth,
+        "ways": ways.tolist(),
+        "log_p": [round(p, 5) for p in scores.tolist()],
+    }
+
+
+def masked(model: DiffusionLM) -> int:
+    return model.config.vocab.masked
+
+
+def equal(z: Tensor, pad: Tensor | None) -> Tensor:
     return torch.zeros(len(z))
 
 
-def continued(model: DiffusionLM, row: Tensor, begin: int, size: int) -> Tensor:
-    """(16, L) the likeliest continuations of the left side by the causal model, by beam search, and the right side."""
-    beams, score = row[None, :begin], torch.zeros(1, dtype=torch.float64)
-    mask = model.config.vocab.masked
-    with torch.no_grad(), adapter_off(model):
-        for _ in range(size):
-            states = model.network(beams, None, Context(pattern=Causal()))[:, -1]
-            said = (
-                model.network.logits(states).double().index_fill(-1, torch.tensor([mask]), -torch.inf).log_softmax(-1)
-            )
-            total = (score[:, None] + said).flatten()
-            best, at = total.topk(min(TRIES, int(total.isfinite().sum())))
-            score, width = best, said.shape[-1]
-            beams = torch.cat([beams[at // width], (at % width)[:, None]], 1)
-    return torch.cat([beams, row[None, begin + size :].expand(len(beams), -1)], 1)
+def continuations(model: DiffusionLM, states: Tensor, cache: KeyValues, size: int) -> Tensor:
+    """(16, size) the likeliest continuations of the left side, by beam search."""
+    ways, score = torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, dtype=torch.float64)
+    for _ in range(size):
+        logits = model.network.logits(states[:, -1]).double()
+        said = logits.index_fill(-1, torch.tensor([masked(model)]), -torch.inf).log_softmax(-1)
+        total = (score[:, None] + said).flatten()
+        score, at = total.topk(min(TRIES, int(total.isfinite().sum())))
+        row, token = at // said.shape[-1], at % said.shape[-1]
+        ways = torch.cat([ways[row], token[:, None]], 1)
+        if ways.shape[1] < size:
+            states, cache = model.network.read_on(token[:, None], cache.rows(row))
+    return ways
 
 
-def answers(model: DiffusionLM, row: Tensor, begin: int, size: int) -> dict[str, bool]:
-    """Which ways give the right tokens."""
-    judge, canvas, window = CausalJudge(model), masked(model, row, begin, size), slice(begin, begin + size)
-    left = continued(model, row, begin, size)
-    with adapter_off(model):
-        unadapted = by_both(model, canvas, nothing)
-    found = {
-        "unadapted": unadapted,
-        "left only": left[0],
-        "causal, rescored": left[int(judge(left, None).argmax())],
-        "adapter": by_both(model, canvas, nothing),
-        "both": by_both(model, canvas, judge),
+def judged(model: DiffusionLM, states: Tensor, cache: KeyValues, hole: Hole, ways: Tensor) -> Tensor:
+    """(K,) log p of the ways to fill a hole and of the 8 tokens behind it, given the left side; adapter off."""
+    end = min(len(hole.row), hole.begin + hole.size + AFTER)
+    return CausalJudge(model).behind(states, cache, hole.filled(ways)[:, hole.begin : end])
+
+
+# --- what the adapter adds ---
+
+
+def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict[str, Any]:
+    """The answers of the adapter alone and of both models; log p that is known already is not computed again."""
+    known = {tuple(way): p for way, p in zip(causal["ways"], causal["log_p"], strict=True)}
+    first: list[list[int]] = []
+
+    def judge(z: Tensor, pad: Tensor | None) -> Tensor:
+        ways = z[:, hole.begin : hole.begin + hole.size]
+        first.append(ways[0].tolist())  # the likeliest comes first
+        if new := [way for way in map(tuple, ways.tolist()) if way not in known]:
+            with torch.no_grad(), adapter_off(model):
+                given = model.network.read_on(hole.row[None, : hole.begin])
+                known.update(zip(new, judged(model, *given, hole, torch.tensor(new)).tolist(), strict=True))
+        return torch.tensor([known[way] for way in map(tuple, ways.tolist())]).double()
+
+    done = last(ProposeAndJudge(judge, TRIES)(model, model.process, hole.canvas(masked(model)), rng=rng(0))).z[0]
+    both = done[hole.begin : hole.begin + hole.size].tolist()
+    return {"adapter": first[0] == hole.truth, "both": both == hole.truth}
+
+
+# --- rows ---
+
+
+def counted(file: Path, items: list[Any], measure: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for each item; those that are in the file already are not measured again."""
+    held = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    for item in items[len(held) :]:
+        held.append(measure(item))
+        with file.open("a") as out:
+            out.write(json.dumps(held[-1]) + "\n")
+    return held[: len(items)]
+
+
+def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {way: round(sum(row[way] for row in rows) / max(1, len(rows)), 4) for way in WAYS}
+
+
+def measured(asked: argparse.Namespace, it: Opened, kind: str, count: int) -> dict[str, Any]:
+    """Shares of exact answers, for the adapter of one checkpoint."""
+    assert it.run is not None
+    model, some = it.model.eval(), KINDS[kind](it.run, count)
+    causal = counted(asked.out / f"{kind}.jsonl", some, lambda hole: with_causal(model, hole))
+    pairs = list(zip(some, causal, strict=True))
+    found = counted(asked.out / f"{kind}-{it.step or 0}.jsonl", pairs, lambda pair: with_adapter(model, *pair))
+    answers = [{**one, **two} for one, two in zip(causal, found, strict=True)]
+    gained = [row["both"] - row["causal, rescored"] for row in answers]
+    return {
+        "model": asked.model.name,
+        "run": it.run.digest,
+        "step": it.step,
+        "tokens": (it.step or 0) * it.run.batch * it.run.framing.length,
+        "kind": kind,
+        "holes": len(some),
+        "shares": shares(answers),
+        "gain": round(sum(gained) / max(1, len(gained)), 4),  # of both over causal, rescored
+        "gain_stderr": round(float(torch.tensor(gained).double().std()) / max(1, len(gained)) ** 0.5, 4),
+        "tries": TRIES,
+        "after": AFTER,
+        "commit": commit(),
+        "machine": machine(),
+        "command": " ".join(["python recipes/adapt.py", *sys.argv[1:]]),
     }
-    return {way: torch.equal(z[window], row[window]) for way, z in found.items()}
-
-
-def measured(asked: argparse.Namespace) -> dict[str, Any]:
-    it, file = opened(asked.out / "run"), asked.out / "holes.jsonl"
-    model = it.model.eval()
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    for number, (row, begin, size) in enumerate(holes(it, asked.holes)):
-        if number >= len(rows):
-            rows.append({"size": size, **answers(model, row, begin, size)})
-            with file.open("a") as out:
-                out.write(json.dumps(rows[-1]) + "\n")
-
-    def shares(some: list[dict[str, Any]]) -> dict[str, float]:
-        return {way: round(sum(row[way] for row in some) / max(1, len(some)), 4) for way in WAYS}
-
-    single, spans = ([row for row in rows if (row["size"] == 1) == one] for one in (True, False))
-    return {"holes": [len(single), len(spans)], "single": shares(single), "spans of 2-5": shares(spans)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--model", type=Path, default=Path("models/smollm2"), help="a causal model: redraft import smollm2"
     )
-    parser.add_argument("--data", required=True, help="files, or a directory, of text")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lora", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--data", help="files, or a directory, of text; left out: the run is there")
+    parser.add_argument("--out", type=Path, help="where run and holes go")
+    parser.add_argument("--lora", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=64, help="tokens of a row, in training and around a hole")
-    parser.add_argument("--holes", type=int, default=1000)
+    parser.add_argument("--words", type=int, default=1000, help="holes of one word, for the last checkpoint")
+    parser.add_argument("--spans", type=int, default=200, help="holes of 2 to 5 tokens, for the last checkpoint")
+    parser.add_argument("--curve", type=int, default=0, help="holes of one word, for every other checkpoint")
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    train(asked)
-    told = {"model": asked.model.name, "lora": asked.lora, "steps": asked.steps, "batch": asked.batch}
-    row = {**told, **measured(asked), "command": " ".join(["python recipes/adapt.py", *sys.argv[1:]])}
-    with asked.results.open("a") as out:
-        out.write(json.dumps(row) + "\n")
-    print(json.dumps(row, indent=1))
+    if asked.data:
+        train(asked)
+    rows = Rows(asked.results / "adapt.jsonl")
+    *earlier, newest = sorted((asked.out / "run").glob("step-" + "[0-9]" * 8))
+    todo = [(folder, "words", asked.curve) for folder in earlier]
+    for folder, kind, count in [*todo, (newest, "words", asked.words), (newest, "spans", asked.spans)]:
+        if count:
+            it = opened(folder)
+            rows.add(f"step {it.step}, {count} {kind}", partial(measured, asked, it, kind, count))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ class AdaptModel:
     """Seed of the noise and of the order of the rows."""
     save_every: int = 100
     """Steps between checkpoints."""
+    keep: int = 2
+    """Checkpoints to keep, the newest ones."""
     quiet: Flag = False
     """Print no progress to stderr."""
     json: Flag = False
@@ -62,7 +64,7 @@ class AdaptModel:
     def __post_init__(self) -> None:
         if not self.data:
             raise ValueError("--data is missing; give stories, sotu, files or a directory of text")
-        for name, least in (("length", 2), ("steps", 1), ("batch", 1), ("lora", 1), ("save_every", 1)):
+        for name, least in (("length", 2), ("steps", 1), ("batch", 1), ("lora", 1), ("save_every", 1), ("keep", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: it must be at least {least}")
@@ -96,4 +98,4 @@ class AdaptModel:
             lr=self.lr,
             seed=self.seed,
         )
-        return replace(run, save_every=self.save_every, eval_rows=16)
+        return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
@@ -12,6 +12,9 @@ from redraft.cli.arguments import Flag
 from redraft.cli.opening import Opening, require_attention
 from redraft.cli.output import emit, note
 from redraft.write import optional
+
+if TYPE_CHECKING:
+    from redraft.runs import Loaded
 
 
 @dataclass(frozen=True)
@@ -58,32 +61,47 @@ class Export:
 
     model: Annotated[Positional[str], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
-    format: Literal["llama", "qwen", "llada", "dream", "sdar"]
-    """The format to write."""
+    format: Literal["llama", "qwen", "llada", "dream", "sdar", "adapter"]
+    """The format to write; adapter: only what redraft adapt --lora has learnt, to be read with its causal model."""
     out: Annotated[Path, arg(metavar="DIR")]
     """The directory to write; it must be new."""
+    base: Annotated[str | None, optional("DIR|smollm2", "where the run found it")] = None
+    """Where readers of an adapter find its causal model."""
     weights_only: Flag = False
     """Also write a model that readers of the format would run otherwise than it was trained."""
     json: Flag = False
     """One JSON object instead of the table."""
     opening: OmitArgPrefixes[Opening] = Opening()
 
+    def __post_init__(self) -> None:
+        if self.base is not None and self.format != "adapter":
+            raise ValueError(f"--base is for --format adapter; {self.format} holds all weights")
+
     def __call__(self) -> None:
         from redraft.cli.models import trusted
-        from redraft.runs import export_as, load
+        from redraft.runs import export_as, load_with_run
 
-        rows = export_as(
-            load(
-                self.model,
-                trust=trusted(self.opening.trust),
-                mask=self.opening.mask,
-                attention=self.opening.attention,
-            ),
-            self.out,
-            self.format,
-            weights_only=self.weights_only,
+        found = load_with_run(
+            self.model, trust=trusted(self.opening.trust), mask=self.opening.mask, attention=self.opening.attention
         )
+        if self.format == "adapter":
+            self._adapter(found)
+            return
+        rows = export_as(found.model, self.out, self.format, weights_only=self.weights_only)
         lines = [f"{self.out}: format {self.format}", *(f"  {who:<52} runs as: {how}" for who, how in rows)]
         if self.weights_only and len({how for _, how in rows}) > 1:
             lines.append("  (*) how it was trained: readers of the format run it otherwise")
         emit({"out": str(self.out), "format": self.format, "runs_as": dict(rows)}, self.json, "\n".join(lines))
+
+    def _adapter(self, found: Loaded) -> None:
+        from redraft.runs import CheckpointError, write_adapter
+
+        base = self.base or (None if found.run is None else found.run.base)
+        if base is None:
+            raise CheckpointError(f"{self.model} does not say which causal model it adapts; give --base DIR")
+        run, step = "" if found.run is None else found.run.digest, found.step or 0
+        card = f"An adapter of {base}; run {run}, step {step}. Read it with `redraft infill DIR`.\n"
+        write_adapter(self.out, found.model, base, run=run, step=step, card=card)
+        size = sum(file.stat().st_size for file in self.out.iterdir()) / 1e6
+        record = {"out": str(self.out), "format": "adapter", "base": base, "run": run, "megabytes": round(size, 2)}
+        emit(record, self.json, f"{self.out}: an adapter of {base}, {size:.1f} MB")

@@ -135,6 +135,16 @@ class Transformer(nn.Module):
         said = HeldStates(tokens, None if self.time is None else level, h) if whole else None
         return KeyValues(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
 
+    def read_on(self, tokens: Tensor, past: KeyValues = KeyValues()) -> tuple[Tensor, KeyValues]:
+        """Tokens right behind those of a cache, under causal attention whatever the network's own is.
+
+        (B, L) → (B, L, D) their states, and the cache with them: of a network adapted from a causal one, adapter off,
+        what the causal one reads.
+        """
+        place = torch.arange(past.columns, past.columns + tokens.shape[1], device=tokens.device)[None]
+        h, kept, missing = self._run(tokens, None, Context(cache=past, place=place, pattern=Causal()))
+        return h, KeyValues(tuple(kept), missing)
+
     def _leanly(
         self, tokens: Tensor, context: Context, pad: Tensor | None, past: KeyValues, place: Tensor | None
     ) -> bool:

@@ -21,6 +21,7 @@ from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import Int8, with_int8, with_packed
 from redraft.objectives import Goal, Objective
 from redraft.runs import checkpoint, config, foreign, stored
+from redraft.runs.adapter import AdapterOf, joined_config, joined_weights
 from redraft.runs.stored import Checkpoint, CheckpointError
 from redraft.samplers import Ancestral, Sampler
 from redraft.text import Tokenizer
@@ -231,7 +232,24 @@ def load_with_run(
             saved = _read(path, kind, ("config", "model"), device, dtype)
             data, weights, step = saved.documents["config"], saved.tensors["model"], saved.step
     origin = _described(data, trust)
+    if isinstance(origin, AdapterOf):
+        origin, weights = _on_its_base(origin, weights, path, dtype)
     return Loaded(assemble(origin, weights, device, dtype), origin if isinstance(origin, Run) else None, step)
+
+
+def _on_its_base(
+    said: AdapterOf, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
+) -> tuple[Bundle, dict[str, Tensor]]:
+    """The causal model that an adapter belongs to, and all weights of both."""
+    if foreign.in_package(said.base):
+        found = foreign.convert(said.base)
+        base = assemble(bundled(found), found.weights, "cpu")
+    elif Path(said.base).is_dir():
+        base = load(said.base)
+    else:
+        raise CheckpointError(f"the adapter {path} needs its causal model at {said.base}, which is not a directory")
+    model = Bundle(joined_config(said, base, str(path)), base.tokenizer, base.assumed)
+    return model, joined_weights(base, weights, dtype)
 
 
 def bundled(found: foreign.Foreign) -> Bundle:
@@ -382,8 +400,9 @@ def _owned(
     return owned
 
 
-def _described(data: config.JSON, trust: tuple[str, ...]) -> Run | Bundle:
+def _described(data: config.JSON, trust: tuple[str, ...]) -> Run | Bundle | AdapterOf:
     found = config.from_json(data, trust)
-    if not isinstance(found, Run | Bundle):
-        raise CheckpointError(f"config.json describes a {type(found).__name__}; it must describe a Run or a Bundle")
+    if not isinstance(found, Run | Bundle | AdapterOf):
+        kinds = "a Run, a Bundle or an AdapterOf"
+        raise CheckpointError(f"config.json describes a {type(found).__name__}; it must describe {kinds}")
     return found

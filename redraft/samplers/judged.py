@@ -19,7 +19,7 @@ from redraft.types import Canvas, Denoiser, require_range
 
 class RowJudge(Protocol):
     def __call__(self, z: Tensor, pad: Tensor | None) -> Tensor:
-        """(B, L) finished rows → (B,) how likely each is, as a log-probability."""
+        """(K, L) a row finished in K ways → (K,) how likely each is: log p, up to a number that is the same for all."""
         ...
 
 

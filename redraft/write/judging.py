@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from redraft import ops
 from redraft.heads import Shift
 from redraft.model import DiffusionLM
-from redraft.networks import adapter_off, lora_layers
+from redraft.networks import KeyValues, adapter_off, lora_layers
 from redraft.objectives import causal_nats
 from redraft.samplers import ProposeAndJudge
 from redraft.types import Batch
 from redraft.write.models import Opened
 from redraft.write.settings import Infilling
 
+AFTER = 64  # tokens behind the last hole that are judged: what stands further away says next to nothing about a hole
 _OWN = ("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "decode_block", "cache")
 
 
@@ -27,13 +29,31 @@ def by_both_models(it: Opened, asked: Infilling) -> ProposeAndJudge | None:
 
 
 class CausalJudge:
-    """log p of whole rows by the causal model that an adapter was trained on."""
+    """log p of candidates for the holes of one row, by the causal model that an adapter was trained on.
 
-    def __init__(self, model: DiffusionLM) -> None:
-        self.model = model
+    What all of them begin with is read once, by its keys and values, and is no part of the score: it is the same for
+    all. Behind the last token in which they differ at most `after` tokens are judged; None: all of them.
+    """
+
+    def __init__(self, model: DiffusionLM, after: int | None = AFTER) -> None:
+        self.model, self.after = model, after
 
     def __call__(self, z: Tensor, pad: Tensor | None) -> Tensor:
-        """(B, L) → (B,)"""
+        """(K, L) → (K,)"""
+        columns = ops.marked((z != z[:1]).any(0)).tolist()
+        if not columns:
+            return torch.zeros(len(z), dtype=torch.float64, device=z.device)
+        first, end = columns[0], z.shape[1] if pad is None else int((~pad[0]).sum())  # rows are padded at their end
+        end = end if self.after is None else min(end, columns[-1] + 1 + self.after)
         with torch.no_grad(), adapter_off(self.model):
-            nats = causal_nats(self.model, Batch.of(z, pad))
-        return -(nats if pad is None else nats.masked_fill(pad, 0.0)).double().sum(-1)
+            if first == 0:  # nothing predicts the first token
+                return -causal_nats(self.model, Batch.of(z[:, :end])).double().sum(-1)
+            return self.behind(*self.model.network.read_on(z[:1, :first]), z[:, first:end])
+
+    def behind(self, given: Tensor, cache: KeyValues, z: Tensor) -> Tensor:
+        """(1, M, D) states and cache of the text before, (K, N) what may follow → (K,) log p of each; adapter off."""
+        network = self.model.network
+        states, _ = network.read_on(z[:, :-1], cache.rows(torch.zeros(len(z), dtype=torch.int64, device=z.device)))
+        states = torch.cat([given[:, -1:].expand(len(z), -1, -1), states], 1)
+        logits = ops.exclude(network.logits(states.flatten(0, 1)), self.model.config.vocab.masked)
+        return -ops.nll(logits, z.flatten()).view(z.shape).double().sum(-1)

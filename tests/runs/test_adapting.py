@@ -20,13 +20,23 @@ import redraft
 from redraft.data import Packed, TextFiles
 from redraft.heads import Shift
 from redraft.model import DiffusionLM
-from redraft.networks import Causal, Full, TransformerConfig, adapter_off, lora_layers, lora_on
-from redraft.objectives import Adapt, Step, causal_nats
+from redraft.networks import (
+    Causal,
+    Full,
+    TransformerConfig,
+    adapter_off,
+    layer_states,
+    lora_layers,
+    lora_on,
+    lora_parameters,
+)
+from redraft.objectives import Adapt, Step, Stratified, causal_nats
 from redraft.ops import rng
 from redraft.processes import Masked
 from redraft.runs import CheckpointError, adaptation, begin_with, merged
 from redraft.text import Words
 from redraft.types import Batch, Context
+from redraft.write import CausalJudge
 
 Build = Callable[..., DiffusionLM]
 Say = Callable[..., tuple[str, str]]
@@ -206,21 +216,90 @@ def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
     assert own[0].text.split()[2] == WORDS.decode([int(q.argmax())])
 
 
+def test_alignment_is_that_of_all_layers(base: Path) -> None:
+    """One pass gives loss and alignment, the mean of 1 − cos over all layers; the mask's row learns."""
+    run = run_of(base, lora=4)
+    model, ids = adapted(run), torch.randint(0, 12, (3, 12))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in lora_parameters(model):
+            p.normal_(0, 0.1)
+    loss = Adapt(align=10.0)(model, batch := Batch.of(ids), rng=rng(0, 3))
+    early, late = rng(0, 3).split(2)
+    first = torch.arange(12) == 0
+    t = torch.where(first, 0.0, Stratified()(replace(batch, learn=batch.learn & ~first), rng=early))
+    z = model.process.noise(ids, t, rng=late).z
+    with torch.no_grad():
+        with layer_states(model.network) as ours:
+            model.network(z, None)
+        with adapter_off(model), layer_states(model.network) as theirs:
+            model.network(ids, None, Context(pattern=Causal()))
+    apart = torch.stack([1 - torch.cosine_similarity(a, b, dim=-1) for a, b in zip(ours, theirs, strict=True)]).mean(0)
+    expected = 10 * torch.where(z[:, 1:] == WORDS.vocab.masked, apart[:, :-1], 0.0).sum()
+    torch.testing.assert_close(loss.parts["align"].sum() * 33, expected, rtol=1e-4, atol=1e-5)
+    loss.mean.backward()
+    assert model.network.embedding.lora_row.grad is not None
+
+
+def test_the_judge_reads_what_is_shared_once(base: Path) -> None:
+    """Differences of log p are those of whole rows; limited to some tokens behind the hole, those of a shorter row."""
+    model = adapted(run_of(base, lora=4))
+    rows = torch.tensor([[0, 2, 4, 6, 0, 8, 10]]).repeat(5, 1)
+    rows[:, 3], rows[:, 4] = torch.arange(5), torch.arange(5) * 2
+    with torch.no_grad():
+        whole, short = (-causal_nats(model, Batch.of(z)).double().sum(-1) for z in (rows, rows[:, :6]))
+    for after, right in ((None, whole), (2, whole), (1, short)):
+        found = CausalJudge(model, after)(rows, None)
+        torch.testing.assert_close(found - found[0], right - right[0], rtol=1e-4, atol=1e-4)
+    padded = torch.arange(7).expand(5, 7) > 5
+    found = CausalJudge(model)(rows, padded)
+    torch.testing.assert_close(found - found[0], short - short[0], rtol=1e-4, atol=1e-4)
+    assert not CausalJudge(model)(rows[:1].repeat(3, 1), None).any()
+
+
 def test_the_recipe_continues(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`recipes/adapt.py`: training, then holes in five ways; what is there already is not done again."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
     import adapt
 
     words = ["adapt.py", "--model", base / "model", "--data", base / "text.txt", "--out", tmp_path / "out", "--lora", 2]
-    words += ["--steps", 2, "--batch", 2, "--length", 12, "--holes", 6, "--results", tmp_path / "rows.jsonl"]
-    monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+    words += ["--steps", 2, "--batch", 2, "--length", 12, "--words", 6, "--spans", 4, "--curve", 3]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in [*words, "--results", tmp_path]])
     adapt.main()
+    before = (tmp_path / "adapt.jsonl").read_text()
     adapt.main()
-    first, second = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert first == second
-    assert set(first["single"]) == {"unadapted", "left only", "causal, rescored", "adapter", "both"}
-    holes = (tmp_path / "out" / "holes.jsonl").read_text().splitlines()
-    assert len(holes) == sum(first["holes"]) > 0
+    assert (tmp_path / "adapt.jsonl").read_text() == before
+    rows = {row["name"]: row for row in map(json.loads, before.splitlines())}
+    assert list(rows) == ["step 1, 3 words", "step 2, 6 words", "step 2, 4 spans"]
+    last = rows["step 2, 6 words"]
+    assert set(last["shares"]) == set(adapt.WAYS)
+    assert last["tokens"] == 2 * 2 * 12
+    assert last["gain"] == pytest.approx(last["shares"]["both"] - last["shares"]["causal, rescored"], abs=1e-3)
+
+
+def test_the_recipe_measures_what_infill_writes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
+    import adapt
+
+    model = adapted(run_of(base, lora=4))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for p in lora_parameters(model):
+            p.normal_(0, 0.5)
+    found = redraft.infill(model, "the cat [[2]] the mat .")[0].text
+    row = torch.tensor(WORDS.encode(found))
+    hole = adapt.Hole(row, 2, 2)
+    answers = adapt.with_adapter(model, hole, causal := adapt.with_causal(model, hole))
+    assert answers["both"]
+    ways, by_whole = torch.tensor(causal["ways"]), CausalJudge(model, adapt.AFTER)
+    with torch.no_grad():
+        with adapter_off(model):
+            states = model.network(row[None, :2], None, Context(pattern=Causal()))
+        best = model.network.logits(states[0, -1])[:-1].topk(6).indices
+    assert set(ways[:, 0].tolist()) <= set(range(14))
+    assert int(best[0]) in ways[:, 0].tolist()
+    scores = by_whole(hole.filled(ways), None)
+    assert torch.allclose(scores - scores[0], torch.tensor(causal["log_p"]).double() - causal["log_p"][0], atol=1e-3)
 
 
 def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig, tmp_path: Path, say: Say) -> None:

@@ -12,4 +12,4 @@ from redraft.runs.foreign.formats import FORMATS, Foreign, read_foreign, recogni
 from redraft.runs.foreign.hub import local_folder
 from redraft.runs.foreign.original import Original
 from redraft.runs.foreign.raw import raw_gaps, raw_outputs
-from redraft.runs.foreign.sources import convert
+from redraft.runs.foreign.sources import convert, in_package

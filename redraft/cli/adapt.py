@@ -68,6 +68,8 @@ class AdaptModel:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: it must be at least {least}")
+        if not 0 <= self.rates[0] < self.rates[1] <= 1:
+            raise ValueError(f"--rates {self.rates[0]} {self.rates[1]}: give the least share and the most, from 0 to 1")
         if self.align and self.lora is None:
             raise ValueError("--align needs the causal model unchanged as its teacher: give --lora RANK too")
 

@@ -94,8 +94,11 @@ class Export:
         emit({"out": str(self.out), "format": self.format, "runs_as": dict(rows)}, self.json, "\n".join(lines))
 
     def _adapter(self, found: Loaded) -> None:
+        from redraft.networks import lora_layers
         from redraft.runs import CheckpointError, write_adapter
 
+        if not lora_layers(found.model):
+            raise CheckpointError(f"{self.model} has no adapter to write; train one with redraft adapt --lora RANK")
         base = self.base or (None if found.run is None else found.run.base)
         if base is None:
             raise CheckpointError(f"{self.model} does not say which causal model it adapts; give --base DIR")

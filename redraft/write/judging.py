@@ -9,9 +9,7 @@ from redraft import ops
 from redraft.heads import Shift
 from redraft.model import DiffusionLM
 from redraft.networks import KeyValues, adapter_off, lora_layers
-from redraft.objectives import causal_nats
 from redraft.samplers import ProposeAndJudge
-from redraft.types import Batch
 from redraft.write.models import Opened
 from redraft.write.settings import Infilling
 
@@ -44,10 +42,10 @@ class CausalJudge:
         if not columns:
             return torch.zeros(len(z), dtype=torch.float64, device=z.device)
         first, end = columns[0], z.shape[1] if pad is None else int((~pad[0]).sum())  # rows are padded at their end
+        if first == 0:
+            raise ValueError("nothing predicts the first token of a text; put a word before the first hole")
         end = end if self.after is None else min(end, columns[-1] + 1 + self.after)
         with torch.no_grad(), adapter_off(self.model):
-            if first == 0:  # nothing predicts the first token
-                return -causal_nats(self.model, Batch.of(z[:, :end])).double().sum(-1)
             return self.behind(*self.model.network.read_on(z[:1, :first]), z[:, first:end])
 
     def behind(self, given: Tensor, cache: KeyValues, z: Tensor) -> Tensor:

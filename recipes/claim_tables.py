@@ -13,10 +13,11 @@ import predicting
 from curves import Panel, Point, drawn
 from figures import with_figures
 from rows import Rows
-from tables import MISSING, Held, Row, above, cell, filled_in, markdown, right, trained
+from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, right, trained
 
 from redraft.show.charts import Scale
 
+FILES = ("claims", "lengths", "guided", "predicting")
 PLACES = (10, 20, 30, 40, 50)
 STORY_WORDS = 66  # of the longest: where the curves end
 Measure = Callable[[Row | None], str]
@@ -25,12 +26,11 @@ KINDS = {"mask": "masks", "uniform": "uniform noise", "vectors": "vectors (Diffu
 HEADS = {"x": "x₀", "eps": "ε", "v": "v"}
 LEVELS = {"linear": "linear β", "cosine": "cosine", "even": "even log-SNR"}
 STORIES = {
-    "words even": "words, cross-entropy, even log-SNR",
-    "words sqrt": "the same, sqrt schedule",
-    "words cosine": "the same, cosine schedule",
-    "x even": "x₀, even log-SNR",
-    "eps even": "ε, even log-SNR",
-    "v even": "v, even log-SNR",
+    "diffusion_lm": "words, cross-entropy, even log-SNR",
+    "diffusion_lm sqrt": "the same, sqrt schedule",
+    "diffusion_lm cosine": "the same, cosine schedule",
+    "diffusion_lm x": "x₀, even log-SNR",
+    "diffusion_lm eps": "ε, even log-SNR",
 }
 HINTS = {"hints without": "without self-conditioning", "hints with": "with it"}
 SEEN = (1, 16, 32, 48)  # steps whose entropy the table tells
@@ -45,24 +45,25 @@ def write_page(page: Path, results: Path) -> None:
 
 
 def tables(results: Path) -> dict[str, str]:
-    claims, cost, gamma, heads = held(results)
+    claims, cost, gamma, heads, *others = held(results, *FILES, "continuous_systems", "continuous_ablations")
+    systems = {name: row for rows in others for name, row in rows.items()}
     return {
         "errors": errors_table(claims),
         "planning": planning_table(claims),
         "lengths": lengths_table(cost),
         "guided": guided_table(gamma),
         "heads": heads_table(heads),
-        "levels": stories_table(heads),
+        "levels": stories_table(systems),
         "hints": hints_table(heads),
     }
 
 
-def held(results: Path) -> list[Held]:
-    return [Rows(results / f"{name}.jsonl").held() for name in ("claims", "lengths", "guided", "predicting")]
+def held(results: Path, *files: str) -> list[Held]:
+    return [Rows(results / f"{name}.jsonl").held() for name in files]
 
 
 def pictures(results: Path) -> dict[str, str]:
-    claims, cost, gamma, heads = held(results)
+    claims, cost, gamma, heads = held(results, *FILES)
     return {
         "claims": drawn(left_to_right(claims, cost)),
         "guidance": drawn(guidance(gamma)),
@@ -212,9 +213,8 @@ def _shown(found: tuple[float, float] | None) -> str:
 
 
 def stories_table(rows: Held) -> str:
-    names = ((f"stories {name}", said) for name, said in STORIES.items())
-    lines = [[said, above(rows, name), cell(rows.get(name), trained)] for name, said in names]
-    return markdown(["Diffusion-LM predicts", "bits/char above the truth", "training steps"], lines)
+    lines = [[said, cell(rows.get(name), bits), cell(rows.get(name), trained)] for name, said in STORIES.items()]
+    return markdown(["Diffusion-LM predicts", "bits/char", "training steps"], lines)
 
 
 def hints_table(rows: Held) -> str:

@@ -28,7 +28,7 @@ from redraft.write import fill
 
 LENGTHS = (64, 128, 256, 512)
 BLOCK = 16
-TIMES = 3  # every text is written so often; the least time counts, since other work on the machine only adds to it
+TIMES = 2  # every text is written so often; the least time counts, since other work on the machine only adds to it
 
 
 class Way(NamedTuple):

@@ -1,11 +1,11 @@
 """What a network of Gaussian diffusion should predict, at which noise levels, and whether it should see what it said.
 
-    python recipes/predicting.py points                     # 300 steps each, three seeds: about four minutes on a core
-    python recipes/predicting.py stories                    # 150 steps each: about half a minute each
+    python recipes/predicting.py points                     # about two minutes on a core
     python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
 
-Every training of a table takes *equal steps* with the same rows and the same network; each head has its own plain loss,
-‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it. The truth is known: bits above it are what counts.
+*points.* Every training takes *equal steps* with the same rows and the same network; each head has its own plain loss,
+‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it. The truth is known: bits above it are what counts. Stories at
+equal minutes are rows of recipes/continuous.py.
 *hints.* A trained Diffusion-LM goes on for some steps, with self-conditioning and without. How sure it is of its words
 while it writes: the entropy of x̂ at each step, in bits per token, and the length of x̂.
 Rows go to recipes/results/predicting.jsonl as they are finished, models to runs/predicting.
@@ -32,19 +32,19 @@ from redraft.heads import PredictEps, PredictV, PredictX, VectorHead
 from redraft.objectives import Match, Snr
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, Guided
-from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt, VPLinear
+from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, VPLinear
 from redraft.types import Around, Context, Denoiser, Mean, Prediction
 from redraft.write import opened
 
-SEEDS = 3
+SEEDS = 2
 HELD_OUT, WRITTEN = 256, 64
 HEADS: dict[str, tuple[VectorHead, Match]] = {
     "x": (PredictX(), Match()),
     "eps": (PredictEps(), Match(Snr())),
     "v": (PredictV(), Match(Snr(1.0))),
 }
-SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared(), "sqrt": Sqrt()}
-STEPS = {"points": 300, "stories": 150, "hints": 100}
+SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared()}
+STEPS = {"points": 150, "hints": 50}
 
 
 def levels(name: str, low: float, high: float) -> Schedule:
@@ -61,16 +61,6 @@ def points() -> dict[str, Run]:
         for name in ("linear", "cosine", "even")
     }
     return {f"{name} {seed}": replace(run, seed=seed) for name, run in made.items() for seed in range(SEEDS)}
-
-
-def stories() -> dict[str, Run]:
-    """Words by cross-entropy, the three heads of vectors, and the words at the levels of other schedules."""
-    words = presets.diffusion_lm_tiny()
-    heads = {f"stories {head} even": vary.with_head(words, *HEADS[head]) for head in HEADS}
-    others = {
-        f"stories words {name}": vary.with_schedule(words, levels(name, -6.0, 1.0)) for name in ("sqrt", "cosine")
-    }
-    return {"stories words even": words, **heads, **others}
 
 
 def hints(base: Path) -> dict[str, Run]:
@@ -92,10 +82,6 @@ def point_row(made: Trained) -> dict[str, Any]:
     assert test.truth is not None
     above, error = (point_letters(2) * bits for bits in excess(likely, test.truth.log_probs))
     return {**made.cost(), "bits_above": above, "bits_above_stderr": error}
-
-
-def story_row(made: Trained) -> dict[str, Any]:
-    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT)}
 
 
 @dataclass
@@ -149,10 +135,8 @@ def before(base: Path) -> Trained:
     return Ready(str(base), opened(base)).fitted(base, Budget(steps=1), 0, quiet=True)
 
 
-def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    measure = {"points": point_row, "stories": story_row, "hints": hint_row}[table]
-    runs = points() if table == "points" else stories() if table == "stories" else hints(base or Path())
-    first = (before(base),) if base is not None else ()
+def jobs(out: Path, steps: int, base: Path | None) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    measure, runs, first = (point_row, points(), ()) if base is None else (hint_row, hints(base), (before(base),))
     for name, run in runs.items():
         yield name, partial(row, measure, run, out / name.replace(" ", "-"), steps, first)
 
@@ -166,15 +150,15 @@ def row(
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of each training (points 300, stories 150, hints 100)")
+    parser.add_argument("--steps", type=int, help="of each training (points 150, hints 50)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     add_places(parser, "runs/predicting")
     told = parser.parse_args(argv)
     if (told.table == "hints") != (told.model is not None):
-        parser.error("`hints` needs --model DIR, a trained Diffusion-LM; the other tables take none")
+        parser.error("`hints` needs --model DIR, a trained Diffusion-LM; `points` takes none")
     torch.set_num_threads(1)
     rows = Rows(told.results / "predicting.jsonl")
-    measure_all(rows, jobs(told.table, told.out, told.steps or STEPS[told.table], told.model), told.only)
+    measure_all(rows, jobs(told.out, told.steps or STEPS[told.table], told.model), told.only)
 
 
 if __name__ == "__main__":

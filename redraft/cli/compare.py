@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional
 
 from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_in_range
@@ -32,7 +32,7 @@ class Compare:
     Stopped and started again it goes on. In DIR: compare.html, compare.json, rows.jsonl, a directory per training.
     """
 
-    methods: Annotated[Positional[tuple[str, ...]], arg(metavar="PRESET|FILE.py:FN|RUN...")]
+    methods: Annotated[Positional[tuple[str, ...]], optional("PRESET|FILE.py:FN|RUN...")]
     """What to compare: presets and recipes of your own are trained, directories of runs are only measured."""
     minutes: Annotated[float | None, optional("MINUTES")] = None
     """Budget of each training, in minutes of one core (CPU time); a codec or base that is trained first is part of

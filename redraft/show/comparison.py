@@ -101,17 +101,26 @@ def _headline(told: Told) -> page.Figures:
     best = told.summaries[0]
     figures = [
         page.Figure("lowest bits", best["method"], f"{_with_errors(best['bits'], '.4f')} {told.unit}"),
-        page.Figure("trainings", f"{len(told.rows)}", f"{told.budget} each, codecs included"),
+        page.Figure("trainings", f"{len(told.rows)}", f"{told.budget} each{_before(told)}"),
     ]
     right = [each for each in told.summaries if "share" in each["written"]["own"]]
     if right:
         most = max(right, key=lambda each: float(each["written"]["own"]["share"]["mean"]))
         share = most["written"]["own"]["share"]
-        figures.insert(1, page.Figure("most right", most["method"], f"{_percent(share)} of its texts"))
+        name, note = (most["method"], f"{_percent(share)} of its texts") if share["mean"] else ("none yet", _NONE)
+        figures.insert(1, page.Figure("most right", name, note))
     cheapest = min(told.summaries, key=lambda each: float(each["written"]["own"]["seconds_per_sample"]["mean"]))
     seconds = cheapest["written"]["own"]["seconds_per_sample"]["mean"]
     figures.append(page.Figure("cheapest text", cheapest["method"], f"{seconds:.3g} s of a core, by its own sampler"))
     return page.Figures(tuple(figures))
+
+
+_NONE = "no text of any method is right; a larger budget may help"
+
+
+def _before(told: Told) -> str:
+    """A word about stages that come first, where there are some."""
+    return ", codecs and bases included" if any(len(row.get("stages", ())) > 1 for row in told.rows) else ""
 
 
 def _bars(told: Told) -> charts.Bars:
@@ -142,14 +151,17 @@ def _table(told: Told) -> page.DataTable:
 
 
 def _prices(told: Told) -> Iterator[charts.Chart]:
-    """Quality over network calls and over seconds: right texts, or where nobody can tell, what a judge says."""
+    """Quality over network calls and over seconds: right texts, or where nobody can tell, what a judge says.
+
+    Where no text is right there is nothing to see.
+    """
     kinds = {
         "share": ("Right texts", "%", 100.0, False),
         "generative_perplexity": ("The judge", "perplexity", 1.0, True),
     }
     axes = {"nfe": "network calls", "seconds_per_sample": "seconds of a core"}
     for kind, (title, unit, factor, log) in kinds.items():
-        if any(kind in point for each in told.summaries for point in each["written"].values()):
+        if any(point[kind]["mean"] for each in told.summaries for point in each["written"].values() if kind in point):
             for axis, x in axes.items():
                 curves = tuple(_price(each, kind, axis, factor) for each in told.summaries)
                 yield charts.Chart(f"{title} against {x}", x, unit, curves, x_log=True, y_log=log, top=5.0)
@@ -235,7 +247,7 @@ def _with_errors(figure: Spread, form: str) -> str:
 
 def _percent(figure: Spread) -> str:
     scaled = {key: None if value is None else 100 * value for key, value in figure.items()}
-    return f"{_with_errors(scaled, '.0f')} %"
+    return f"{_with_errors(scaled, '.0f')} %" if figure["mean"] else "0 %"
 
 
 def _range(counts: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from redraft.cli.train import train_run
 from redraft.write import optional
 
 if TYPE_CHECKING:
+    from redraft.data import JsonlPairs
     from redraft.runs import Run
 
 
@@ -40,6 +41,11 @@ class AdaptModel:
     """Learning rate; with --lora ten times as much is usual."""
     lora: Annotated[int | None, optional("RANK", "all weights learn")] = None
     """Only an adapter of this rank learns; the model's own weights stay as they are."""
+    block: Annotated[int | None, optional("SIZE", "all tokens see all")] = None
+    """Tokens see their block of this size and all earlier ones, as in block diffusion: exact caches, no right side."""
+    chat: Flag = False
+    """The data are questions and answers (.jsonl, fields source and target) in the model's chat template: only answers
+    are masked and learnt."""
     anneal: int = 0
     """Steps in which attention opens from causal to full; 0: full at once."""
     ar: float = 0.0
@@ -64,12 +70,22 @@ class AdaptModel:
     def __post_init__(self) -> None:
         if not self.data:
             raise ValueError("--data is missing; give stories, sotu, files or a directory of text")
-        for name, least in (("length", 2), ("steps", 1), ("batch", 1), ("lora", 1), ("save_every", 1), ("keep", 1)):
+        for name, least in (
+            ("length", 2),
+            ("steps", 1),
+            ("batch", 1),
+            ("lora", 1),
+            ("block", 1),
+            ("save_every", 1),
+            ("keep", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: it must be at least {least}")
         if not 0 <= self.rates[0] < self.rates[1] <= 1:
             raise ValueError(f"--rates {self.rates[0]} {self.rates[1]}: give the least share and the most, from 0 to 1")
+        if self.anneal and self.block is not None:
+            raise ValueError("--anneal opens attention to the whole row; --block has its own: leave one of them out")
         if self.align and self.lora is None:
             raise ValueError("--align needs the causal model unchanged as its teacher: give --lora RANK too")
 
@@ -81,7 +97,7 @@ class AdaptModel:
 
         from redraft.cli.models import open_model
         from redraft.cli.recipes import source
-        from redraft.data import Packed
+        from redraft.data import Answers, Packed
         from redraft.objectives import Adapt, Bound, Recover, Stratified
         from redraft.runs import adaptation
 
@@ -91,9 +107,10 @@ class AdaptModel:
         run = adaptation(
             base,
             str(self.model),
-            source(self.data),
-            Packed(self.length),
+            _pairs(self.data) if self.chat else source(self.data),
+            Answers(self.length) if self.chat else Packed(self.length),
             lora=self.lora,
+            block=self.block,
             objective=goal,
             steps=self.steps,
             batch=self.batch,
@@ -101,3 +118,15 @@ class AdaptModel:
             seed=self.seed,
         )
         return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
+
+
+def _pairs(names: tuple[str, ...]) -> JsonlPairs:
+    """Files of questions and answers; every 20th line is held out."""
+    from redraft.data import JsonlPairs
+
+    paths = [path for name in names for path in (sorted(Path(name).glob("*.jsonl")) if Path(name).is_dir() else [name])]
+    if wrong := [str(path) for path in paths if Path(path).suffix != ".jsonl"]:
+        raise ValueError(f"--chat reads .jsonl files with the fields source and target; got {wrong[0]}")
+    if not paths:
+        raise ValueError(f"--data {' '.join(names)} holds no .jsonl files, which --chat reads")
+    return JsonlPairs(tuple(map(str, paths)))

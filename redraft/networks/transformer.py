@@ -228,10 +228,20 @@ class Transformer(nn.Module):
         columns = torch.arange(2 * L, device=tokens.device)
         sight = Sight.of(pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1))
         both = torch.cat([tokens, context.clean], 1)
-        asked = AskedPositions.of(torch.arange(B * L, device=tokens.device) if at is None else at, B, L)
+        at_noisy = torch.arange(B * L, device=tokens.device) if at is None else at
+        asked = AskedPositions.of(self.stream_places(at_noisy, L, pattern.block), B, 2 * L)
         stand = Stand(B, pos.repeat(2), 2 * L, 0)
         h = self._layers(Pass(both, level, stand, sight, context, at=asked))[0]
         return h.unflatten(0, (B, L)) if at is None else h
+
+    def stream_places(self, at: Tensor, length: int, block: int) -> Tensor:
+        """Numbers row · L + column of states → row · 2L + column in [noisy; clean].
+
+        The state before a block predicts its first token if states predict the next one: that of a finished token.
+        """
+        row, column = at // length, at % length
+        clean = (column % block == block - 1) if self.ports.shifted else torch.zeros_like(at)
+        return row * 2 * length + column + clean * length
 
     def _run(
         self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None

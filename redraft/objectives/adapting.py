@@ -41,6 +41,10 @@ class Adapt:
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The adapters, if there are some, else all weights."""
+        if self.anneal and model.block is not None:
+            raise ValueError(
+                f"anneal={self.anneal} opens attention to the whole row; blocks have their own: leave it out"
+            )
         adapters = lora_parameters(model)
         if self.align and not adapters:
             raise ValueError("align needs an adapter (lora): without it the model is its own teacher")
@@ -97,8 +101,9 @@ def _apart(model: DiffusionLM, batch: Batch, z: Tensor, seen: list[Tensor]) -> T
         model.network(batch.tokens[rows], None, Context(pad=pad, pattern=Causal()))
     at = ops.marked(hidden[rows]) - 1  # the state of the token before predicts a token
     apart = torch.zeros(len(at), device=z.device)
+    ours_at = at if model.block is None else model.network.stream_places(at, z.shape[1], model.block)
     for ours, theirs in zip(seen, taught, strict=True):
-        ours = ours if ours.dim() == 2 else ours.flatten(0, 1)[at]
+        ours = ours if ours.dim() == 2 else ours.flatten(0, 1)[ours_at]
         apart = apart + 1 - F.cosine_similarity(ours.float(), theirs.flatten(0, 1)[at].float(), dim=-1)
     found = apart.new_zeros(z.numel()).index_copy(0, ops.marked(hidden), apart / len(taught))
     return found.view(z.shape)

@@ -8,7 +8,7 @@ import torch
 
 from redraft.data import Corpus, Endless, Framing
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Causal, Full, Lora, LoraEmbedding, LoraLinear, lora_layers
+from redraft.networks import BlockCausal, Causal, Full, Lora, LoraEmbedding, LoraLinear, lora_layers
 from redraft.objectives import Adapt
 from redraft.runs.run import Optimiser, Run
 from redraft.samplers import Blocks, Confidence, Unmask
@@ -22,6 +22,7 @@ def adaptation(
     framing: Framing,
     *,
     lora: int | None = None,
+    block: int | None = None,
     objective: Adapt = Adapt(),
     steps: int = 1000,
     batch: int = 8,
@@ -36,6 +37,7 @@ def adaptation(
         data: what to learn from
         framing: how texts become rows
         lora: rank of an adapter; None: all weights learn
+        block: tokens that see each other, and all earlier blocks, as in block diffusion; None: all see all
         objective: annealing, the causal loss, alignment
         steps: of the training
         batch: rows of a step
@@ -43,11 +45,11 @@ def adaptation(
         seed: of the noise and of the order of the rows
     """
     tokenizer = _require_causal(base, path)
-    network = replace(
-        base.config.network, pattern=Full(), lora=None if lora is None else Lora(lora, 2.0 * lora, mask_row=True)
-    )
+    adapter = None if lora is None else Lora(lora, 2.0 * lora, mask_row=True)
+    pattern = Full() if block is None else BlockCausal(block)
+    network = replace(base.config.network, pattern=pattern, lora=adapter)
     model = replace(base.config, network=network)
-    sampler = Blocks(Unmask(32, Confidence()), decode_block=32, stop=True)
+    sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
     optimiser = Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
     return Run(
         model, data, tokenizer, framing, objective, sampler, optimiser, steps, batch, seed=seed, base=path, samples=1

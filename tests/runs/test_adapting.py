@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 
 import redraft
-from redraft.data import Packed, TextFiles
+from redraft.data import Packed, TextFiles, evaluation, tokenise
 from redraft.heads import Shift
 from redraft.model import DiffusionLM
 from redraft.networks import (
@@ -34,7 +35,7 @@ from redraft.objectives import Adapt, Step, Stratified, causal_nats
 from redraft.ops import rng
 from redraft.processes import Masked
 from redraft.runs import CheckpointError, adaptation, begin_with, merged
-from redraft.text import Words
+from redraft.text import Hub, Words
 from redraft.types import Batch, Context
 from redraft.write import CausalJudge
 
@@ -320,3 +321,77 @@ def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig,
     )
     with pytest.raises(ValueError, match="there is int8, packed"):
         redraft.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]
+
+
+# --- blocks and chats ---
+
+SKY = ("?", "sun", "rain", "warm", "wind", "cold", "day", "snow", "user")
+TURNS = "{% for m in messages %}<|turn|>{{ m.role }} {{ m['content'] }}<|end|>{% endfor %}<|turn|>"
+
+
+@pytest.mark.parametrize("lora", [None, 4])
+def test_blocks_learn_what_they_are_asked_when_writing(base: Path, lora: int | None) -> None:
+    """The pass of training says of a masked block what a pass behind the cache of the blocks before says."""
+    model = adapted(run_of(base, lora=lora, block=4))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in lora_parameters(model):
+            p.normal_(0, 0.3)
+    ids, mask = torch.randint(0, 12, (2, 12)), WORDS.vocab.masked
+    for first in (4, 8):
+        window = slice(first, first + 4)
+        z = ids.clone()
+        z[:, window] = torch.tensor([[mask, mask, 3, mask], [mask, 5, mask, mask]])
+        where = z == mask
+        with torch.no_grad():
+            trained = model(z, where.double(), Context(clean=ids)).at(where)
+            cache = model.absorb(ids[:, :first], replace(Context(), place=torch.arange(first)[None])).cache
+            behind = Context(cache=cache, place=torch.arange(first, first + 4)[None])
+            asked = model(z[:, window], where[:, window].double(), behind).at(where[:, window])
+        torch.testing.assert_close(trained, asked, rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_by_command(base: Path, tmp_path: Path, say: Say) -> None:
+    options = ("--steps", 2, "--lora", 2, "--block", 4, "--align", 10, "--ar", 0.3)
+    say(*command(base, tmp_path / "run", *options))
+    model = redraft.load(tmp_path / "run")
+    assert model.block == 4
+    assert say("generate", tmp_path / "run", "the cat", "--new", "6")[0].startswith("the cat")
+    err = say(*command(base, tmp_path / "other", "--block", 4, "--anneal", 3), code=2)[1]
+    assert "leave one of them out" in err
+
+
+def test_a_chat_by_command(published_chat: Path, tmp_path: Path, say: Say) -> None:
+    """Questions stay clean, and answers alone are learnt."""
+    words = ["adapt", published_chat / "model", "--out", tmp_path / "run", "--data", published_chat / "pairs.jsonl"]
+    say(*map(str, [*words, "--chat", "--length", 32, "--batch", 2, "--steps", 2, "--lora", 2, "--quiet"]))
+    run, _ = redraft.runs.describe(tmp_path / "run")
+    assert run is not None
+    batch = next(iter(evaluation(tokenise(run.data, "train", run.tokenizer, run.framing), 2)))
+    clean = ~batch.learn[0]
+    assert "rain" in run.tokenizer.decode(batch.tokens[0][clean].tolist())
+    assert batch.tokens[0][batch.learn[0]][-1] == run.tokenizer.vocab.eos
+    assert say("generate", tmp_path / "run", "--source", "sun rain", "--new", "8")
+    refused = say(*map(str, [*words[:-1], base_text(tmp_path), "--chat"]), code=2)[1]
+    assert "--chat reads .jsonl files" in refused
+
+
+def base_text(folder: Path) -> Path:
+    file = folder / "text.txt"
+    file.write_text("the sun .")
+    return file
+
+
+@pytest.fixture
+def published_chat(build: Build, tiny: TransformerConfig, tmp_path: Path) -> Path:
+    """A causal model whose tokenizer has a chat template, and questions with answers."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(SKY)}, unk_token="?"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.add_special_tokens(["<|turn|>", "<|end|>"])
+    hub = Hub(backend.to_str(), eos="<|end|>", mask="<|mask|>", template=TURNS)
+    process = Masked(hub.vocab)
+    model = build(Causal(), replace(tiny, tied=True), process=process, head=Shift(), tokenizer=hub)
+    redraft.export(tmp_path / "model", model)
+    lines = [{"source": "sun rain", "target": "warm wind"}, {"source": "cold day", "target": "snow"}] * 20
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path

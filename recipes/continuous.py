@@ -3,6 +3,8 @@
     python recipes/continuous.py systems                    # the embedded stories, 5 minutes each
     python recipes/continuous.py ablations                  # what each system rests on
     python recipes/continuous.py codecs                     # how smooth the latents are, of what is trained so far
+    python recipes/continuous.py patient                    # up to an hour each, for those that need it
+    python recipes/continuous.py samplers --model DIR       # how a trained Diffusion-LM writes best
 
 Minutes are those of one core. A latent system has as many again for its codec, which is trained first. Rows go to
 recipes/results/*.jsonl as they are finished, models to runs/continuous; called again it goes on where it stopped.
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, measure_all, trained
+from rows import Rows, Trained, add_places, commit, machine, measure_all, trained
 
 from redraft import evaluate, presets, write
 from redraft.codecs import MaskedEncoder, Smoothing
@@ -28,10 +30,12 @@ from redraft.evaluate import diagnose
 from redraft.heads import PredictEps, PredictX
 from redraft.objectives import Match, Snr
 from redraft.runs import Run, config, latest, load, vary
+from redraft.samplers import Ancestral, Ddim, Renoise, Sampler
 from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
 WRITTEN = 128  # texts that a model writes
+SAMPLED = 128  # the same where samplers are compared
 LEVELS = 8  # noise levels of AuBLEU
 SIGMAS = (0.25, 0.5, 1.0)  # noise on clean latents, which have unit variance
 
@@ -65,9 +69,9 @@ def systems() -> dict[str, System]:
     }
 
 
-def latent(run: Run, codec: Run | None = None) -> System:
+def latent(run: Run, codec: Run | None = None, patience: float = 1.0) -> System:
     """Diffusion of latents, after the training of the run's own codec or of another one that makes the same."""
-    return System(lambda base: replace(run, base=base), codec or vary.codec_of(run))
+    return System(lambda base: replace(run, base=base), codec or vary.codec_of(run), patience)
 
 
 def ablations() -> dict[str, System]:
@@ -99,6 +103,34 @@ def ablations() -> dict[str, System]:
     }
 
 
+def patient() -> dict[str, System]:
+    """Systems that five minutes are too short for, at a budget of their own: up to an hour, the codec's included.
+
+    Those that name words are sampled by `Renoise`: see the table of samplers.
+    """
+    words, chosen = presets.diffusion_lm_tiny(), Renoise(64)
+    cosmos = vary.with_schedule(presets.cosmos_tiny(), Clamped(CosineSquared(), -12.0, 4.0))
+    mild = Smoothing(places=0.1, noise=0.5, features=0.2)
+    return {
+        "diffusion_lm": System.of(replace(words, sampler=chosen), 8.0),
+        "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match()), 8.0),
+        "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
+        "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
+        "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=4.0),
+        "cosmos": latent(vary.with_codec(cosmos, smoothing=mild), patience=6.0),
+    }
+
+
+def samplers() -> dict[str, Sampler]:
+    """On the same weights: the reverse process, fewer and more steps of it, without noise, and with all of it anew."""
+    return {
+        "ancestral 64": Ancestral(64),
+        "ancestral 256": Ancestral(256),
+        "ddim 64": Ddim(64),
+        "renoise 64": Renoise(64),
+    }
+
+
 # --- measures ---
 
 
@@ -123,7 +155,16 @@ def figures(made: Trained) -> dict[str, Any]:
 def written(made: Trained) -> dict[str, Any]:
     """What the run's own sampler writes: stories of the grammar or true summaries, and what their sources ask for."""
     found, record = write_and_judge(made.model, made.run, made.run.sampler, WRITTEN)
-    return {**found, "sample": record.texts[0]}
+    return {**found, "different": len(set(record.texts)) / len(record.texts), "sample": record.texts[0]}
+
+
+def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
+    """What a sampler writes with given weights."""
+    it = write.opened(str(model))
+    assert it.run is not None
+    found, record = write_and_judge(it.model, it.run, sampler, SAMPLED)
+    cost = {"run": it.run.digest, "steps": it.run.steps, "commit": commit(), "machine": machine()}
+    return {**cost, **found, "different": len(set(record.texts)) / len(record.texts)}
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
@@ -153,17 +194,23 @@ def sentences(texts: Sequence[str]) -> float:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["systems", "ablations", "codecs"])
+    parser.add_argument("table", choices=["systems", "ablations", "codecs", "patient", "samplers"])
     parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
+    parser.add_argument("--model", type=Path, default=Path("runs/diffusion_lm_tiny"), help="of the table of samplers")
     add_places(parser, "runs/continuous")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / f"continuous_{told.table}.jsonl")
-    measure_all(rows, jobs(told.table, told.out, told.minutes).items(), told.only)
+    asked = jobs(told.table, told.out, told.minutes)
+    if told.table == "samplers":
+        asked = {name: partial(sampled, told.model, sampler) for name, sampler in samplers().items()}
+    measure_all(rows, asked.items(), told.only)
 
 
 def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[str, Any]]]:
-    wanted = systems() if table == "systems" else ablations() if table == "ablations" else systems() | ablations()
+    tables = {"systems": systems, "ablations": ablations, "patient": patient}
+    wanted = tables[table]() if table in tables else systems() | ablations()
+    out = out / table if table == "patient" else out
     places = {name: out / name.replace(" ", "_") for name in wanted}
     if table != "codecs":
         return {name: partial(row, system, places[name], minutes) for name, system in wanted.items()}

@@ -79,6 +79,20 @@ VARIANTS = {
 }
 
 
+PATIENT = {
+    "diffusion_lm": "Diffusion-LM",
+    "diffusion_lm x": "Diffusion-LM that predicts x (squared error)",
+    "diffuseq": "DiffuSeq, attributes → story",
+    "genie": "GENIE, attributes → story",
+    "planner": "PLANNER, a tenth of the KL",
+    "cosmos": "COSMOS, milder smoothing, cosine schedule",
+}
+SAMPLERS = {
+    "ancestral 64": "the reverse process, 64 steps (`Ancestral`)",
+    "ancestral 256": "the same, 256 steps",
+    "ddim 64": "without new noise, 64 steps (`Ddim`)",
+    "renoise 64": "words drawn, then noised anew, 64 steps (`Renoise`)",
+}
 CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos rough")
 REAL = {
     "diffusion_lm": "Diffusion-LM, E2E",
@@ -126,6 +140,7 @@ def rendered(results: Path) -> dict[str, str]:
     systems, variants, codecs = (
         Rows(results / f"continuous_{name}.jsonl").held() for name in ("systems", "ablations", "codecs")
     )
+    patient, samplers = (Rows(results / f"continuous_{name}.jsonl").held() for name in ("patient", "samplers"))
     real = Rows(results / "real.jsonl").held()
     return {
         "methods": methods_table(methods),
@@ -138,6 +153,8 @@ def rendered(results: Path) -> dict[str, str]:
         "letters": letters_table(Rows(results / "letters.jsonl").held()),
         "systems": systems_table("system", SYSTEMS, systems),
         "variants": systems_table("variant", VARIANTS, variants),
+        "patient": patient_table(patient),
+        "samplers": samplers_table(samplers),
         "codecs": codecs_table(codecs),
         "real": real_table(real),
     }
@@ -248,6 +265,27 @@ def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:
     head = ["codec and back, %", "bits/token", "bits/char", "right, %", "attributes, %", "CPU s per text"]
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in labels.items())
     return markdown([title, *head, "training steps"], rows)
+
+
+def patient_table(held: Held) -> str:
+    """As the table of systems, with the minutes of the codec and of the diffusion."""
+    shown = (
+        lambda row: " + ".join(f"{stage['minutes']:.0f}" for stage in row["stages"]),
+        lambda row: percent(row["reconstruction"]),
+        lambda row: f"{row['bits_per_char']:.3f}",
+        right,
+        lambda row: f"{100 * row['attributes']:.0f}" if "attributes" in row else MISSING,
+        lambda row: percent(row["different"]),
+        trained,
+    )
+    head = ["minutes", "codec and back, %", "bits/char", "right, %", "attributes, %", "different, %", "training steps"]
+    rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in PATIENT.items())
+    return markdown(["system", *head], rows)
+
+
+def samplers_table(held: Held) -> str:
+    rows = ([label, right(held.get(name)), cost(held.get(name))] for name, label in SAMPLERS.items())
+    return markdown(["Diffusion-LM written by", "right, %", "CPU s per text"], rows)
 
 
 def codecs_table(held: Held) -> str:

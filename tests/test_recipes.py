@@ -155,14 +155,17 @@ def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
 def test_every_system_has_a_place() -> None:
     assert continuous.systems().keys() == tables.SYSTEMS.keys()
     assert continuous.ablations().keys() == tables.VARIANTS.keys()
+    assert continuous.patient().keys() == tables.PATIENT.keys()
+    assert continuous.samplers().keys() == tables.SAMPLERS.keys()
     assert all(system.codec is not None for name, system in continuous.systems().items() if name in LATENT)
 
 
 def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps of its codec, two of its diffusion; another denoiser then works on the same latents."""
-    for name, few in (("HELD_OUT", 4), ("CHOSEN", 2), ("WRITTEN", 2)):
+    for name, few in (("HELD_OUT", 4), ("CHOSEN", 2), ("WRITTEN", 2), ("SAMPLED", 2)):
         monkeypatch.setattr(continuous, name, few)
     monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.compare.measuring.NOISIER", (-1.0,))
     base = presets.tencdm_tiny()
     codec: Any = replace(base.model.codec, encoder=MaskedLM(presets.STORY_LENGTH, Size(8, 1, 2)), decoder=Size(8, 1, 2))
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
@@ -174,9 +177,13 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
         assert found["steps"] == 2
         assert found["share"] == 0
         assert 0 <= found["reconstruction"] <= 1
-        assert found["end"] in (0.0, 1.0)
+        assert found["end"] in (-1.0, 0.0, 1.0)
         assert found["bits_per_char"] > 0
     assert len(list((tmp_path / "codecs").iterdir())) == 1
+    assert tables.patient_table({"cosmos": found}).count("1 + 1") == 1
+    again = continuous.sampled(tmp_path / "a", Ancestral(3))
+    assert (again["samples"], again["steps"]) == (2, 2)
+    assert tables.samplers_table({"ddim 64": again}).count("| 0 ± 0 |") == 1
     smooth = continuous.smoothness(tmp_path / "a", continuous.latent(run).codec or run)
     assert 0 <= smooth["aubleu"] < 1
     assert list(smooth["noisy"]) == ["0.25", "0.5", "1.0"]
@@ -195,6 +202,7 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
     for module, name, few in ((continuous, "HELD_OUT", 2), (real, "ASKED", 2)):
         monkeypatch.setattr(module, name, few)
     monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.compare.measuring.NOISIER", (-1.0,))
     for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"):
         (tmp_path / name).write_text("mr,ref\n" + '"name[The Eagle], food[French]",The Eagle is French.\n' * 4)
     for name, system in real.restaurants(str(tmp_path)).items():
@@ -324,7 +332,7 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
     shown = tables.rendered(tmp_path)
     assert list(shown) == [
         *("methods", "english", "ablations", "gidd", "remask", "reuse", "strides", "letters", "systems", "variants"),
-        *("codecs", "real"),
+        *("patient", "samplers", "codecs", "real"),
     ]
     sizes = {name: [line.count("|") for line in table.splitlines()] for name, table in shown.items()}
     assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
@@ -335,6 +343,8 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "remask": (7, {7}),
         "reuse": (7, {7}),
         "strides": (7, {6}),
+        "patient": (8, {9}),
+        "samplers": (6, {4}),
         "letters": (6, {7}),
         "systems": (12, {9}),
         "variants": (18, {9}),

@@ -27,10 +27,12 @@ from redraft.model import DiffusionLM
 from redraft.processes import Gaussian
 from redraft.runs import Run
 from redraft.samplers import Blocks, Correct, Sampler, Strides
+from redraft.types import Batch
 from redraft.write import ArgumentError, Record, fill, layers, to_write, with_steps
 
 CHOSEN = 64  # rows of the valid split, on which the end of a diffusion of vectors is chosen
 ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # log-SNR
+NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # tried one after another where the noisiest is the best so far
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed
     if model.codec is not None:
         found["reconstruction"] = reconstruction(model, test.batches)
     if isinstance(model.process, Gaussian):
-        chosen, _ = token_bound(model, unseen(run, "valid", min(rows, CHOSEN)).batches, ENDS, draws=draws, seed=seed)
-        model, found["end"] = ending(model, chosen), chosen
+        found["end"] = best_end(model, unseen(run, "valid", min(rows, CHOSEN)).batches, draws, seed=seed)
+        model = ending(model, found["end"])
     likely = likelihood(model, test.batches, draws=draws, seed=seed)
     for unit in ("token", "char"):
         name = f"bits_per_{unit}"
@@ -82,6 +84,17 @@ def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed
     if test.truth is not None:
         found["excess"], found["excess_stderr"] = excess(likely, test.truth.log_probs)
     return found
+
+
+def best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: int) -> float:
+    """The log-SNR at which the diffusion should end: vectors of many numbers tell their words through much noise."""
+    best, likely = token_bound(model, batches, ENDS, draws=draws, seed=seed)
+    for lower in NOISIER if best == min(ENDS) else ():
+        _, further = token_bound(model, batches, (lower,), draws=draws, seed=seed)
+        if further.row_nats.sum() >= likely.row_nats.sum():
+            break
+        best, likely = lower, further
+    return best
 
 
 # --- written text ---

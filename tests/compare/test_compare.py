@@ -11,6 +11,9 @@ import torch
 
 from redraft import cli, presets
 from redraft.compare import Recipe
+from redraft.compare.measuring import NOISIER, best_end, unseen
+from redraft.model import DiffusionLM
+from redraft.runs import vary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 from test_page import Balance
@@ -122,3 +125,11 @@ def test_another_comparison_needs_another_place(tmp_path: Path, capsys: pytest.C
         "holds another comparison (budget 5 CPU minutes, not 1 steps; write_steps None, not [2, 4])"
         in capsys.readouterr().err
     )
+
+
+def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
+    """Each level that an untrained denoiser passes costs bits and tells nothing; the search goes below its grid."""
+    run = vary.shrunken(presets.tencdm_tiny())
+    model = DiffusionLM(run.model, run.tokenizer).eval()
+    rows = unseen(run, "valid", 2).batches
+    assert best_end(model, rows, 1, seed=0) in NOISIER[1:]

@@ -1,16 +1,19 @@
-"""`python -m bench.speculation DIR [--draft DIR]`: what speculation can win with a causal model on this CPU.
+"""`python -m bench.speculation DIR [--draft lookup self DIR …]`: what speculation wins with a causal model on this CPU.
 
 First the cost of reading n tokens behind a cache, c(n)/c(1), which decides it. Then tokens per CPU second of plain
-decoding (the ordinary pass, the lean one, int8 weights) and of speculation, side by side on the same prompts: each
-round runs all of them in turn, on one thread. Rows go to bench/results/speculation.jsonl.
+decoding in each form of the weights and by the two loops we have, and of speculation with each drafter and length of
+the drafts, side by side on the same prompts: each round runs all of them in turn, on one thread. The fastest plain side
+is what a draft must beat. A row with a name goes to bench/results/speculation.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,13 +21,29 @@ from unittest.mock import patch
 
 import torch
 
+from bench.identical import prompts
 from bench.limit import machine
 from redraft import load
-from redraft.model import DiffusionLM
+from redraft.model import DiffusionLM, DraftMemory
 from redraft.networks import Transformer
 from redraft.ops import rng
-from redraft.runs import in_int8, in_weights
-from redraft.samplers import Blocks, Costs, DiffusionDraft, Drafter, PromptLookup, Sampler, Speculate, Unmask, last
+from redraft.runs import in_weights
+from redraft.samplers import (
+    Ancestral,
+    Blocks,
+    Costs,
+    DiffusionDraft,
+    Drafter,
+    DraftRequest,
+    NoDraft,
+    PromptLookup,
+    Proposal,
+    Sampler,
+    Speculate,
+    StateDraft,
+    Unmask,
+    last,
+)
 from redraft.types import Context
 from redraft.write import opened
 
@@ -46,6 +65,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 def reading(model: DiffusionLM, held: int = 64, rounds: int = 5) -> dict[int, float]:
     """Seconds to read n tokens behind `held` others and to say what follows each, by n."""
+    known = model.config.network.positions
+    held = held if known is None else min(held, known - 2 - max(SIZES))
     states = model.config.vocab.size - 1
     ids = torch.arange(held + max(SIZES))[None] % states
     place = torch.arange(ids.shape[1])[None]
@@ -72,72 +93,179 @@ def ordinary() -> Any:
     return patch.object(Transformer, "_leanly", lambda *_: False)
 
 
-def raced(sides: dict[str, tuple[DiffusionLM, Sampler]], new: int, rounds: int) -> dict[str, dict[str, Any]]:
-    """Tokens per CPU second of each side, and its texts."""
-    spent, texts = dict.fromkeys(sides, 0.0), {name: [] for name in sides}  # type: dict[str, float], dict[str, list[str]]
-    for number in range(rounds):
-        prompt = PROMPTS[number % len(PROMPTS)]
+@dataclass
+class Clock:
+    """Seconds that a drafter took, and how many drafts it made."""
+
+    seconds: float = 0.0
+    drafts: int = 0
+
+
+@dataclass(frozen=True)
+class TimedDraft:
+    """A drafter, with a clock."""
+
+    inner: Any
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def ordered(self) -> bool:
+        return bool(self.inner.ordered)
+
+    def fresh(self) -> TimedDraft:
+        return TimedDraft(self.inner.fresh() if isinstance(self.inner, StateDraft) else self.inner, self.clock)
+
+    def saw(self, z: Any, context: Any) -> None:
+        if isinstance(self.inner, StateDraft):
+            self.clock.seconds += seconds(lambda: self.inner.saw(z, context))
+
+    def __call__(self, asked: DraftRequest) -> Proposal:
+        found: list[Proposal] = []
+        self.clock.seconds += seconds(lambda: found.append(self.inner(asked)))
+        self.clock.drafts += found[0].tokens.shape[1] > 0
+        return found[0]
+
+
+def drafter(name: str, model: DiffusionLM) -> Drafter:
+    """lookup, self, or a directory: of a drafter for this model, or of a diffusion model, say DIR@2 for two steps."""
+    name, _, number = name.partition("@")
+    steps = int(number or 1)
+    if name == "lookup":
+        return PromptLookup()
+    if name == "self":
+        return StateDraft(DraftMemory(model))
+    other = opened(name)
+    if other.model.drafter is not None:
+        return StateDraft(DraftMemory(other.model.eval()))
+    return DiffusionDraft(other.model.eval(), other.model.process, steps, canvas=other.always)  # type: ignore[arg-type]
+
+
+Side = tuple[DiffusionLM, Sampler]
+
+
+def raced(sides: dict[str, Side], texts: Iterable[str], new: int) -> dict[str, tuple[float, list[Any]]]:
+    """CPU seconds of each side, and the ids it wrote."""
+    spent = dict.fromkeys(sides, 0.0)
+    wrote: dict[str, list[Any]] = {name: [] for name in sides}
+    for number, prompt in enumerate(texts):
         for name, (model, sampler) in sides.items():
             canvas = model.canvas(prompt, new=new)
 
             def write(model: DiffusionLM = model, sampler: Sampler = sampler, canvas: Any = canvas) -> None:
-                texts[name].append(model.text(last(sampler(model, model.process, canvas, rng=rng(0))))[0])  # noqa: B023
+                wrote[name].append(last(sampler(model, model.process, canvas, rng=rng(number))).z[0].tolist())  # noqa: B023
 
             with ordinary() if name.endswith("ordinary") else patch.dict({}):
                 spent[name] += seconds(write)
-    return {name: {"tokens_per_second": rounds * new / spent[name], "texts": texts[name]} for name in sides}
+    return {name: (spent[name], wrote[name]) for name in sides}
 
 
-def samplers(drafts: dict[str, Drafter], costs: Any) -> dict[str, Sampler]:
-    return {f"speculation, {name}": Speculate(d, length=8, temperature=0, costs=costs) for name, d in drafts.items()}
+def plain_sides(models: dict[str, DiffusionLM], temperature: float, slow: bool) -> dict[str, Side]:
+    """Plain decoding by both loops, in each form of the weights."""
+    block = Blocks(Unmask(1)) if temperature == 0 else Blocks(Ancestral(1))
+    sides: dict[str, Side] = {"plain, ordinary": (models["own"], block)} if slow and "own" in models else {}
+    for form, model in models.items():
+        sides[f"plain, {form}"] = (model, block)
+        sides[f"plain, {form}, short loop"] = (model, Speculate(NoDraft(), costs=None, temperature=temperature))
+    return sides
+
+
+def told(sampler: Speculate, spent: float, tokens: int, one: float, alone: float) -> dict[str, Any]:
+    """What a side with a drafter did; one: seconds of a pass over one token, alone: tokens per second without."""
+    assert isinstance(sampler.draft, TimedDraft)
+    clock, speed = sampler.draft.clock, tokens / spent
+    return {
+        "tokens_per_second": round(speed, 1),
+        "speedup": round(speed / alone, 3),
+        "acceptance": round(sampler.tally.acceptance, 3),
+        "tokens_per_round": round(sampler.tally.tokens_per_round, 2),
+        "draft_cost": round(clock.seconds / max(1, clock.drafts) / one, 2),
+    }
+
+
+def measured(asked: argparse.Namespace) -> dict[str, Any]:
+    models = {form: load(asked.model).eval() for form in asked.forms}
+    for form, model in models.items():
+        if form != "own":
+            in_weights(model, form)
+    row: dict[str, Any] = {"name": asked.name, "model": asked.model.name, "temperature": asked.temperature}
+    row |= {"new": asked.new, "prompts": asked.rounds, **machine(asked.command)}
+    first = {}
+    for form, model in models.items():
+        cost = reading(model)
+        first[form] = cost[1]
+        row[f"c(n)/c(1) {form}"] = {n: round(cost[n] / cost[1], 2) for n in SIZES}
+        row[f"c(1) ms {form}"] = round(1e3 * cost[1], 2)
+        print(form, f"c(1) = {1e3 * cost[1]:.2f} ms,", "c(n)/c(1):", row[f"c(n)/c(1) {form}"], flush=True)
+    target = models[asked.weights]
+    sides = plain_sides(models, asked.temperature, asked.ordinary)
+    drafted: dict[str, tuple[str, str]] = {}
+    for name in asked.draft:
+        at = row[f"c(n)/c(1) {asked.weights}"]
+        for length in asked.lengths:
+            side = f"draft {Path(name).name}, {length}"
+            fixed = Speculate(TimedDraft(_as(asked.weights, drafter(name, target))), length=length, costs=None)
+            sides[side] = (target, _at(fixed, asked.temperature))
+            drafted[side] = (Path(name).name, str(length))
+        costs = Costs(read=max(0.0, (at[5] - 1) / 4), draft=asked.cost)
+        side = f"draft {Path(name).name}, adaptive"
+        free = Speculate(TimedDraft(_as(asked.weights, drafter(name, target))), length=max(asked.lengths), costs=costs)
+        sides[side] = (target, _at(free, asked.temperature))
+        drafted[side] = (Path(name).name, "adaptive")
+    texts = prompts(asked.rounds) if asked.stories else [PROMPTS[i % len(PROMPTS)] for i in range(asked.rounds)]
+    found = raced(sides, texts, asked.new)
+    tokens = asked.rounds * asked.new
+    row["plain"] = {name: round(tokens / found[name][0], 1) for name in sides if name not in drafted}
+    best = max(row["plain"], key=row["plain"].__getitem__)
+    row["fastest"], row["fastest plain"] = best, row["plain"][best]
+    alone = found[f"plain, {asked.weights}"][1]
+    for side, (name, length) in drafted.items():
+        sampler = sides[side][1]
+        assert isinstance(sampler, Speculate)
+        said = told(sampler, found[side][0], tokens, first[asked.weights], tokens / found[best][0])
+        said["same"] = sum(a == b for a, b in zip(alone, found[side][1], strict=True))
+        row.setdefault("draft", {}).setdefault(name, {})[length] = said
+    return row
+
+
+def _as(form: str, draft: Drafter) -> Drafter:
+    """A drafter with a network of its own in the form of the target's weights."""
+    if isinstance(draft, StateDraft) and isinstance(draft.memory, DraftMemory) and form != "own":
+        network = draft.memory.model.network
+        if not network.even:
+            in_weights(draft.memory.model, form)
+    return draft
+
+
+def _at(sampler: Speculate, temperature: float) -> Speculate:
+    from dataclasses import replace
+
+    return replace(sampler, temperature=temperature)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--draft", type=Path, help="a diffusion model with the same tokenizer")
+    parser.add_argument("--draft", nargs="*", default=["lookup"], help="lookup, self, directories of drafters")
+    parser.add_argument("--forms", nargs="*", default=["own", "int8", "packed"], help="of weights, for plain decoding")
+    parser.add_argument("--weights", default="int8", help="the form of the weights that speculation uses")
+    parser.add_argument("--lengths", nargs="*", type=int, default=[8], help="tokens of a draft; also as many as pay")
+    parser.add_argument("--cost", type=float, default=0.0, help="of a draft, in passes over one token, to adapt to")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--stories", action="store_true", help="prompts: beginnings of embedded stories")
+    parser.add_argument("--ordinary", action="store_true", help="also plain decoding without the lean pass")
     parser.add_argument("--new", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="prompts")
+    parser.add_argument("--name", help="of the row; without a name nothing is written")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    asked.command = " ".join(["python -m bench.speculation", *words])
     torch.set_num_threads(1)
-    model = load(asked.model).eval()
-    small, packed = in_int8(load(asked.model)).eval(), in_weights(load(asked.model), "packed").eval()
-    drafts: dict[str, Drafter] = {"lookup": PromptLookup()}
-    if asked.draft is not None:
-        other = opened(asked.draft)
-        drafts["draft"] = DiffusionDraft(other.model.eval(), other.model.process, canvas=other.always)  # type: ignore[arg-type]
-    row: dict[str, Any] = {"model": asked.model.name, **machine(f"python -m bench.speculation {asked.model.name}")}
-    for name, each in (("fp32", model), ("int8", small), ("packed", packed)):
-        cost = reading(each)
-        row[f"c(n)/c(1) {name}"] = {n: round(cost[n] / cost[1], 2) for n in SIZES}
-        row[f"c(1) ms {name}"] = round(1e3 * cost[1], 1)
-        print(name, f"c(1) = {1e3 * cost[1]:.1f} ms,", "c(n)/c(1):", row[f"c(n)/c(1) {name}"], flush=True)
-    plain = Blocks(Unmask(1))
-    costs = Costs(read=(row["c(n)/c(1) int8"][5] - 1) / 4, draft=0.0 if asked.draft is None else 0.5)
-    sides: dict[str, tuple[DiffusionLM, Sampler]] = {
-        "plain, ordinary": (model, plain),
-        "plain": (model, plain),
-        "plain, int8": (small, plain),
-        "plain, packed": (packed, plain),
-    }
-    tallies = samplers(drafts, costs)
-    sides |= {f"{name}, int8": (small, sampler) for name, sampler in tallies.items()}
-    found = raced(sides, asked.new, asked.rounds)
-    for name, each in found.items():
-        row[name] = round(each["tokens_per_second"], 1)
-        print(f"{name:32} {each['tokens_per_second']:7.1f} tokens per CPU second", flush=True)
-    for name, sampler in tallies.items():
-        assert isinstance(sampler, Speculate)
-        same = sum(a == b for a, b in zip(found["plain, int8"]["texts"], found[f"{name}, int8"]["texts"], strict=True))
-        row[name] = {
-            "acceptance": round(sampler.tally.acceptance, 3),
-            "tokens_per_round": round(sampler.tally.tokens_per_round, 2),
-            "same_texts": f"{same}/{asked.rounds}",
-        }
-        print(name, row[name], flush=True)
-    with asked.out.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    row = measured(asked)
+    print(json.dumps(row, indent=1))
+    if asked.name:
+        with asked.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

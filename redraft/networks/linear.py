@@ -30,7 +30,7 @@ class LoraLinear(nn.Linear):
         if not self.on:
             return y
         change = F.linear(F.linear(h, self.lora_a), self.lora_b) * self.scale
-        return y + (change if self.gate is None else torch.where(self.gate[..., None], change, 0.0))
+        return y + (change if self.gate is None else torch.where(self.gate.view(*h.shape[:-1], 1), change, 0.0))
 
     @torch.no_grad()
     def merged(self) -> Tensor:

@@ -6,6 +6,7 @@ bits whether it is read alone or with others: speculation writes exactly the tex
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 import torch
@@ -54,9 +55,9 @@ class PackedLinear(nn.Module):
         return self._product(flat)[:rows].view(*h.shape[:-1], -1)
 
 
-def replaced_layers(network: Transformer, kind: type[nn.Module]) -> None:
-    """Every matrix of the blocks as a layer of this kind; adapters stay around it."""
-    for block in cast("list[Block]", list(network.blocks)):
+def replaced_layers(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
+    """Every matrix of these blocks as a layer of this kind; adapters stay around it."""
+    for block in cast("Iterable[Block]", blocks):
         for part, name in ((block.attention, "qkv"), (block.attention, "out"), (block.mlp, "up"), (block.mlp, "down")):
             layer = getattr(part, name)
             new = kind(layer.weight, layer.bias)
@@ -65,7 +66,7 @@ def replaced_layers(network: Transformer, kind: type[nn.Module]) -> None:
 
 def with_packed(network: Transformer) -> Transformer:
     """The network with its matrices packed, changed in place."""
-    replaced_layers(network, PackedLinear)
+    replaced_layers(network.blocks, PackedLinear)
     return with_packed_output(network)
 
 

@@ -173,6 +173,15 @@ class Transformer(nn.Module):
         said = _read_last(tokens, states, place, past.before)
         return KeyValues(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
 
+    @torch.no_grad()
+    def peek(self, h: Tensor, past: KeyValues) -> Tensor:
+        """(1, n, D) embedded inputs right after what a causal network has read → their states; the cache stays."""
+        shelf = grown(past, self.config, h.shape[1], h)
+        filled = shelf.filled
+        states = read_row(cast("list[Block]", list(self.blocks)), h, shelf, even=self.even)
+        shelf.filled = filled
+        return self.norm(states)
+
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) → (…, V)"""
         return self.read_out(h) if self.merger is None else self.merger.logits(h)

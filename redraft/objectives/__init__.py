@@ -3,6 +3,7 @@
 from redraft.objectives.adapting import Adapt, causal_nats
 from redraft.objectives.clocks import Clock, Importance, Stratified
 from redraft.objectives.conditions import drop_condition, self_condition
+from redraft.objectives.drafting import Distil
 from redraft.objectives.goals import Attribution, Autoencode, Goal, Mistakes, Objective, Step
 from redraft.objectives.measured import clipped, importance, intervals, relative_variance
 from redraft.objectives.tagging import Foreseeing, Tagging

@@ -18,7 +18,7 @@ from redraft import shipped
 from redraft.data import Corpus, Endless, Framing
 from redraft.machine import attempt
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Int8, with_int8, with_packed
+from redraft.networks import BesideNetwork, Int8, PackedLinear, replaced_layers, with_int8, with_packed
 from redraft.objectives import Goal, Objective
 from redraft.runs import checkpoint, config, foreign, stored
 from redraft.runs.adapter import AdapterOf, joined_config, joined_weights
@@ -190,7 +190,15 @@ def in_weights(model: DiffusionLM, weights: str) -> DiffusionLM:
     if weights == "int8":
         return in_int8(model)
     with_packed(model.network)
+    if isinstance(model.drafter, BesideNetwork):
+        replaced_layers(model.drafter.blocks, PackedLinear)
     return model
+
+
+def weights_form(model: DiffusionLM) -> Literal["int8", "packed"] | None:
+    """In which form its large matrices are; None: as they were trained."""
+    kinds = {type(module) for module in model.network.modules()}
+    return "int8" if Int8 in kinds else "packed" if PackedLinear in kinds else None
 
 
 def in_int8(model: DiffusionLM) -> DiffusionLM:
@@ -199,6 +207,8 @@ def in_int8(model: DiffusionLM) -> DiffusionLM:
     if tried.trouble and tried.tried:
         raise ValueError(f"int8 weights: a product with bf16 {tried.trouble} on this CPU; leave out weights=int8")
     with_int8(model.network)
+    if isinstance(model.drafter, BesideNetwork):
+        replaced_layers(model.drafter.blocks, Int8)
     return model
 
 

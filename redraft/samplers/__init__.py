@@ -30,7 +30,17 @@ from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Even, Hold, Sampler, Warp, grid, last
 from redraft.samplers.blocks import Blocks
 from redraft.samplers.correct import Correct
-from redraft.samplers.drafters import DiffusionDraft, Drafter, DraftRequest, NoDraft, PromptLookup, SampledDraft
+from redraft.samplers.drafters import (
+    Attentive,
+    DiffusionDraft,
+    Drafter,
+    DraftRequest,
+    NoDraft,
+    PromptLookup,
+    SampledDraft,
+    StateDraft,
+    StateMemory,
+)
 from redraft.samplers.edited import Edited
 from redraft.samplers.euler import Euler
 from redraft.samplers.guided import Guided, GuidedByPrompt

@@ -172,8 +172,12 @@ class PointMass(AcceptRule):
 class Matched(PointMass):
     """Sample and match: draws from p with the random numbers of plain sampling, accepts what the draft guessed right.
 
-    As exact and as successful as `PointMass`, and the text is that of plain sampling with the same seed.
+    The text is that of plain sampling with the same seed, whatever the draft. The drafter draws with the same numbers,
+    so that where it says what the target says, it guesses right.
     """
+
+    def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
+        return ops.draw(log_q.flatten(0, 1), noise.plain(place).flatten()).view(log_q.shape[:2])
 
     def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
         drawn = ops.draw(log_p.flatten(0, 1), noise.plain(place).flatten()).view(log_p.shape[:2])

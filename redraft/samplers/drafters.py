@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from redraft import ops
 from redraft.processes import Masked, Process
 from redraft.samplers.acceptance import AcceptRule, Proposal, RoundNoise
 from redraft.samplers.base import Sampler, last
-from redraft.types import Canvas, Denoiser, require_range
+from redraft.types import Canvas, Context, Denoiser, require_range
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class DraftRequest:
     temperature: float
     rule: AcceptRule
     noise: RoundNoise
+    context: Context = Context()  # what the target has read: all but the last token
 
 
 class Drafter(Protocol):
@@ -36,6 +37,19 @@ class Drafter(Protocol):
         ...
 
     def __call__(self, asked: DraftRequest) -> Proposal: ...
+
+
+@runtime_checkable
+class Attentive(Drafter, Protocol):
+    """A drafter that follows what the target reads, row by row."""
+
+    def fresh(self) -> Attentive:
+        """The same for a new row."""
+        ...
+
+    def saw(self, z: Tensor, context: Context) -> None:
+        """(1, n) the text after a round, and what the target has read of it: all but the last token."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -117,8 +131,66 @@ class DiffusionDraft:
         where = torch.zeros_like(canvas.fixed).index_fill(1, columns, True)
         with torch.no_grad():
             said = self.denoise(canvas.z, canvas.time(t), canvas.context).at(where)
-        said = F.pad(said[:, : asked.states], (0, max(0, asked.states - said.shape[1])), value=-torch.inf)
-        return (said.double() / (asked.temperature or 1)).log_softmax(-1)
+        return _of_target(said, asked)
+
+
+class StateMemory(Protocol):
+    """What a drafter that belongs to the target makes of its states (`redraft.model.DraftMemory`)."""
+
+    @property
+    def ahead(self) -> int: ...
+
+    def fresh(self) -> StateMemory: ...
+
+    def saw(self, z: Tensor, context: Context) -> None: ...
+
+    def logits(self, z: Tensor, context: Context, count: int) -> Tensor | None: ...
+
+    def follows(self, previous: Tensor) -> Tensor | None: ...
+
+
+@dataclass(frozen=True)
+class StateDraft:
+    """The target's own drafter: a network beside it that reads its states, or itself with its adapter at masks.
+
+    One pass gives a block of tokens; each is then drawn given the one before it, so their law is known.
+    """
+
+    memory: StateMemory = field(repr=False)
+    ordered = True
+
+    def fresh(self) -> StateDraft:
+        return StateDraft(self.memory.fresh())
+
+    def saw(self, z: Tensor, context: Context) -> None:
+        self.memory.saw(z, context)
+
+    def __call__(self, asked: DraftRequest) -> Proposal:
+        raw = self.memory.logits(asked.z, asked.context, asked.count)
+        if raw is None:  # nothing is read yet
+            return NoDraft()(asked)
+        tokens: list[Tensor] = []
+        log_q: list[Tensor] = []
+        previous = asked.z[:, -1]
+        for i in range(raw.shape[1]):
+            follows = None if i < self.memory.ahead else self.memory.follows(previous)
+            said = raw[:, i] if follows is None else raw[:, i] + follows
+            if not asked.temperature:  # all rules take the likeliest token, and none looks at its law
+                previous = said.argmax(-1)
+                tokens.append(previous)
+                continue
+            said = _of_target(said, asked)
+            place = torch.arange(asked.z.shape[1] + i, asked.z.shape[1] + i + 1, device=raw.device)
+            previous = asked.rule.drafted(said[:, None], place, asked.noise)[:, 0]
+            tokens.append(previous)
+            log_q.append(said)
+        return Proposal(torch.stack(tokens, 1), torch.stack(log_q, 1) if log_q else None)
+
+
+def _of_target(said: Tensor, asked: DraftRequest) -> Tensor:
+    """(N, words) → (N, V) log-probabilities of the target's tokens, at the temperature of the text."""
+    said = F.pad(said[:, : asked.states], (0, max(0, asked.states - said.shape[1])), value=-torch.inf)
+    return (said.double() / (asked.temperature or 1)).log_softmax(-1)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from redraft.ops import Rng
 from redraft.processes import Masked, Process
 from redraft.samplers.acceptance import Accepted, AcceptRule, Likeliest, Matched, Proposal, RoundNoise
 from redraft.samplers.base import require_free
-from redraft.samplers.drafters import Drafter, DraftRequest, PromptLookup
+from redraft.samplers.drafters import Attentive, Drafter, DraftRequest, NoDraft, PromptLookup
 from redraft.samplers.picks import require_temperature
 from redraft.samplers.stops import refuse_ids, stopped
 from redraft.types import Cache, Canvas, Context, Denoiser, require_range
@@ -145,11 +145,21 @@ class Speculate:
         """A canvas of one row, round by round."""
         rule = self.rule if self.temperature else Likeliest()
         context, read, done, trust = _without_padding(canvas), 0, 0, _Trust()
+        drafter = self.draft.fresh() if isinstance(self.draft, Attentive) else self.draft
         while (free := _free(canvas, done)) is not None:
             begin, end = free
             noise = RoundNoise(rng, begin)
             length = self.length if self.costs is None else self.costs.best(trust.rate, self.length)
-            draft = self._drafted(canvas.z[:, :begin], min(length, end - begin - 1), process.vocab.size, rule, noise)
+            asked = DraftRequest(
+                canvas.z[:, :begin],
+                min(length, end - begin - 1),
+                process.vocab.size,
+                self.temperature,
+                rule,
+                noise,
+                context,
+            )
+            draft = (drafter if asked.count else NoDraft())(asked)
             with torch.no_grad():
                 log_p, context = self._read(denoise, process, canvas, context, read, begin, draft)
             place = torch.arange(begin, begin + log_p.shape[1], device=log_p.device)
@@ -159,15 +169,12 @@ class Speculate:
             canvas = _written(canvas, draft, found, log_p, begin)
             if self.stop:
                 canvas = stopped(canvas, process.vocab.eos, done, denoise)
+            if isinstance(drafter, Attentive):
+                drafter.saw(canvas.z[:, :done], context)
             drafted = draft.tokens.shape[1]
             trust = trust.after(drafted, int(found.count))
             self.tally.add(drafted, int(found.count), int(found.count) + 1)
             yield canvas
-
-    def _drafted(self, z: Tensor, count: int, states: int, rule: AcceptRule, noise: RoundNoise) -> Proposal:
-        if count == 0:
-            return Proposal(z[:, :0], torch.zeros(1, 0, states, device=z.device))
-        return self.draft(DraftRequest(z, count, states, self.temperature, rule, noise))
 
     def _read(
         self,

@@ -136,8 +136,9 @@ class Generation(Decoding):
     negative_prompt: Annotated[str | None, optional("TEXT")] = None
     """With guidance above 1: a prompt to move away from, at most as long as the prompt; for models with mask noise."""
     draft: Annotated[str | None, optional("DIR")] = None
-    """For causal models: who proposes tokens that the model then reads several at a time. The directory of a diffusion
-    model with the same tokenizer, or lookup: what followed the same words before. The text does not change."""
+    """For causal models: who proposes tokens that the model then reads several at a time. The directory of a drafter
+    (redraft adapt --draft) or of a diffusion model with the same tokenizer; self: the model's own drafter; lookup: what
+    followed the same words before. The text does not change."""
     draft_length: int = 8
     """Tokens per draft, at most; fewer are drafted where few are accepted."""
     draft_steps: int = 1

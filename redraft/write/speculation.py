@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
+from redraft.model import DraftMemory
 from redraft.processes import Masked
-from redraft.samplers import RULES, Blocks, DiffusionDraft, Drafter, PromptLookup, Speculate
+from redraft.runs import in_weights, weights_form
+from redraft.samplers import RULES, Blocks, Costs, DiffusionDraft, Drafter, PromptLookup, Speculate, StateDraft
 from redraft.write.models import Opened, opened
 from redraft.write.sampling import layers
 from redraft.write.settings import ArgumentError, Generation
@@ -38,13 +42,33 @@ def speculating(it: Opened, asked: Generation) -> Speculate:
         raise ArgumentError(
             "accept", f"accept={asked.accept!r}: lookup has no probabilities, which it needs; use matched"
         )
-    return Speculate(draft, rule, asked.draft_length, stop=stop)
+    return Speculate(draft, rule, asked.draft_length, _costs(draft), stop=stop)
+
+
+def _costs(draft: Drafter) -> Costs:
+    """What a draft costs, roughly, in passes of the model over one token."""
+    if isinstance(draft, PromptLookup):
+        return Costs(draft=0.0)
+    return Costs(draft=1.2) if isinstance(draft, StateDraft) and draft.memory.ahead else Costs()
 
 
 def _drafter(it: Opened, asked: Generation) -> Drafter:
     if asked.draft == "lookup" and not Path("lookup").is_dir():
         return PromptLookup()
+    if asked.draft == "self" and not Path("self").is_dir():
+        if it.model.drafter is None:
+            raise ArgumentError(
+                "draft",
+                f"draft='self': {it.place} has no drafter of its own; train one: "
+                f"redraft adapt {it.place} --draft self --data … --out …",
+            )
+        return StateDraft(DraftMemory(it.model))
     other = opened(Path(asked.draft or ""))
+    if other.model.drafter is not None:
+        _require_same_tokens(it, other, str(asked.draft))
+        _require_same_base(it, other, str(asked.draft))
+        form = weights_form(it.model)
+        return StateDraft(DraftMemory(other.model if form is None else in_weights(other.model, form)))
     process = other.model.process
     if not isinstance(process, Masked) or other.model.codec is not None or other.answers or other.classes:
         raise ArgumentError("draft", f"draft={asked.draft}: a drafter fills masks, and needs neither source nor class")
@@ -52,6 +76,19 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
     known = other.always or other.model.config.network.positions
     window = None if known is None else max(1, known - asked.draft_length)
     return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
+
+
+def _require_same_base(it: Opened, other: Opened, name: str) -> None:
+    """Raises unless the drafter was trained for this very model: it reads the states of no other."""
+    ours, theirs = (dict(each.model.network.named_parameters()) for each in (it, other))
+    both = ours.keys() & theirs.keys()
+    layers = it.model.config.network.layers == other.model.config.network.layers
+    if not layers or not both or not all(torch.equal(ours[n], theirs[n]) for n in both):
+        raise ArgumentError(
+            "draft",
+            f"draft={name}: it was trained for another model, and reads the states of that one; train one for "
+            f"{it.place}: redraft adapt {it.place} --draft beside --data … --out …",
+        )
 
 
 def _require_same_tokens(it: Opened, other: Opened, name: str) -> None:

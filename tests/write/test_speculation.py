@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import redraft
 from redraft.heads import Shift
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Causal, Full, Pattern, TransformerConfig
+from redraft.networks import Beside, Causal, DraftConfig, Full, Itself, Lora, Pattern, TransformerConfig
 from redraft.processes import Masked
 from redraft.text import Words
 from redraft.write import ArgumentError
@@ -30,12 +31,25 @@ def model_of(pattern: Pattern, tokenizer: Words = WORDS, **head: Any) -> Diffusi
     return model
 
 
+@torch.no_grad()
+def drafting(base: DiffusionLM, drafter: DraftConfig) -> DiffusionLM:
+    """The same model with a drafter that has learnt nothing."""
+    own = Lora(2, 4.0) if isinstance(drafter, Itself) else None
+    config = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
+    model, old = DiffusionLM(config, base.tokenizer), dict(base.named_parameters())
+    for name, p in model.named_parameters():
+        p.copy_(old[name] if name in old else torch.full_like(p, 0.1))
+    return model
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("models")
     redraft.export(folder / "causal", model_of(Causal()))
     redraft.export(folder / "shift", model_of(Causal(), head=Shift()))
     redraft.export(folder / "masked", model_of(Full()))
+    redraft.export(folder / "beside", drafting(model_of(Causal()), Beside(4)))
+    redraft.export(folder / "itself", drafting(model_of(Causal(), head=Shift()), Itself(4)))
     redraft.export(folder / "other", model_of(Full(), Words(("one", "two"), ("bos", "eos", "pad", "mask"))))
     return lambda name: folder / name
 
@@ -54,6 +68,26 @@ def test_the_text_does_not_change(saved: Callable[[str], Path], target: str) -> 
     assert plain.nfe > 1
     assert record.nfe <= plain.nfe
     assert "acceptance" not in plain.to_json()[0]
+
+
+@pytest.mark.parametrize(("target", "drafter"), [("causal", "beside"), ("shift", "itself")])
+def test_the_models_own_drafter(saved: Callable[[str], Path], target: str, drafter: str) -> None:
+    """Named by its directory, or `self` for the model it belongs to; which writes the same without it."""
+    options: dict[str, Any] = {"max_new_tokens": 12, "n": 2}
+    plain = redraft.generate(saved(target), ["the cat", "a"], **options)
+    beside = redraft.generate(saved(target), ["the cat", "a"], draft=str(saved(drafter)), **options)
+    own = redraft.generate(saved(drafter), ["the cat", "a"], draft="self", **options)
+    alone = redraft.generate(saved(drafter), ["the cat", "a"], **options)
+    assert plain.texts == beside.texts == own.texts == alone.texts
+    assert own.acceptance == beside.acceptance
+
+
+def test_the_own_drafter_in_int8(saved: Callable[[str], Path], say: Callable[..., tuple[str, str]]) -> None:
+    words = ("--new", 10, "--weights", "int8", "--temperature", 0)
+    alone, _ = say("generate", saved("causal"), "the cat", *words, "--sampler", "confidence")
+    out, err = say("generate", saved("causal"), "the cat", *words, "--draft", saved("beside"))
+    assert out == alone
+    assert "drafted tokens accepted" in err
 
 
 def test_streams_and_temperature(saved: Callable[[str], Path]) -> None:
@@ -86,6 +120,9 @@ def test_the_command(saved: Callable[[str], Path], say: Callable[..., tuple[str,
         ("masked", {"draft": "lookup"}, "is not a causal model"),
         ("causal", {"draft": "other"}, "another tokenizer"),
         ("causal", {"draft": "lookup", "accept": "token"}, "lookup has no probabilities"),
+        ("causal", {"draft": "self"}, "no drafter of its own; train one: redraft adapt"),
+        ("shift", {"draft": "beside"}, "trained for another model"),
+        ("masked", {"draft": "beside"}, "is not a causal model"),
         ("causal", {"draft": "lookup", "accept": "none"}, "choose from matched"),
         ("causal", {"draft": "lookup", "sampler": "confidence"}, "cannot be combined with draft"),
         ("causal", {"draft": "lookup", "pattern": "[a-z]*"}, "rules about the text"),
@@ -96,7 +133,7 @@ def test_the_command(saved: Callable[[str], Path], say: Callable[..., tuple[str,
 def test_what_cannot_be_is_refused(
     saved: Callable[[str], Path], target: str, options: dict[str, Any], message: str
 ) -> None:
-    if options["draft"] != "lookup":
+    if options["draft"] not in ("lookup", "self"):
         options = options | {"draft": str(saved(options["draft"]))}
     with pytest.raises(ArgumentError, match=message):
         redraft.generate(saved(target), "the", max_new_tokens=4, **options)

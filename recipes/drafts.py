@@ -1,0 +1,249 @@
+"""Drafters for a causal model: texts of its own to learn from, two drafters, and what they win.
+
+    redraft train ar_tiny && redraft train mdlm_tiny
+    python recipes/drafts.py own runs/ar_tiny --out runs/own.jsonl
+    redraft adapt runs/ar_tiny --draft beside --data runs/own.jsonl --out runs/beside --steps 400 --batch 32 --lr 3e-3 --temperature 0.2
+    redraft adapt runs/ar_tiny --draft self --data runs/own.jsonl --out runs/itself --steps 400 --batch 32 --lr 3e-3 --temperature 0.2
+    python -m bench.speculation runs/ar_tiny --stories --draft runs/beside --name "stories, greedy"
+    python recipes/drafts.py tables --write docs/speculation.md --picture docs/pictures/speculation.svg
+
+`own` takes any causal model: rows of its training, or of --data, are cut off somewhere and continued by the model, three
+of four greedily, the fourth by drawing. Rows of measurements are in bench/results/speculation.jsonl.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import with_figures
+from rows import Rows
+from tables import filled_in, markdown
+from torch import Tensor
+
+from redraft.cli.recipes import source
+from redraft.data import Packed, evaluation, tokenise
+from redraft.model import DiffusionLM
+from redraft.ops import rng
+from redraft.samplers import Ancestral, Blocks, Unmask, last
+from redraft.types import Canvas
+from redraft.write import Opened, opened
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "bench" / "results"
+
+
+# --- texts of its own ---
+
+
+def rows_of(it: Opened, data: Sequence[str], length: int, count: int) -> Tensor:
+    """(count, L) rows that the model was not trained on: of its own held-out data, or of other text."""
+    if data or it.run is None:
+        text, framing = source(data), Packed(length)
+    else:
+        text, framing = it.run.data, it.run.framing  # type: ignore[assignment]
+    batches = evaluation(tokenise(text, "valid", it.tokenizer, framing), count)
+    return torch.cat([batch.tokens for batch in batches])[:count]
+
+
+def continued(model: DiffusionLM, rows: Tensor, kept: int, greedy: bool, seed: int) -> list[str]:
+    """The rows, cut off after `kept` tokens and continued."""
+    fixed = torch.arange(rows.shape[1]).expand_as(rows) < kept
+    canvas = Canvas(rows.masked_fill(~fixed, model.config.vocab.masked), fixed)
+    sampler = Blocks(Unmask(1) if greedy else Ancestral(1), stop=True)
+    return model.text(last(sampler(model, model.process, canvas, rng=rng(seed, len(rows)))))
+
+
+def own_texts(asked: argparse.Namespace) -> None:
+    it = opened(asked.model)
+    rows, done = rows_of(it, asked.data, asked.length, asked.texts), 0
+    with asked.out.open("w", encoding="utf-8") as file:
+        for number, some in enumerate(rows.split(64)):
+            kept = 1 + number * 7 % max(1, rows.shape[1] * 3 // 5)
+            for text in continued(it.model.eval(), some, kept, number % 4 != 3, number):
+                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+                done += 1
+            file.flush()
+    print(f"{done} texts in {asked.out}")
+
+
+# --- tables ---
+
+
+def drafts_table(row: Mapping[str, Any]) -> str:
+    """One line per drafter and length."""
+    head = [
+        "drafter",
+        "tokens of a draft",
+        "accepted, %",
+        "tokens per pass",
+        "cost of a draft",
+        "tokens/s",
+        "speed",
+        "same texts",
+    ]
+    lines = [
+        [
+            NAMES.get(name, name),
+            "as pays" if length == "adaptive" else length,
+            f"{100 * said['acceptance']:.0f}",
+            f"{said['tokens_per_round']:.2f}",
+            f"{said['draft_cost']:.2f}",
+            f"{said['tokens_per_second']:,.0f}",
+            f"{said['speedup']:.2f} ×",
+            f"{said['same']} of {row['prompts']}",
+        ]
+        for name, by_length in row["draft"].items()
+        for length, said in by_length.items()
+    ]
+    return markdown(head, lines)
+
+
+def plain_table(row: Mapping[str, Any]) -> str:
+    return markdown(["plain decoding", "tokens per CPU second"], [[n, f"{v:,.1f}"] for n, v in row["plain"].items()])
+
+
+def cost_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """c(n)/c(1) of each model and form of weights."""
+    sizes = ("2", "3", "5", "9", "16", "32")
+    lines = [
+        [
+            f"{model}, {form}",
+            *(f"{rows[name][f'c(n)/c(1) {form}'][n]:.2f}" for n in sizes),
+            f"{rows[name][f'c(1) ms {form}']:.1f} ms",
+        ]
+        for model, name in (("SmolLM2-135M", "smollm2"), ("stories, 2 × 128", "stories, greedy"))
+        for form in ("own", "int8", "packed")
+        if name in rows and f"c(n)/c(1) {form}" in rows[name]
+    ]
+    return markdown(["reading n tokens, in units of one", *sizes, "one token"], lines)
+
+
+def rendered(results: Path) -> dict[str, str]:
+    rows = Rows(results / "speculation.jsonl").held()
+    found = {"costs": cost_table(rows)}
+    for name, key in TABLES.items():
+        if key in rows:
+            found[f"drafts {name}"], found[f"plain {name}"] = drafts_table(rows[key]), plain_table(rows[key])
+    return found
+
+
+NAMES = {"beside": "beside", "itself": "itself", "lookup": "lookup", "mdlm_tiny": "masked diffusion"}
+TABLES = {
+    "greedy": "stories, greedy",
+    "drawn": "stories, temperature 1",
+    "smollm2": "smollm2, greedy",
+    "smollm2 drawn": "smollm2, temperature 1",
+}
+
+
+# --- the picture ---
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 680, 420, 56, 656, 48, 300  # pixels
+STYLE = (
+    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
+    ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
+    "path{fill:none;stroke-width:1.6}.dashed{stroke-dasharray:5 4}.c0{stroke:#3b5bdb;color:#3b5bdb}"
+    ".c1{stroke:#c2570c;color:#c2570c}.c2{stroke:#2b8a3e;color:#2b8a3e}.c3{stroke:#ae3ec9;color:#ae3ec9}"
+    "circle{fill:currentColor}@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}"
+    ".card{fill:#1e2128;stroke:#31353e}.grid{stroke:#31353e}.c0{stroke:#91a7ff;color:#91a7ff}"
+    ".c1{stroke:#ff9f5a;color:#ff9f5a}.c2{stroke:#69db7c;color:#69db7c}.c3{stroke:#e599f7;color:#e599f7}}"
+)
+Points = list[tuple[float, float]]
+
+
+def drawn(row: Mapping[str, Any]) -> str:
+    """Tokens per pass and speed against the length of drafts, for each drafter."""
+    lengths = {name: {int(n): said for n, said in by.items() if n != "adaptive"} for name, by in row["draft"].items()}
+    most = max(said["tokens_per_round"] for by in lengths.values() for said in by.values())
+    last = max(n for by in lengths.values() for n in by)
+
+    def points(by: Mapping[int, Mapping[str, Any]], key: str) -> Points:
+        return [
+            (LEFT + (RIGHT - LEFT) * n / last, BOTTOM - (BOTTOM - TOP) * said[key] / most)
+            for n, said in sorted(by.items())
+        ]
+
+    parts = [*_axes(most, sorted({n for by in lengths.values() for n in by}), last)]
+    for number, (name, by) in enumerate(lengths.items()):
+        parts += [
+            *_curve(number, points(by, "speedup"), ""),
+            *_curve(number, points(by, "tokens_per_round"), " dashed"),
+        ]
+        parts += _legend(number, name)
+    said = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{n} tokens {s['tokens_per_round']} per pass, {s['speedup']} times as fast" for n, s in by.items())
+        for name, by in lengths.items()
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'role="img" aria-label="{escape(said)}"><style>{STYLE}</style>'
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def _axes(most: float, lengths: Sequence[int], last: int) -> Iterator[str]:
+    title = "speed (line) and tokens per pass (dashed), against the length of drafts"
+    yield f'<text class="name" x="{LEFT}" y="28">{title}</text>'
+    for value in range(int(most) + 1):
+        y = BOTTOM - (BOTTOM - TOP) * value / most
+        yield f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text class="end" x="{LEFT - 8}" y="{y + 4:.1f}">{value}</text>'
+    for n in lengths:
+        yield f'<text class="middle" x="{LEFT + (RIGHT - LEFT) * n / last:.1f}" y="{BOTTOM + 20}">{n}</text>'
+
+
+def _curve(number: int, places: Points, kind: str) -> Iterator[str]:
+    yield f'<path class="c{number % 4}{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
+    yield from (f'<circle class="c{number % 4}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
+
+
+def _legend(number: int, name: str) -> list[str]:
+    y = BOTTOM + 46 + 18 * number
+    return [
+        f'<circle class="c{number % 4}" cx="{LEFT}" cy="{y - 4}" r="3.5"/>',
+        f'<text x="{LEFT + 10}" y="{y}">{escape(NAMES.get(name, name))}</text>',
+    ]
+
+
+def write_tables(asked: argparse.Namespace) -> None:
+    contents = rendered(asked.results)
+    for name, table in contents.items():
+        print(name, table, sep="\n")
+    if asked.write is not None:
+        page = filled_in(asked.write.read_text("utf-8"), contents)
+        asked.write.write_text(with_figures(page, asked.results), "utf-8")
+    if asked.picture is not None:
+        row = Rows(asked.results / "speculation.jsonl").held()["stories, greedy"]
+        asked.picture.write_text(drawn(row), "utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(required=True)
+    own = parts.add_parser("own", help="texts of a model's own")
+    own.add_argument("model", type=Path)
+    own.add_argument("--out", type=Path, required=True, help="a file of JSON lines")
+    own.add_argument("--data", nargs="*", default=[], help="text to begin with; a model of ours takes its own")
+    own.add_argument("--texts", type=int, default=1536)
+    own.add_argument("--length", type=int, default=96, help="tokens of a text, where rows have no length of their own")
+    own.set_defaults(do=own_texts)
+    tables = parts.add_parser("tables", help="tables, figures and picture of the page, from the rows")
+    tables.add_argument("--results", type=Path, default=RESULTS)
+    tables.add_argument("--write", type=Path, help="the page to fill in")
+    tables.add_argument("--picture", type=Path, help="the SVG to draw")
+    tables.set_defaults(do=write_tables)
+    asked = parser.parse_args(argv)
+    asked.do(asked)
+
+
+if __name__ == "__main__":
+    main()

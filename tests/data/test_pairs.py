@@ -23,7 +23,7 @@ from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import TransformerConfig
 from redraft.objectives import Match, Objective, drop_condition
 from redraft.processes import Gaussian
-from redraft.runs import Run, begin_with, config, vary
+from redraft.runs import Run, begin_with, config, load, vary
 from redraft.samplers import Ancestral
 from redraft.text import Words, split_words
 from redraft.train import fit
@@ -451,8 +451,11 @@ def test_a_source_by_command(name: str, trained: dict[str, Path], capsys: pytest
 
 def test_what_was_pre_trained_is_a_base(tmp_path: Path) -> None:
     fit(replace(short(presets.genie_cpd_tiny(), 3), samples=0, steps=1), tmp_path / "cpd", quiet=True)
+    base = load(tmp_path / "cpd").state_dict()
     for run in (presets.genie_tiny(), presets.genie_summary_tiny()):
-        begin_with(DiffusionLM(short(run, 3).model), tmp_path / "cpd")
+        begin_with(model := DiffusionLM(short(run, 3).model), tmp_path / "cpd")
+        assert all(torch.equal(weight, base[name]) for name, weight in model.state_dict().items() if name in base)
+        assert base.keys() & model.state_dict().keys()
 
 
 def test_recipes_of_pairs(tmp_path: Path) -> None:

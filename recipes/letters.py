@@ -45,11 +45,11 @@ def local(prose: Path, wiki: Path, out: Path) -> TextFiles:
     return TextFiles(*parts, split_by="file", max_line=10**9)
 
 
-def runs(data: Corpus, names: Sequence[str] = NAMES) -> dict[str, Run]:
+def runs(data: Corpus) -> dict[str, Run]:
     """One network of four layers, rotary positions; the methods differ in noise, attention and loss alone."""
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
     letters = Characters(TEXT8)
-    made = {name: vary.with_tokenizer(presets.PRESETS[name](), letters) for name in names}
+    made = {name: vary.with_tokenizer(presets.PRESETS[name](), letters) for name in NAMES}
     return {
         name: replace(vary.with_network(run, **sizes), data=data, framing=Packed(LENGTH), batch=BATCH)
         for name, run in made.items()

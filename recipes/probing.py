@@ -2,13 +2,14 @@
 
     redraft train mdlm_tiny && redraft train mlm_tiny && redraft train ar_tiny
     python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny
-    python recipes/probing.py authors --prose PATH --wiki PATH      # real text: trains on it, as recipes/letters.py
+    python recipes/spelling.py --only prose prose_ar --prose PATH   # trains models of real words
+    python recipes/probing.py authors --prose PATH --model runs/spelling/prose --model runs/spelling/prose_ar
     python recipes/probing.py tables --write docs/probe.md
 
 *Stories.* Attributes of held-out stories are told from the last twenty words alone, in which they are seldom named: a
 season by what is eaten, a mood by how it ends.
-*Authors.* Pieces of 256 letters of four authors who have two books or more in the folder: which of them wrote it? A
-piece to be told is never of a book whose label was seen. The models read books and WikiText-2 in 27 letters.
+*Authors.* Sixty words of one of four authors who have two books or more in the folder: who wrote it? A piece to be told
+is never of a book whose label was seen.
 Both: a linear layer on the mean state, and the same with the network trained along. Rows go to
 recipes/results/probing.jsonl, one per model and question; a row that is there is not measured again.
 """
@@ -22,10 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import letters
-import torch
-from rows import Rows, add_page, commit, cpu, machine, trained
-from spellers import in_letters, paragraphs
+from rows import Rows, add_page, commit, cpu, machine
+from spellers import paragraphs
 from tables import filled_in, markdown, right
 
 from redraft.corpora import StoryClasses
@@ -33,10 +32,13 @@ from redraft.data import JsonlClasses, Labelled, Split, evaluation, tokenise
 from redraft.evaluate import linear_probe, tuned_probe, windowed
 from redraft.model import DiffusionLM
 from redraft.runs import Run
+from redraft.text import spell, split_words
 from redraft.types import Batch
 from redraft.write import Opened, opened
 
 TOPICS = ("mood", "season", "where")
+PIECE = 60  # words
+REAL = {"mdlm_tiny": "prose", "mlm_tiny": "prose_mlm", "ar_tiny": "prose_ar"}  # the same methods on real words
 AUTHORS = ("charles-dickens", "h-g-wells", "jane-austen", "mark-twain")
 LAST, TUNED = 20, 64
 NAMES = {"mdlm_tiny": "masked diffusion", "mlm_tiny": "masked language model, 15 %", "ar_tiny": "left to right"}
@@ -88,16 +90,16 @@ def _books(prose: Path, author: str) -> list[Path]:
 
 def _pieces(books: Sequence[Path], count: int) -> list[str]:
     """At equal distances."""
-    text = in_letters([line for book in books for line in paragraphs(book)])
-    step = (len(text) - letters.LENGTH) // count
-    return [text[i * step : i * step + letters.LENGTH] for i in range(count)]
+    words = [word for book in books for line in paragraphs(book) for word in split_words(line)]
+    step = (len(words) - PIECE) // count
+    return [spell(words[i * step : i * step + PIECE]) for i in range(count)]
 
 
-def author_row(run: Run, out: Path, minutes: float, data: JsonlClasses, count: int) -> dict[str, Any]:
-    made = trained(run, out, minutes)
-    train, test = (classed(run, data, split, count, None) for split in ("train", "test"))
-    row = {"topic": "author", "letters": letters.LENGTH, "texts": count, "tuned_steps": TUNED}
-    return row | both(made.model, train, test) | made.cost()
+def author_row(it: Opened, data: JsonlClasses, count: int) -> dict[str, Any]:
+    assert it.run is not None
+    train, test = (classed(it.run, data, split, count, None) for split in ("train", "test"))
+    row = {"run": it.name, "step": it.step, "topic": "author", "words": PIECE, "texts": count, "tuned_steps": TUNED}
+    return row | both(it.model, train, test) | {"commit": commit(), "machine": machine()}
 
 
 # --- the table ---
@@ -106,6 +108,7 @@ def author_row(run: Run, out: Path, minutes: float, data: JsonlClasses, count: i
 def probe_table(results: Path) -> str:
     held, topics = Rows(results / "probing.jsonl").held(), (*TOPICS, "author")
     head = ["model", *(f"{topic}, {way}" for topic in topics for way in ("linear", "tuned"))]
+    held |= {f"{model}, author": held[f"{real}, author"] for model, real in REAL.items() if f"{real}, author" in held}
     lines = [
         [name, *(right(held.get(f"{model}, {topic}"), way) for topic in topics for way in ("linear", "tuned"))]
         for model, name in NAMES.items()
@@ -120,23 +123,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model; several are fine")
     parser.add_argument("--texts", type=int, default=512, help="to learn from, and as many to measure on")
     parser.add_argument("--prose", type=Path, help="for `authors`: a folder of books, named author_title.txt")
-    parser.add_argument("--wiki", type=Path, help="for `authors`: a folder with the three files of WikiText-2")
-    parser.add_argument("--minutes", type=float, default=20.0, help="for `authors`: of one core, for each training")
-    parser.add_argument("--out", type=Path, default=Path("runs/letters"), help="for `authors`: where the models go")
+    parser.add_argument("--out", type=Path, default=Path("runs/probing"), help="for `authors`: where their pieces go")
     add_page(parser, "authors")
     told = parser.parse_args(argv)
+    if told.what == "authors" and told.prose is None:
+        parser.error("`authors` needs --prose, a folder of books")
     rows = Rows(told.results / "probing.jsonl")
+    data = author_files(told.prose, told.out, told.texts // len(AUTHORS)) if told.what == "authors" else None
     for path in told.model:
         it = opened(path)
-        for topic in TOPICS:
+        for topic in TOPICS if data is None else ():
             rows.add(f"{path.name}, {topic}", partial(probed, it, topic, told.texts))
-    if told.what == "authors":
-        if told.prose is None or told.wiki is None:
-            parser.error("`authors` needs --prose and --wiki")
-        torch.set_num_threads(1)
-        data = author_files(told.prose, told.out, told.texts // len(AUTHORS))
-        for name, run in letters.runs(letters.local(told.prose, told.wiki, told.out), list(NAMES)).items():
-            rows.add(f"{name}, author", partial(author_row, run, told.out / name, told.minutes, data, told.texts))
+        if data is not None:
+            rows.add(f"{path.name}, author", partial(author_row, it, data, told.texts))
     if told.what == "tables":
         table = probe_table(told.results)
         print(table)

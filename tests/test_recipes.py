@@ -556,28 +556,22 @@ def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
     assert probing.probe_table(tmp_path).count("±") == 2
 
 
-def test_authors_are_told_in_books_that_were_not_seen(
-    tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two books of each author: one to learn from, one to measure on; three networks read all."""
-    for name, few in (("LENGTH", 16), ("BATCH", 2)):
-        monkeypatch.setattr(letters, name, few)
-    for name in ("train", "valid", "test"):
-        (tmp_path / f"{name}.txt").write_text("It was the 12th day of a long year.\n" * 60)
+def test_authors_are_told_in_books_that_were_not_seen(tmp_path: Path) -> None:
+    """Two books of each author: one to learn from, one to measure on."""
     for number, author in enumerate(probing.AUTHORS):
         for book in ("one", "two"):
-            (tmp_path / f"{author}_{book}.txt").write_text(f"{book} {'abcd'[number] * 9} of {author}\n\n" * 40)
-    for held in ("treasure-island", "war-of-the-worlds"):
-        (tmp_path / f"{held}.txt").write_text("Once upon a time.\n\n" * 30)
-    words = ["--prose", str(tmp_path), "--wiki", str(tmp_path), "--out", str(tmp_path / "runs"), "--texts", "8"]
-    probing.main(["authors", *words, "--minutes", "1", "--results", str(tmp_path)])
-    told = [json.loads(line) for line in (tmp_path / "runs" / "authors.test.jsonl").read_text().splitlines()]
+            (tmp_path / f"{author}_{book}.txt").write_text(f"{book} {'abcd'[number]} of {author}\n\n" * 80)
+    fit(replace(small_of(presets.mdlm_tiny()), steps=1, samples=0), tmp_path / "prose", quiet=True)
+    words = ["--prose", str(tmp_path), "--out", str(tmp_path / "out"), "--texts", "8"]
+    probing.main(["authors", *words, "--model", str(tmp_path / "prose"), "--results", str(tmp_path)])
+    told = [json.loads(line) for line in (tmp_path / "out" / "authors.test.jsonl").read_text().splitlines()]
     assert [line["label"] for line in told[:4]] == list(probing.AUTHORS)
     assert not any("one" in line["text"] for line in told)
-    held_rows = rows.Rows(tmp_path / "probing.jsonl").held()
-    assert list(held_rows) == [f"{name}, author" for name in probing.NAMES]
-    assert {row["majority"] for row in held_rows.values()} == {0.25}
-    assert probing.probe_table(tmp_path).count("±") == 6
+    (row,) = rows.Rows(tmp_path / "probing.jsonl").held().values()
+    assert (row["topic"], row["majority"]) == ("author", 0.25)
+    assert probing.probe_table(tmp_path).count("±") == 2
+    with pytest.raises(SystemExit, match="two are needed"):
+        probing.main(["authors", "--prose", str(tmp_path / "out"), "--out", str(tmp_path / "out")])
 
 
 def test_cost_grows_with_length(tmp_path: Path) -> None:

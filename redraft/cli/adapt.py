@@ -26,7 +26,8 @@ class AdaptModel:
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """A causal model: an exported one, or a Llama, Qwen or GPT-2 directory."""
+    """A causal model: an exported one, or a Llama, Qwen or GPT-2 directory; or an adapted one, whose adapter learns
+    on."""
     out: Annotated[Path, arg(metavar="DIR")]
     """Where checkpoints and metrics.jsonl go; the same command continues there."""
     data: Annotated[tuple[str, ...], arg(metavar="stories|sotu|PATH...")]
@@ -100,8 +101,6 @@ class AdaptModel:
             raise ValueError(
                 "--draft-length and --temperature are about drafts; give --draft beside or --draft self too"
             )
-        if self.align and self.lora is None:
-            raise ValueError("--align needs the causal model unchanged as its teacher: give --lora RANK too")
 
     def __call__(self) -> None:
         train_run(self._run(), self.out, self.quiet, self.json)

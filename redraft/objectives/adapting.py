@@ -47,7 +47,7 @@ class Adapt:
             )
         adapters = lora_parameters(model)
         if self.align and not adapters:
-            raise ValueError("align needs an adapter (lora): without it the model is its own teacher")
+            raise ValueError("align needs an adapter: without one the model is its own teacher; give --lora RANK too")
         return adapters or list(model.parameters())
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:

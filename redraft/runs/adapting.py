@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 
 from redraft.data import Corpus, Endless, Framing
+from redraft.heads import Shift
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Lora, LoraEmbedding, LoraLinear, lora_layers
+from redraft.networks import BlockCausal, Causal, Full, Lora, LoraEmbedding, LoraLinear, TransformerConfig, lora_layers
 from redraft.objectives import Adapt
 from redraft.runs.run import Optimiser, Run
 from redraft.samplers import Blocks, Confidence, Unmask
@@ -32,7 +33,7 @@ def adaptation(
     """The run that adapts a causal model: the same weights, a row for the mask, the shift kept, attention opened.
 
     Args:
-        base: a plain causal model (Llama, GPT-2 …), read from `path`
+        base: a plain causal model (Llama, GPT-2 …), read from `path`, or one with an adapter, which learns on
         path: where the weights to begin with are
         data: what to learn from
         framing: how texts become rows
@@ -48,6 +49,8 @@ def adaptation(
     adapter = None if lora is None else Lora(lora, 2.0 * lora, mask_row=True)
     pattern = Full() if block is None else BlockCausal(block)
     network = replace(base.config.network, pattern=pattern, lora=adapter)
+    if base.config.network.lora is not None:
+        network = _goes_on(base.config.network, network, path)
     model = replace(base.config, network=network)
     sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
     optimiser = Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
@@ -56,8 +59,18 @@ def adaptation(
     )
 
 
+def _goes_on(had: TransformerConfig, asked: TransformerConfig, path: str) -> TransformerConfig:
+    """The network of a model that has an adapter already, which learns on; another one cannot be asked for."""
+    if asked.pattern != had.pattern or (asked.lora is not None and asked.lora != had.lora):
+        raise ValueError(
+            f"{path} has an adapter already ({had.lora}, {had.pattern}), which learns on: same --lora and --block"
+        )
+    return had
+
+
 def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
-    if not base.config.continues:
+    learns_on = isinstance(base.config.head, Shift) and base.config.network.lora is not None
+    if not base.config.continues and not learns_on:
         kind = "it has a start token" if isinstance(base.config.network.pattern, Causal) else "it fills masks already"
         raise ValueError(f"{path} cannot be adapted: {kind}; give a plain causal model, such as a Llama or GPT-2")
     if base.tokenizer is None:

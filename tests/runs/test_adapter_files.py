@@ -80,6 +80,16 @@ def test_infill_and_export_by_command(folder: Path, tmp_path: Path, say: Say) ->
         write_adapter(tmp_path / "adapter", redraft.load(tmp_path / "run"), "base")
 
 
+def test_an_adapter_learns_on(folder: Path, tmp_path: Path, say: Say) -> None:
+    """Adapting an adapted model goes on where its adapter stands; everything else stays."""
+    words = ["adapt", folder / "adapter", "--out", tmp_path / "on", "--data", folder / "text.txt", "--length", 12]
+    say(*map(str, [*words, "--batch", 2, "--steps", 1, "--lr", 1e-6, "--align", 1, "--quiet"]))
+    before, after = (dict(redraft.load(path).named_parameters()) for path in (folder / "adapter", tmp_path / "on"))
+    for name, p in before.items():
+        assert torch.allclose(p, after[name], atol=1e-5), name
+        assert torch.equal(p, after[name]) == ("lora" not in name)
+
+
 @pytest.mark.parametrize("weights", ["int8", "packed"])
 def test_an_adapter_around_other_weights(folder: Path, weights: str) -> None:
     """Off it is the model without one, bit for bit; on it changes what the plain form changes; gated it is local."""
@@ -171,7 +181,8 @@ def refused(err: str, message: str) -> None:
         (("export", "{}/adapter", "--format", "adapter", "--out", "{}/new"), "give --base DIR"),
         (("export", "{}/adapter", "--format", "llama", "--base", "x", "--out", "{}/new"), "--base is for --format"),
         (("adapt", "{}/nowhere", "--out", "{}/new", "--data", "{}/text.txt"), "is not a directory"),
-        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt"), "it fills masks already"),
+        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt", "--lora", "7"), "an adapter already"),
+        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt", "--block", "4"), "an adapter already"),
         (("adapt", "{}/base", "--out", "{}/new", "--data", "{}/nothing.txt"), "nothing.txt"),
         (("adapt", "{}/base", "--out", "{}/new", "--data", "{}/text.txt", "--rates", "0.6", "0.05"), "rates"),
         (("generate", "{}/base", "the cat", "--new", "3", "--draft", "story"), "another tokenizer"),

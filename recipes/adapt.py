@@ -3,8 +3,8 @@
 Trains an adapter on real text (full attention, the shift kept, few masks, states aligned with the causal model's) by
 `redraft adapt`, and then fills holes of held-out text, whole words of one token and spans of 2 to 5, in five ways: the
 unadapted model that sees both sides, the causal model that sees the left side only, 16 continuations of the causal
-model rescored with the right side, the adapter alone, and the adapter's 16 candidates judged by the causal model as
-`redraft infill` does. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
+model rescored with the right side, the adapter alone, and 16 candidates of both models judged by the causal one, as by
+`redraft infill`. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
 
 What does not depend on the adapter is measured once, in DIR/words.jsonl and DIR/spans.jsonl. Everything continues where
 it was stopped: the training by its checkpoints, bit for bit, the holes by their rows. With --curve some words are also
@@ -34,7 +34,7 @@ from redraft.ops import rng
 from redraft.runs import Run
 from redraft.samplers import ProposeAndJudge, last
 from redraft.text import Tokenizer
-from redraft.types import Canvas
+from redraft.types import Canvas, Context, Prediction
 from redraft.write import CausalJudge, Opened, opened
 
 RESULTS = Path(__file__).parent / "results"
@@ -172,23 +172,65 @@ def judged(model: DiffusionLM, states: Tensor, cache: KeyValues, hole: Hole, way
 # --- what the adapter adds ---
 
 
+class Overheard:
+    """A denoiser that keeps what it says first."""
+
+    block = None
+
+    def __init__(self, model: DiffusionLM) -> None:
+        self.model, self.first = model, torch.zeros(0)
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        said = self.model(z, t, context)
+        if not len(self.first):
+            self.first = said.at(z == masked(self.model))[:1]
+            if int((z == masked(self.model)).sum()) == 1:
+                return Spoken(self.first)
+        return said
+
+    def absorb(self, z: Tensor, context: Context = Context()) -> Context:
+        return self.model.absorb(z, context)
+
+
+class Spoken(Prediction):
+    """A prediction that was computed before."""
+
+    normalised = True
+
+    def __init__(self, said: Tensor) -> None:
+        self.said = said
+
+    @property
+    def x(self) -> Tensor:
+        return self.said[None]
+
+    def at(self, where: Tensor) -> Tensor:
+        return self.said
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        return torch.where(where, -self.said[0][target], 0.0)
+
+
 def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict[str, Any]:
-    """The answers of the adapter alone and of both models; log p that is known already is not computed again."""
+    """The answers of the adapter alone, token by token, and of both models; known log p is not computed again."""
     known = {tuple(way): p for way, p in zip(causal["ways"], causal["log_p"], strict=True)}
-    first: list[list[int]] = []
 
     def judge(z: Tensor, pad: Tensor | None) -> Tensor:
-        ways = z[:, hole.begin : hole.begin + hole.size]
-        first.append(ways[0].tolist())  # the likeliest comes first
-        if new := [way for way in map(tuple, ways.tolist()) if way not in known]:
+        ways = list(map(tuple, z[:, hole.begin : hole.begin + hole.size].tolist()))
+        if new := [way for way in ways if way not in known]:
             with torch.no_grad(), adapter_off(model):
                 given = model.network.read_on(hole.row[None, : hole.begin])
                 known.update(zip(new, judged(model, *given, hole, torch.tensor(new)).tolist(), strict=True))
-        return torch.tensor([known[way] for way in map(tuple, ways.tolist())]).double()
+        return torch.tensor([known[way] for way in ways]).double()
 
-    done = last(ProposeAndJudge(judge, TRIES)(model, model.process, hole.canvas(masked(model)), rng=rng(0))).z[0]
-    both = done[hole.begin : hole.begin + hole.size].tolist()
-    return {"adapter": first[0] == hole.truth, "both": both == hole.truth}
+    canvas, place, hears = hole.canvas(masked(model)), slice(hole.begin, hole.begin + hole.size), Overheard(model)
+    by_both = ProposeAndJudge(judge, TRIES, left=CausalJudge(model).next)
+    done = last(by_both(hears, model.process, canvas, rng=rng(0))).z[0, place].tolist()
+    if hole.size == 1:
+        alone = [int(hears.first[0].argmax())]
+    else:
+        alone = last(ProposeAndJudge(equal, 1)(model, model.process, canvas, rng=rng(0))).z[0, place].tolist()
+    return {"adapter": alone == hole.truth, "both": done == hole.truth}
 
 
 # --- rows ---

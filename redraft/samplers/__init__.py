@@ -44,7 +44,7 @@ from redraft.samplers.drafters import (
 from redraft.samplers.edited import Edited
 from redraft.samplers.euler import Euler
 from redraft.samplers.guided import Guided, GuidedByPrompt
-from redraft.samplers.judged import ProposeAndJudge, RowJudge
+from redraft.samplers.judged import NextToken, ProposeAndJudge, RowJudge
 from redraft.samplers.multiblock import MultiBlock, Once
 from redraft.samplers.named import NAMED
 from redraft.samplers.paces import EvenPace, Pace, TimePace

@@ -23,9 +23,16 @@ class RowJudge(Protocol):
         ...
 
 
+class NextToken(Protocol):
+    def __call__(self, z: Tensor, column: int) -> Tensor:
+        """(K, L) rows → (K, V) log p of the token in a column, given those before it."""
+        ...
+
+
 class _Candidates(NamedTuple):
     z: Tensor  # (K, L)
     score: Tensor  # (K,) log q of what was filled in
+    rank: Tensor  # (K,) by which the likeliest are kept: log q, and log p given the left side
     log_q: Tensor  # (K, L) the same token by token, zero elsewhere
 
 
@@ -34,13 +41,15 @@ class ProposeAndJudge:
     """Fills holes from left to right, keeps the `tries` likeliest ways, and takes the best of log q + log p.
 
     q is what the denoiser says, which sees both sides of a hole; p is what the judge says of the finished row, such as
-    the causal model that an adapter was trained on. At temperature 0 the best one is taken, else one is drawn among
-    them with weights (q·p)^(1/temperature).
+    the causal model that an adapter was trained on. With `left` the causal model also has a say in which ways are kept,
+    by the text before each token: a word that only one of the two finds likely is seldom the right one. At temperature
+    0 the best way is taken, else one is drawn among them with weights (q·p)^(1/temperature).
     """
 
     judge: RowJudge = field(repr=False)
     tries: int = 16
     temperature: float = 0.0
+    left: NextToken | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "tries")
@@ -69,7 +78,8 @@ class ProposeAndJudge:
 
     def _proposed(self, denoise: Denoiser, process: Masked, canvas: Canvas) -> _Candidates:
         """The likeliest ways to fill a row, by the denoiser: each hole is read with those to its left filled."""
-        some = _Candidates(canvas.z, canvas.z.new_zeros(1, dtype=torch.float64), torch.zeros_like(canvas.z).double())
+        none = canvas.z.new_zeros(1, dtype=torch.float64)
+        some = _Candidates(canvas.z, none, none, torch.zeros_like(canvas.z).double())
         for column in (~canvas.fixed[0]).nonzero().squeeze(-1).tolist():
             hidden = some.z == process.vocab.masked
             where = torch.zeros_like(hidden)
@@ -78,7 +88,8 @@ class ProposeAndJudge:
             t = torch.where(hidden, process.moment(share), 0.0)
             context = canvas.context.rows(torch.zeros(len(some.z), dtype=torch.int64, device=canvas.z.device))
             said = denoise(some.z, t, context).at(where).double()
-            some = _grown(some, said, column, self.tries)
+            also = 0.0 if self.left is None else self.left(some.z, column).double()
+            some = _grown(some, said, said + also, column, self.tries)
         return some
 
     def _taken(self, total: Tensor, rng: Rng) -> int:
@@ -87,14 +98,14 @@ class ProposeAndJudge:
         return int(ops.draw((total / self.temperature).log_softmax(-1)[None], rng.once().squeeze(1)))
 
 
-def _grown(some: _Candidates, said: Tensor, column: int, tries: int) -> _Candidates:
-    """All candidates with each token in a column, (K, V) log-probabilities; the likeliest `tries` of them."""
-    total = (some.score[:, None] + said).flatten()
-    score, at = total.topk(min(tries, int(total.isfinite().sum())))
+def _grown(some: _Candidates, said: Tensor, worth: Tensor, column: int, tries: int) -> _Candidates:
+    """All candidates with each token in a column, (K, V) log q and what ranks them; the first `tries` of them."""
+    total = (some.rank[:, None] + worth).flatten()
+    rank, at = total.topk(min(tries, int(total.isfinite().sum())))
     row, token = at // said.shape[1], at % said.shape[1]
     z, log_q = some.z[row].clone(), some.log_q[row].clone()
     z[:, column], log_q[:, column] = token, said[row, token]
-    return _Candidates(z, score, log_q)
+    return _Candidates(z, some.score[row] + said[row, token], rank, log_q)
 
 
 def _filled_row(canvas: Canvas, index: Tensor, z: Tensor, log_q: Tensor) -> Canvas:

@@ -13,6 +13,7 @@ from redraft.samplers import ProposeAndJudge
 from redraft.write.models import Opened
 from redraft.write.settings import Infilling
 
+_FIRST = "nothing predicts the first token of a text; put a word before the first hole"
 AFTER = 64  # tokens behind the last hole that are judged: what stands further away says next to nothing about a hole
 _OWN = ("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "decode_block", "cache")
 
@@ -23,7 +24,8 @@ def by_both_models(it: Opened, asked: Infilling) -> ProposeAndJudge | None:
     both = isinstance(model.config.head, Shift) and model.block is None and bool(lora_layers(model))
     if not both or asked.ruled or asked.alternatives or any(getattr(asked, n) != getattr(plain, n) for n in _OWN):
         return None
-    return ProposeAndJudge(CausalJudge(model), temperature=0.0 if asked.temperature is None else asked.temperature)
+    judge = CausalJudge(model)
+    return ProposeAndJudge(judge, temperature=0.0 if asked.temperature is None else asked.temperature, left=judge.next)
 
 
 class CausalJudge:
@@ -43,10 +45,24 @@ class CausalJudge:
             return torch.zeros(len(z), dtype=torch.float64, device=z.device)
         first, end = columns[0], z.shape[1] if pad is None else int((~pad[0]).sum())  # rows are padded at their end
         if first == 0:
-            raise ValueError("nothing predicts the first token of a text; put a word before the first hole")
+            raise ValueError(_FIRST)
         end = end if self.after is None else min(end, columns[-1] + 1 + self.after)
         with torch.no_grad(), adapter_off(self.model):
             return self.behind(*self.model.network.read_on(z[:1, :first]), z[:, first:end])
+
+    def next(self, z: Tensor, column: int) -> Tensor:
+        """(K, L) → (K, V) log p of the token in a column, given those before it; the mask is none."""
+        if column == 0:
+            raise ValueError(_FIRST)
+        network, differ = self.model.network, ops.marked((z[:, :column] != z[:1, :column]).any(0)).tolist()
+        first = differ[0] if differ else column
+        with torch.no_grad(), adapter_off(self.model):
+            states, cache = network.read_on(z[:1, :first])
+            if differ:
+                rows = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+                states, _ = network.read_on(z[:, first:column], cache.rows(rows))
+            logits = network.logits(states[:, -1]).double()
+        return ops.exclude(logits, self.model.config.vocab.masked).log_softmax(-1).expand(len(z), -1)
 
     def behind(self, given: Tensor, cache: KeyValues, z: Tensor) -> Tensor:
         """(1, M, D) states and cache of the text before, (K, N) what may follow → (K,) log p of each; adapter off."""

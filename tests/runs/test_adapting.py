@@ -395,3 +395,17 @@ def published_chat(build: Build, tiny: TransformerConfig, tmp_path: Path) -> Pat
     lines = [{"source": "sun rain", "target": "warm wind"}, {"source": "cold day", "target": "snow"}] * 20
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path
+
+
+def test_the_next_token_by_the_left_side(base: Path) -> None:
+    """What the judge says of one token, whether or not all rows begin alike, is the causal model's law."""
+    model, original = adapted(run_of(base, lora=4)), redraft.load(base / "model").eval()
+    rows = torch.tensor([[0, 2, 4, 6, 0, 8, 10]]).repeat(3, 1)
+    for changed, column in ((None, 3), (3, 5), (3, 4)):
+        if changed is not None:
+            rows[:, changed] = torch.arange(3)
+        with torch.no_grad():
+            right = original.network.logits(original.network(rows[:, :column], None)[:, -1]).log_softmax(-1)
+        found = CausalJudge(model).next(rows, column)
+        torch.testing.assert_close(found[:, :-1].float(), right, rtol=1e-4, atol=1e-4)
+        assert not found[:, -1].isfinite().any()

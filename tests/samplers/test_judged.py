@@ -73,6 +73,28 @@ def test_the_best_of_all_texts(both: tuple[DiffusionLM, ByCausal]) -> None:
     assert not torch.equal(alone.z, done.z)  # the judge has a say
 
 
+def test_the_causal_model_has_a_say_in_what_is_kept(both: tuple[DiffusionLM, ByCausal]) -> None:
+    """With one try: at each hole the token with the most log q + log p by the left side, not the most log q."""
+    proposer, judge = both
+    law = torch.randn(WORDS + 1, generator=torch.Generator().manual_seed(0)).mul(5).log_softmax(-1)
+
+    def left(z: Tensor, column: int) -> Tensor:
+        return law.expand(len(z), -1)
+
+    done = last(ProposeAndJudge(judge, 1, left=left)(proposer, proposer.process, canvas(), rng=rng(0))).z
+    z = ROW.clone()
+    z[0, list(HOLES)] = MASK
+    with torch.no_grad():
+        for column in HOLES:
+            where = torch.zeros_like(z, dtype=torch.bool)
+            where[0, column] = True
+            t = torch.where(z == MASK, (z == MASK).double().mean(), 0.0)
+            z[0, column] = (proposer(z, t, Context()).at(where)[0] + law).argmax()
+    assert torch.equal(done, z)
+    alone = last(ProposeAndJudge(judge, 1)(proposer, proposer.process, canvas(), rng=rng(0))).z
+    assert not torch.equal(done, alone)
+
+
 def test_draws_have_the_weights_of_both(both: tuple[DiffusionLM, ByCausal], p_value: PValue) -> None:
     proposer, judge = both
     _, total = enumerated(proposer, judge)

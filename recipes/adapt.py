@@ -1,10 +1,10 @@
 """`python recipes/adapt.py --data PATH --out DIR`: adapt a causal model to fill holes, and measure what that gives.
 
-Trains an adapter on real text (full attention, the shift kept, few masks, states aligned with the causal model's) by
-`redraft adapt`, and then fills holes of held-out text, whole words of one token and spans of 2 to 5, in five ways: the
-unadapted model that sees both sides, the causal model that sees the left side only, 16 continuations of the causal
-model rescored with the right side, the adapter alone, and 16 candidates of both models judged by the causal one, as by
-`redraft infill`. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
+Trains an adapter on real text by `redraft adapt` (full attention, the shift kept, few masks, states aligned with the
+causal model's at first), and then fills holes of held-out text, whole words of one token and spans of 2 to 5, in five
+ways: the unadapted model that sees both sides, the causal model that sees the left side only, 16 continuations of the
+causal model rescored with the right side, the adapter alone, and 16 candidates of both models judged by the causal one,
+as by `redraft infill`. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
 
 What does not depend on the adapter is measured once, in DIR/words.jsonl and DIR/spans.jsonl. Everything continues where
 it was stopped: the training by its checkpoints, bit for bit, the holes by their rows. With --curve some words are also
@@ -31,7 +31,7 @@ from redraft.data import evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.networks import KeyValues, adapter_off
 from redraft.ops import rng
-from redraft.runs import Run
+from redraft.runs import Run, describe
 from redraft.samplers import ProposeAndJudge, last
 from redraft.text import Tokenizer
 from redraft.types import Canvas, Context, Prediction
@@ -43,22 +43,38 @@ TRIES, AFTER = 16, 8
 
 
 def train(asked: argparse.Namespace) -> None:
-    """The adapter; the same command continues."""
+    """The adapter, first with its states held to the causal model's, then without; the same command continues."""
+    common = {"length": asked.length, "batch": asked.batch, "even": True, "keep": 17}
     AdaptModel(
         asked.model,
-        asked.out / "run",
+        asked.out / "aligned",
         (asked.data,),
-        length=asked.length,
         steps=asked.steps,
-        batch=asked.batch,
         lr=1e-3,
         lora=asked.lora,
         align=10.0,
         rates=(0.05, 0.6),
-        even=True,
         save_every=max(1, asked.steps // 16),
-        keep=17,
+        **common,
     )()
+    after = max(1, 3 * asked.steps // 8)
+    AdaptModel(
+        asked.out / "aligned",
+        asked.out / "run",
+        (asked.data,),
+        steps=after,
+        lr=7e-4,
+        rates=(0.05, 0.4),
+        save_every=max(1, after // 6),
+        **common,
+    )()
+
+
+def tokens_seen(run: Run, step: int) -> int:
+    """By the adapter, in this run and the one it goes on with."""
+    before, steps = describe(run.base) if run.base is not None and Path(run.base).is_dir() else (None, None)
+    own = step * run.batch * run.framing.length
+    return own if before is None else own + tokens_seen(before, steps or 0)
 
 
 # --- holes ---
@@ -256,14 +272,16 @@ def measured(asked: argparse.Namespace, it: Opened, kind: str, count: int) -> di
     model, some = it.model.eval(), KINDS[kind](it.run, count)
     causal = counted(asked.out / f"{kind}.jsonl", some, lambda hole: with_causal(model, hole))
     pairs = list(zip(some, causal, strict=True))
-    found = counted(asked.out / f"{kind}-{it.step or 0}.jsonl", pairs, lambda pair: with_adapter(model, *pair))
+    found = counted(
+        asked.out / f"{kind}-{tokens_seen(it.run, it.step or 0)}.jsonl", pairs, lambda pair: with_adapter(model, *pair)
+    )
     answers = [{**one, **two} for one, two in zip(causal, found, strict=True)]
     gained = [row["both"] - row["causal, rescored"] for row in answers]
     return {
         "model": asked.model.name,
         "run": it.run.digest,
         "step": it.step,
-        "tokens": (it.step or 0) * it.run.batch * it.run.framing.length,
+        "tokens": tokens_seen(it.run, it.step or 0),
         "kind": kind,
         "holes": len(some),
         "shares": shares(answers),
@@ -297,12 +315,16 @@ def main() -> None:
     if asked.data:
         train(asked)
     rows = Rows(asked.results / "adapt.jsonl")
-    *earlier, newest = sorted((asked.out / "run").glob("step-" + "[0-9]" * 8))
-    todo = [(newest, "words", asked.words), (newest, "spans", asked.spans)]
-    for folder, kind, count in [*todo, *((folder, "words", asked.curve) for folder in earlier)]:
+    earlier = [
+        folder for part in ("aligned", "run") for folder in sorted((asked.out / part).glob("step-" + "[0-9]" * 8))
+    ]
+    todo = [(earlier[-1], "words", asked.words), (earlier[-1], "spans", asked.spans)]
+    for folder, kind, count in [*todo, *((folder, "words", asked.curve) for folder in earlier[:-1])]:
         if count:
             it = opened(folder)
-            rows.add(f"step {it.step}, {count} {kind}", partial(measured, asked, it, kind, count))
+            assert it.run is not None
+            name = f"{tokens_seen(it.run, it.step or 0)} tokens, {count} {kind}"
+            rows.add(name, partial(measured, asked, it, kind, count))
 
 
 if __name__ == "__main__":

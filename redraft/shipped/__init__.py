@@ -15,4 +15,4 @@ SMOL = "smol"  # an adapter of SmolLM2-135M-Instruct, which lies in the package 
 def shipped_folder(name: str | Path) -> Path | None:
     """The directory of a model that comes with the package; None if none has this name, or a directory of yours has."""
     found = Path(__file__).with_name(str(name)) if str(name) in (STORY, SMOL) else None
-    return None if found is None or Path(name).is_dir() else found
+    return None if found is None or Path(name).is_dir() or not found.is_dir() else found

@@ -271,10 +271,10 @@ def test_the_recipe_continues(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
     adapt.main()
     assert (tmp_path / "adapt.jsonl").read_text() == before
     rows = {row["name"]: row for row in map(json.loads, before.splitlines())}
-    assert list(rows) == ["step 2, 6 words", "step 2, 4 spans", "step 1, 3 words"]
-    last = rows["step 2, 6 words"]
+    assert list(rows) == ["72 tokens, 6 words", "72 tokens, 4 spans", "24 tokens, 3 words", "48 tokens, 3 words"]
+    last = rows["72 tokens, 6 words"]
     assert set(last["shares"]) == set(adapt.WAYS)
-    assert last["tokens"] == 2 * 2 * 12
+    assert last["tokens"] == (2 + 1) * 2 * 12
     assert last["gain"] == pytest.approx(last["shares"]["both"] - last["shares"]["causal, rescored"], abs=1e-3)
 
 

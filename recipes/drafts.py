@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def drafts_table(row: Mapping[str, Any]) -> str:
     ]
     lines = [
         [
-            NAMES.get(name, name),
+            named(name),
             "as pays" if length == "adaptive" else length,
             f"{100 * said['acceptance']:.0f}",
             f"{said['tokens_per_round']:.2f}",
@@ -102,6 +103,12 @@ def drafts_table(row: Mapping[str, Any]) -> str:
         for length, said in by_length.items()
     ]
     return markdown(head, lines)
+
+
+def named(drafter: str) -> str:
+    """How tables and picture call a drafter: mdlm_tiny@2 is the diffusion model in two steps."""
+    name, _, steps = drafter.partition("@")
+    return NAMES.get(name, name) + (f", {steps} steps" if steps and steps != "1" else "")
 
 
 def plain_table(row: Mapping[str, Any]) -> str:
@@ -144,7 +151,7 @@ TABLES = {
 
 # --- the picture ---
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 680, 420, 56, 656, 48, 300  # pixels
+WIDTH, HEIGHT, TOP, BOTTOM = 760, 400, 56, 300  # pixels
 STYLE = (
     "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
     ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
@@ -154,64 +161,80 @@ STYLE = (
     ".card{fill:#1e2128;stroke:#31353e}.grid{stroke:#31353e}.c0{stroke:#91a7ff;color:#91a7ff}"
     ".c1{stroke:#ff9f5a;color:#ff9f5a}.c2{stroke:#69db7c;color:#69db7c}.c3{stroke:#e599f7;color:#e599f7}}"
 )
-Points = list[tuple[float, float]]
+Said = Mapping[str, Any]
+Series = Mapping[str, Mapping[int, Said]]
 
 
-def drawn(row: Mapping[str, Any]) -> str:
-    """Tokens per pass and speed against the length of drafts, for each drafter."""
-    lengths = {name: {int(n): said for n, said in by.items() if n != "adaptive"} for name, by in row["draft"].items()}
-    most = max(said["tokens_per_round"] for by in lengths.values() for said in by.values())
-    last = max(n for by in lengths.values() for n in by)
+@dataclass(frozen=True)
+class Panel:
+    """Speed and tokens per pass against a whole number, a line of each per drafter."""
 
-    def points(by: Mapping[int, Mapping[str, Any]], key: str) -> Points:
-        return [
-            (LEFT + (RIGHT - LEFT) * n / last, BOTTOM - (BOTTOM - TOP) * said[key] / most)
-            for n, said in sorted(by.items())
-        ]
+    left: int
+    right: int
+    title: str
+    series: Series
+    most: float
 
-    parts = [*_axes(most, sorted({n for by in lengths.values() for n in by}), last)]
-    for number, (name, by) in enumerate(lengths.items()):
-        parts += [
-            *_curve(number, points(by, "speedup"), ""),
-            *_curve(number, points(by, "tokens_per_round"), " dashed"),
-        ]
-        parts += _legend(number, name)
+    def parts(self) -> Iterator[str]:
+        yield f'<text class="name" x="{self.left}" y="36">{escape(self.title)}</text>'
+        for value in range(int(self.most) + 1):
+            y = self._y(value)
+            yield f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            yield f'<text class="end" x="{self.left - 8}" y="{y + 4:.1f}">{value}</text>'
+        for n in self._numbers:
+            yield f'<text class="middle" x="{self._x(n):.1f}" y="{BOTTOM + 20}">{n}</text>'
+        for number, (name, by) in enumerate(self.series.items()):
+            yield from self._curve(number, by, "speedup", "")
+            yield from self._curve(number, by, "tokens_per_round", " dashed")
+            y = BOTTOM + 46 + 18 * number
+            yield f'<circle class="c{number % 4}" cx="{self.left}" cy="{y - 4}" r="3.5"/>'
+            yield f'<text x="{self.left + 10}" y="{y}">{escape(named(name))}</text>'
+
+    @property
+    def _numbers(self) -> list[int]:
+        return sorted({n for by in self.series.values() for n in by})
+
+    def _x(self, n: int) -> float:
+        return self.left + (self.right - self.left) * n / self._numbers[-1]
+
+    def _y(self, value: float) -> float:
+        return BOTTOM - (BOTTOM - TOP) * value / self.most
+
+    def _curve(self, number: int, by: Mapping[int, Said], key: str, kind: str) -> Iterator[str]:
+        places = [(self._x(n), self._y(said[key])) for n, said in sorted(by.items())]
+        yield f'<path class="c{number % 4}{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
+        yield from (f'<circle class="c{number % 4}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
+
+
+def drawn(row: Said) -> str:
+    """Against the length of drafts, and for a diffusion model against its steps."""
+    fixed = {name: {int(n): said for n, said in by.items() if n != "adaptive"} for name, by in row["draft"].items()}
+    lengths = {name: by for name, by in fixed.items() if "@" not in name}
+    stepped = [name for name in fixed if "@" in name]
+    steps = (
+        {stepped[0].partition("@")[0]: {int(n.partition("@")[2]): _longest(fixed[n]) for n in stepped}}
+        if stepped
+        else {}
+    )
+    most = max(said["tokens_per_round"] for by in fixed.values() for said in by.values())
+    panels = [Panel(48, 430, "speed (line), tokens per pass (dashed), by tokens of a draft", lengths, most)]
+    panels += [Panel(500, 736, "by steps of a draft", steps, most)] if steps else []
     said = "; ".join(
-        f"{name}: "
-        + ", ".join(f"{n} tokens {s['tokens_per_round']} per pass, {s['speedup']} times as fast" for n, s in by.items())
-        for name, by in lengths.items()
+        f"{named(name)}, {n} tokens: {s['tokens_per_round']} per pass, {s['speedup']} times as fast"
+        for name, by in fixed.items()
+        for n, s in by.items()
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         f'role="img" aria-label="{escape(said)}"><style>{STYLE}</style>'
         f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>\n'
-        + "\n".join(parts)
+        + "\n".join(part for panel in panels for part in panel.parts())
         + "\n</svg>\n"
     )
 
 
-def _axes(most: float, lengths: Sequence[int], last: int) -> Iterator[str]:
-    title = "speed (line) and tokens per pass (dashed), against the length of drafts"
-    yield f'<text class="name" x="{LEFT}" y="28">{title}</text>'
-    for value in range(int(most) + 1):
-        y = BOTTOM - (BOTTOM - TOP) * value / most
-        yield f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield f'<text class="end" x="{LEFT - 8}" y="{y + 4:.1f}">{value}</text>'
-    for n in lengths:
-        yield f'<text class="middle" x="{LEFT + (RIGHT - LEFT) * n / last:.1f}" y="{BOTTOM + 20}">{n}</text>'
-
-
-def _curve(number: int, places: Points, kind: str) -> Iterator[str]:
-    yield f'<path class="c{number % 4}{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
-    yield from (f'<circle class="c{number % 4}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
-
-
-def _legend(number: int, name: str) -> list[str]:
-    y = BOTTOM + 46 + 18 * number
-    return [
-        f'<circle class="c{number % 4}" cx="{LEFT}" cy="{y - 4}" r="3.5"/>',
-        f'<text x="{LEFT + 10}" y="{y}">{escape(NAMES.get(name, name))}</text>',
-    ]
+def _longest(by: Mapping[int, Said]) -> Said:
+    return by[max(by)]
 
 
 def write_tables(asked: argparse.Namespace) -> None:

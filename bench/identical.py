@@ -67,7 +67,7 @@ def main() -> None:
         draft = DiffusionDraft(other.model.eval(), other.model.process, canvas=other.always)  # type: ignore[arg-type]
     of = {"model": asked.model.name, "weights": asked.weights, "draft": getattr(asked.draft, "name", "lookup")}
     known = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
-    rows = [row for row in known if all(row[k] == v for k, v in of.items())]
+    rows = [row for row in known if all(row[k] == v for k, v in of.items()) and "prompt" in row]
     done = {row["prompt"] for row in rows}
     model = load(asked.model, weights=asked.weights).eval()
     for number, prompt in enumerate(prompts(asked.prompts)):
@@ -80,6 +80,14 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
     same, accepted, drafted = (sum(row[name] for row in rows) for name in ("same", "accepted", "drafted"))
     print(f"{same} of {len(rows)} texts the same; {accepted} of {drafted} drafted tokens accepted")
+    summed = {"name": ", ".join(of.values()), **of, "texts": len(rows), "same": same}
+    sum_up(asked.out, summed | {"accepted": accepted, "drafted": drafted})
+
+
+def sum_up(file: Path, row: dict[str, Any]) -> None:
+    """The sum of all prompts as a row with a name, in place of an older one."""
+    others = [line for line in file.read_text().splitlines() if json.loads(line).get("name") != row["name"]]
+    file.write_text("\n".join([*others, json.dumps(row)]) + "\n")
 
 
 if __name__ == "__main__":

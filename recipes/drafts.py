@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import with_figures
 from rows import Rows
 from tables import filled_in, markdown
 from torch import Tensor
@@ -101,8 +100,13 @@ def drafts_table(row: Mapping[str, Any]) -> str:
         ]
         for name, by_length in row["draft"].items()
         for length, said in by_length.items()
+        if name in ("beside", "itself") or length in ("adaptive", max(by_length, key=_tokens))  # the picture has all
     ]
     return markdown(head, lines)
+
+
+def _tokens(length: str) -> int:
+    return 0 if length == "adaptive" else int(length)
 
 
 def named(drafter: str) -> str:
@@ -124,7 +128,10 @@ def cost_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
             *(f"{rows[name][f'c(n)/c(1) {form}'][n]:.2f}" for n in sizes),
             f"{rows[name][f'c(1) ms {form}']:.1f} ms",
         ]
-        for model, name in (("SmolLM2-135M", "smollm2"), ("stories, 2 × 128", "stories, greedy"))
+        for model, name in (
+            ("stories", "stories, greedy"),
+            ("SmolLM2-135M", "smollm2, greedy" if "smollm2, greedy" in rows else "smollm2"),
+        )
         for form in ("own", "int8", "packed")
         if name in rows and f"c(n)/c(1) {form}" in rows[name]
     ]
@@ -134,19 +141,13 @@ def cost_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 def rendered(results: Path) -> dict[str, str]:
     rows = Rows(results / "speculation.jsonl").held()
     found = {"costs": cost_table(rows)}
-    for name, key in TABLES.items():
-        if key in rows:
-            found[f"drafts {name}"], found[f"plain {name}"] = drafts_table(rows[key]), plain_table(rows[key])
-    return found
+    found |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
+    return found | {f"drafts {name}": drafts_table(rows[key]) for name, key in DRAFTS.items() if key in rows}
 
 
 NAMES = {"beside": "beside", "itself": "itself", "lookup": "lookup", "mdlm_tiny": "masked diffusion"}
-TABLES = {
-    "greedy": "stories, greedy",
-    "drawn": "stories, temperature 1",
-    "smollm2": "smollm2, greedy",
-    "smollm2 drawn": "smollm2, temperature 1",
-}
+PLAIN = {"stories": "stories, greedy", "smollm2": "smollm2, greedy"}
+DRAFTS = PLAIN | {"stories drawn": "stories, temperature 1", "smollm2 drawn": "smollm2, temperature 1"}
 
 
 # --- the picture ---
@@ -242,8 +243,7 @@ def write_tables(asked: argparse.Namespace) -> None:
     for name, table in contents.items():
         print(name, table, sep="\n")
     if asked.write is not None:
-        page = filled_in(asked.write.read_text("utf-8"), contents)
-        asked.write.write_text(with_figures(page, asked.results), "utf-8")
+        asked.write.write_text(filled_in(asked.write.read_text("utf-8"), contents), "utf-8")
     if asked.picture is not None:
         row = Rows(asked.results / "speculation.jsonl").held()["stories, greedy"]
         asked.picture.write_text(drawn(row), "utf-8")

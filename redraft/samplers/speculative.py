@@ -83,7 +83,7 @@ class _Trust:
         kept, start = 0.9, _Trust()
         if not drafted:
             part = (start.accepted - self.accepted, start.rejected - self.rejected)
-            return _Trust(self.accepted + 0.05 * part[0], self.rejected + 0.05 * part[1])
+            return _Trust(self.accepted + 0.02 * part[0], self.rejected + 0.02 * part[1])
         return _Trust(kept * self.accepted + accepted, kept * self.rejected + (accepted < drafted))
 
     @property

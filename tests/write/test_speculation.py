@@ -143,3 +143,31 @@ def test_a_drafter_that_is_not_there(saved: Callable[[str], Path], say: Callable
     _, err = say("generate", saved("causal"), "the", "--new", 4, "--draft", "nowhere", code=2)
     assert "nowhere" in err
     assert err.count("\n") <= 2
+
+
+WRONG = {
+    "generate causal the --new 4 --draft @beside --accept none": "matched",
+    "generate causal the --new 4 --draft other": "another tokenizer",
+    "generate shift the --new 4 --draft @beside": "trained for another model",
+    "generate causal the --new 4 --draft self": "no drafter of its own",
+    "generate causal the --new 4 --draft lookup --accept block": "lookup has no probabilities",
+    "adapt masked --draft beside --data stories --out runs": "needs no drafter",
+    "adapt @beside --draft self --data stories --out runs": "has an adapter or a drafter already",
+    "adapt causal --draft beside --lora 4 --data stories --out runs": "--lora is an adapter of the model itself",
+    "adapt causal --draft self --align 10 --lora 4 --data stories --out runs": "--align is for filling masks",
+    "adapt causal --draft self --draft-length 0 --data stories --out runs": "must be at least 1",
+    "adapt causal --temperature 0.2 --data stories --out runs": "give --draft",
+    "adapt causal --draft self --temperature 0 --data stories --out runs": "temperature",
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_wrong_commands_end_in_one_line(
+    saved: Callable[[str], Path], say: Callable[..., tuple[str, str]], command: str, tmp_path: Path
+) -> None:
+    known = {name: str(saved(name.strip("@"))) for name in ("causal", "shift", "masked", "@beside", "other")}
+    words = [known.get(word, str(tmp_path / word) if word == "runs" else word) for word in command.split()]
+    _, err = say(*words, code=2)
+    assert WRONG[command] in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()

@@ -175,6 +175,7 @@ class Panel:
     title: str
     series: Series
     most: float
+    first: int = 0  # colour of the first line
 
     def parts(self) -> Iterator[str]:
         yield f'<text class="name" x="{self.left}" y="36">{escape(self.title)}</text>'
@@ -184,10 +185,11 @@ class Panel:
             yield f'<text class="end" x="{self.left - 8}" y="{y + 4:.1f}">{value}</text>'
         for n in self._numbers:
             yield f'<text class="middle" x="{self._x(n):.1f}" y="{BOTTOM + 20}">{n}</text>'
-        for number, (name, by) in enumerate(self.series.items()):
+        for i, (name, by) in enumerate(self.series.items()):
+            number = self.first + i
             yield from self._curve(number, by, "speedup", "")
             yield from self._curve(number, by, "tokens_per_round", " dashed")
-            y = BOTTOM + 46 + 18 * number
+            y = BOTTOM + 46 + 18 * i
             yield f'<circle class="c{number % 4}" cx="{self.left}" cy="{y - 4}" r="3.5"/>'
             yield f'<text x="{self.left + 10}" y="{y}">{escape(named(name))}</text>'
 
@@ -219,7 +221,7 @@ def drawn(row: Said) -> str:
     )
     most = max(said["tokens_per_round"] for by in fixed.values() for said in by.values())
     panels = [Panel(48, 430, "speed (line), tokens per pass (dashed), by tokens of a draft", lengths, most)]
-    panels += [Panel(500, 736, "by steps of a draft", steps, most)] if steps else []
+    panels += [Panel(500, 736, "by steps of a draft", steps, most, 3)] if steps else []
     said = "; ".join(
         f"{named(name)}, {n} tokens: {s['tokens_per_round']} per pass, {s['speedup']} times as fast"
         for name, by in fixed.items()

@@ -177,7 +177,13 @@ def guidance(rows: Held) -> list[Panel]:
             ticks,
         ),
         Panel(
-            "entropy of words in texts of one class, nats", "by γ", spread, scales, Scale(0, 5, log=False), ticks, truth
+            "entropy of words in texts of one class, nats",
+            "by γ",
+            spread,
+            scales,
+            Scale(3, 4.6, log=False),
+            ticks,
+            truth,
         ),
     ]
 

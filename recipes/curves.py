@@ -8,8 +8,8 @@ from html import escape
 
 from redraft.show.charts import Scale
 
-WIDTH, HEIGHT, HEAD, FOOT = 421, 250, 52, 34  # of a panel, in pixels; what its title and its axis take
-LEFT, RIGHT, LINE = 52, 24, 24
+WIDTH, HEIGHT, HEAD, FOOT = 421, 250, 62, 26  # of a panel, in pixels; what its title and its axis take
+LEFT, RIGHT, LINE = 52, 24, 20
 _BRIGHT = ("#3b5bdb", "#c2570c", "#2b8a3e", "#862e9c", "#6b7280")
 _DARK = ("#8ea6ff", "#ffa05c", "#69db7c", "#da77f2", "#b4bac4")
 STYLE = (
@@ -48,10 +48,10 @@ class Panel:
     x_ticks: Sequence[float]
     limit: tuple[str, float] | None = None
 
-    def svg(self, names: Sequence[str]) -> Iterator[str]:
+    def svg(self) -> Iterator[str]:
         yield f'<text class="name" x="20" y="26">{escape(self.title)}</text>'
         yield f'<text x="20" y="44">{escape(self.note)}</text>'
-        for tick in self.y.ticks():
+        for tick in (tick for tick in self.y.ticks() if tick >= self.y.low):
             y = self._up(tick)
             yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             yield f'<text class="end" x="{LEFT - 7}" y="{y + 4:.1f}">{tick:g}</text>'
@@ -61,7 +61,26 @@ class Panel:
             name, value = self.limit
             yield f'<path class="limit" d="M{LEFT} {self._up(value):.1f}H{WIDTH - RIGHT}"/>'
             yield f'<text class="end" x="{WIDTH - RIGHT}" y="{self._up(value) - 5:.1f}">{escape(name)}</text>'
-        yield from (self._curve(names.index(name), points) for name, points in self.curves.items() if points)
+        yield from (self._curve(number, points) for number, points in enumerate(self.curves.values()) if points)
+        for number, (name, x, y) in enumerate(self._keys()):
+            yield f'<circle class="s{number} key" cx="{x}" cy="{y}" r="5"/>'
+            yield f'<text x="{x + 11}" y="{y + 4}">{escape(name)}</text>'
+
+    @property
+    def height(self) -> int:
+        """With its legend."""
+        return max(y for _, _, y in self._keys()) + LINE
+
+    def _keys(self) -> list[tuple[str, int, int]]:
+        """The names of the series, and where they stand."""
+        found, x, y = list[tuple[str, int, int]](), 26, HEIGHT + 14
+        for name in self.curves:
+            room = 30 + round(6.8 * len(name))
+            if x + room > WIDTH and x > 26:
+                x, y = 26, y + LINE
+            found.append((name, x, y))
+            x += room
+        return found
 
     def spoken(self) -> str:
         said = (
@@ -86,33 +105,14 @@ class Panel:
 
 
 def drawn(panels: Sequence[Panel]) -> str:
-    """Panels two by two, the names of all series below them; the same figures give the same text."""
-    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    rows = -(-len(panels) // 2)
-    keys, lines = _keys(names, rows * HEIGHT + 12)
-    width, height = WIDTH * min(2, len(panels)), rows * HEIGHT + LINE * lines + 12
-    inside = [
-        f'<g transform="translate({WIDTH * (i % 2)} {HEIGHT * (i // 2)})">{"".join(panel.svg(names))}</g>'
-        for i, panel in enumerate(panels)
-    ]
+    """Panels side by side, each with its legend, but those for which nothing is measured yet."""
+    panels = [panel for panel in panels if any(panel.curves.values())] or panels
+    width, height = WIDTH * len(panels), max(panel.height for panel in panels)
+    inside = [f'<g transform="translate({WIDTH * i} 0)">{"".join(panel.svg())}</g>' for i, panel in enumerate(panels)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape(" ".join(panel.spoken() for panel in panels))}"><style>{STYLE}</style>'
         f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="10"/>\n'
-        + "\n".join([*inside, *keys])
+        + "\n".join(inside)
         + "\n</svg>\n"
     )
-
-
-def _keys(names: Sequence[str], top: int) -> tuple[list[str], int]:
-    """The legend, and how many lines it takes."""
-    found, x, line = list[str](), 26, 0
-    for number, name in enumerate(names):
-        room = 36 + round(6.8 * len(name))
-        if x + room > 2 * WIDTH and x > 26:
-            x, line = 26, line + 1
-        y = top + LINE * line
-        found.append(f'<circle class="s{number} key" cx="{x}" cy="{y}" r="5"/>')
-        found.append(f'<text x="{x + 11}" y="{y + 4}">{escape(name)}</text>')
-        x += room
-    return found, line + 1

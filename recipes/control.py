@@ -6,7 +6,8 @@
     redraft train ar_tagger_tiny --steps 600 --out runs/ar_tagger
     redraft train diffusion_lm_tagger_tiny --base runs/diffusion_lm --steps 400 --out runs/diffusion_lm_tagger
     python recipes/control.py --judge runs/ar_tiny --model runs/mdlm_tagger --model runs/ar_tagger …
-    python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny
+    redraft train mdlm_attribute_tiny --data.topic who --out runs/mdlm_who             # also mood, where, season
+    python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny --layer runs/mdlm_who …
     python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
 
 Targets are the parts of speech of held-out stories, from the grammar itself. Every model writes one text for each, by a
@@ -30,11 +31,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from figures import with_figures
 from rows import Rows, cpu
+from tables import filled_in, markdown
 
-from redraft.corpora import STORIES, split_seed, tags_of
+from redraft.corpora import STORIES, STORY_TAGS, split_seed, tags_of
 from redraft.evaluate import ModelJudge, generative_perplexity
+from redraft.guidance import FirstOrder
 from redraft.processes import Masked
+from redraft.samplers import AnyOrder, Guided, Unmask
 from redraft.text import split_words
 from redraft.write import Controlling, Opened, Wishes, control, controlling, opened
 
@@ -51,30 +56,41 @@ SCALES: Mapping[str, dict[str, Any]] = {
 def measured(it: Opened, judge: Path, options: dict[str, Any], count: int) -> dict[str, Any]:
     """One text for the parts of speech of each held-out story."""
     stories = [STORIES.text(split_seed(0, "test"), index) for index in range(count)]
-    wanted = [tags_of(story) for story in stories]
+    found, texts = written(it, judge, [tags_of(story) for story in stories], options)
+    true = [STORIES.log_prob(text) for text in texts]
+    inside = [log_p / len(split_words(text)) for log_p, text in zip(true, texts, strict=True) if log_p > -math.inf]
+    nats = -sum(inside) / len(inside) if inside else None
+    return {**found, **_share("grammatical", len(inside), count), "true_nats_per_word": nats, "example": texts[0]}
+
+
+def written(
+    it: Opened,
+    judge: Path,
+    wanted: Sequence[tuple[str, ...]],
+    options: dict[str, Any],
+    lexicon: Mapping[str, str] = STORY_TAGS,
+) -> tuple[dict[str, Any], list[str]]:
+    """One text for each sequence of parts of speech: how well they are kept, what it costs, and the texts."""
+    count = len(wanted)
     with cpu() as clock:
         found = [control(it, pos=" ".join(tags), seed=i, **options) for i, tags in enumerate(wanted)]
     texts = [record[0].text for record in found]
     right = [
-        sum(a == b for a, b in zip(tags_of(text), tags, strict=False)) / len(tags)
+        sum(a == b for a, b in zip(tags_of(text, lexicon), tags, strict=False)) / len(tags)
         for text, tags in zip(texts, wanted, strict=True)
     ]
-    true = [STORIES.log_prob(text) for text in texts]
-    inside = [log_p / len(split_words(text)) for log_p, text in zip(true, texts, strict=True) if log_p > -math.inf]
-    return {
+    figures = {
         "run": it.name,
         "step": it.step,
         "targets": count,
         "success": sum(right) / count,
         "success_stderr": math.sqrt(sum((share - sum(right) / count) ** 2 for share in right)) / count,
         **_share("all_right", sum(share == 1 for share in right), count),
-        **_share("grammatical", len(inside), count),
-        "true_nats_per_word": -sum(inside) / len(inside) if inside else None,
         "perplexity": generative_perplexity(texts, ModelJudge(opened(judge).model)).perplexity,
         "nfe": sum(record.nfe for record in found) / count,
         "seconds_per_text": clock.seconds / count,
-        "example": texts[0],
     }
+    return figures, texts
 
 
 def _share(name: str, hits: int, count: int) -> dict[str, float]:
@@ -90,9 +106,21 @@ WISHES: Mapping[str, list[dict[str, Any]]] = {
     "where": [{"attributes": (f"where={place}",)} for place in ("lake", "park", "beach", "farm", "hill")],
     "mood": [{"attributes": (f"mood={mood}",)} for mood in ("sad", "bored", "lonely", "tired", "worried")],
     "season": [{"attributes": (f"season={season}",)} for season in ("spring", "summer", "autumn", "winter")],
-    "length": [{"length": length} for length in (45, 50, 55, 60)],
+    "length": [{"length": length} for length in (55, 61, 67)],  # stories have no other
     "keyword": [{"required": (word,)} for word in ("lantern", "goose", "whales", "stones")],
     "pattern": [{"pattern": f"One {season} .*"} for season in ("spring", "autumn")],
+}
+
+DEMANDS: Mapping[str, dict[str, Any]] = {
+    "demanded": {},  # what a rule demands is written first
+    "demanded in any order": {"sampler": "any-order", "steps": 68},
+}
+GUIDED = {  # γ of an attribute layer, which judges each word that may be written
+    "γ = 1": 1.0,
+    "γ = 2": 2.0,
+    "γ = 0.5": 0.5,
+    "γ = 4": 4.0,
+    "γ = 1, first order": 1.0,
 }
 
 
@@ -188,6 +216,12 @@ def _y(share: float) -> float:
 
 # --- tables ---
 
+E2E = {  # directory → how the table of real text calls it
+    "mdlm": "diffusion of tokens, lexicon",
+    "mdlm_tagger": "diffusion of tokens, tagger of noisy tokens",
+    "ar": "left to right, lexicon (FUDGE, present word)",
+    "ar_tagger": "left to right, look-ahead (FUDGE)",
+}
 NAMES = {  # directory → how the table calls it
     "mdlm_tiny": "diffusion of tokens, lexicon",
     "mdlm_tiny in any order": "the same in any order",
@@ -199,35 +233,51 @@ NAMES = {  # directory → how the table calls it
 }
 
 
-def tabled(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The table of docs/control.md: all methods side by side."""
+def tabled(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """All methods side by side, on the stories."""
     heads = ("method", "control", "tags right", "whole sequences", "stories", "nats", "judge", "calls", "CPU s")
-    lines = [f"| {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|--:|--:|--:|"]
-    for model, told in NAMES.items():
-        for way in SCALES:
-            if (row := rows.get(f"{model}, {way}")) is not None:
-                true = row["true_nats_per_word"]
-                figures = [
-                    f"{100 * row['success']:.1f} ± {100 * row['success_stderr']:.1f} %",
-                    _percent(row, "all_right"),
-                    _percent(row, "grammatical"),
-                    "–" if true is None else f"{true:.2f}",
-                    f"{row['perplexity']:.2f}",
-                    f"{row['nfe']:.0f}",
-                    f"{row['seconds_per_text']:.1f}",
-                ]
-                lines.append(f"| {told} | {way} | {' | '.join(figures)} |")
-    return lines
+    lines = [[*found, *_kept(row), *_fluent(row), *_cost(row)] for found, row in _by_method(NAMES, rows)]
+    return markdown(heads, lines)
 
 
-def wished(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    lines = ["| wish | way | fulfilled | stories | nats per word of stories | judge |", "|---|---|--:|--:|--:|--:|"]
-    for name, row in rows.items():
-        wish, _, way = name.partition(", ")
-        true = "–" if row["true_nats_per_word"] is None else f"{row['true_nats_per_word']:.2f}"
-        shares = f"{_percent(row, 'success')} | {_percent(row, 'grammatical')}"
-        lines.append(f"| {wish} | {way} | {shares} | {true} | {row['perplexity']:.2f} |")
-    return lines
+def real_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The same on sentences about restaurants, which have no grammar to ask."""
+    heads = ("method", "control", "tags right", "whole sequences", "judge", "calls", "CPU s")
+    people = ["people", "", "", "", f"{rows['people']['perplexity']:.2f}", "", ""] if "people" in rows else []
+    lines = [[*found, *_kept(row), f"{row['perplexity']:.2f}", *_cost(row)] for found, row in _by_method(E2E, rows)]
+    return markdown(heads, [*([people] if people else []), *lines])
+
+
+def wished(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Attributes, lengths, words and patterns, each in all ways."""
+    order = [f"{wish}, {way}" for wish in ("none", *WISHES) for way in ("free", *DEMANDS, *sorted(GUIDED))]
+    told = [(name.split(", ", 1), rows[name]) for name in order if name in rows]
+    heads = ("wish", "way", "fulfilled", "stories", "nats per word of stories", "judge", "CPU s")
+    return markdown(
+        heads,
+        [[*name, _percent(row, "success"), *_fluent(row), f"{row['seconds_per_text']:.1f}"] for name, row in told],
+    )
+
+
+def _by_method(
+    names: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
+    """What the table calls a row, and the row."""
+    for model, told in names.items():
+        yield from (((told, way), rows[f"{model}, {way}"]) for way in SCALES if f"{model}, {way}" in rows)
+
+
+def _kept(row: Mapping[str, Any]) -> list[str]:
+    return [f"{100 * row['success']:.1f} ± {100 * row['success_stderr']:.1f} %", _percent(row, "all_right")]
+
+
+def _fluent(row: Mapping[str, Any]) -> list[str]:
+    true = row["true_nats_per_word"]
+    return [_percent(row, "grammatical"), "–" if true is None else f"{true:.2f}", f"{row['perplexity']:.2f}"]
+
+
+def _cost(row: Mapping[str, Any]) -> list[str]:
+    return [f"{row['nfe']:.0f}", f"{row['seconds_per_text']:.1f}"]
 
 
 def _percent(row: Mapping[str, Any], name: str) -> str:
@@ -235,15 +285,13 @@ def _percent(row: Mapping[str, Any], name: str) -> str:
     return f"{100 * share:.0f} ± {100 * math.sqrt(share * (1 - share) / count):.0f} %"
 
 
-def filled(page: str, **tables: Sequence[str]) -> str:
-    """The page with its tables between <!-- control NAME --> and <!-- end -->."""
-    for name, lines in tables.items():
-        begin = f"<!-- control {name} -->\n"
-        if begin not in page:
-            raise SystemExit(f"the page has no place for the table {name}: {begin.strip()} … <!-- end -->")
-        before, _, after = page.partition(begin)
-        page = before + begin + "\n".join(lines) + "\n" + after[after.index("<!-- end -->") :]
-    return page
+def filled(page: str, results: Path) -> str:
+    """The page with its tables, and the figures of its prose."""
+    rows, wishes, real = (
+        Rows(results / f"{name}.jsonl").held() for name in ("control", "control_wishes", "control_e2e")
+    )
+    made = {"control": tabled(rows), "wishes": wished(wishes), "restaurants": real_text(real)}
+    return with_figures(filled_in(page, made), results)
 
 
 def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) -> None:
@@ -264,9 +312,36 @@ def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) ->
 
 def measure_wishes(model: Path, judge: Path, texts: int, results: Path) -> None:
     rows, it = Rows(results / "control_wishes.jsonl"), opened(model)
-    rows.add("none, free", partial(fulfilled, it, judge, [{"required": ()} | {"banned": ("xylophone",)}], texts))
+    rows.add("none, free", partial(fulfilled, it, judge, [{"banned": ("xylophone",)}], texts))
     for name, wishes in WISHES.items():
-        rows.add(f"{name}, demanded", partial(fulfilled, it, judge, wishes, texts))
+        for way, more in DEMANDS.items():
+            asked = [wish | more for wish in wishes]
+            rows.add(f"{name}, {way}", partial(fulfilled, it, judge, asked, texts))
+
+
+def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Path) -> None:
+    """The attribute that each layer was trained on, over γ, in any order and as many steps as there are words."""
+    rows = Rows(results / "control_wishes.jsonl")
+    for path, (way, scale) in ((path, way) for way in GUIDED.items() for path in layers):
+        it = opened(path)
+        assert it.run is not None
+        topic, names = str(getattr(it.run.data, "topic", "")), getattr(it.run.data, "classes", ())
+        if topic not in WISHES:
+            raise SystemExit(f"{path} was trained on no attribute of {', '.join(WISHES)}; use mdlm_attribute_tiny")
+        asked = [wish | {"scale": scale, "sampler": "any-order", "steps": 68} for wish in WISHES[topic]]
+        if "first order" in way:
+            asked = [wish | _first_order(it, names.index(_value(wish)), scale) for wish in WISHES[topic]]
+        rows.add(f"{topic}, {way}", partial(fulfilled, it, judge, asked, texts))
+
+
+def _first_order(it: Opened, label: int, scale: float) -> dict[str, Any]:
+    """The same by one gradient for all words, instead of trying them."""
+    sampler = Guided(Unmask(68, AnyOrder()), FirstOrder(it.model.attribute(label), scale))
+    return {"sampler": sampler, "scale": 0.0}  # nothing else guides
+
+
+def _value(wish: Mapping[str, Any]) -> str:
+    return str(wish["attributes"][0].partition("=")[2])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -275,6 +350,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--model", type=Path, action="append", default=[], help="a trained model of words; several are fine"
     )
     parser.add_argument("--wishes", type=Path, help="a trained model that writes texts with attributes, lengths, words")
+    parser.add_argument("--layer", type=Path, action="append", default=[], help="a model with an attribute layer")
     parser.add_argument("--judge", type=Path, help="a trained causal model")
     parser.add_argument("--targets", type=int, default=40)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
@@ -284,12 +360,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     measure(options.model, options.judge, options.targets, options.results)
     if options.wishes is not None:
         measure_wishes(options.wishes, options.judge, options.targets, options.results)
-    rows, wishes = (Rows(options.results / f"{name}.jsonl").held() for name in ("control", "control_wishes"))
+    measure_guided(options.layer, options.judge, options.targets, options.results)
     if options.write is not None:
-        options.write.write_text(drawn(rows), "utf-8")
+        options.write.write_text(drawn(Rows(options.results / "control.jsonl").held()), "utf-8")
     if options.table is not None:
-        page = options.table.read_text("utf-8")
-        options.table.write_text(filled(page, methods=tabled(rows), wishes=wished(wishes)), "utf-8")
+        options.table.write_text(filled(options.table.read_text("utf-8"), options.results), "utf-8")
 
 
 if __name__ == "__main__":

@@ -29,12 +29,13 @@ _HOMES = {
     "objectives": "Attribution Autoencode Bound BySnr Clip Clock Dynamic Importance Match MinSnr Mistakes Objective P2 "
     "Recover Simple Snr Step Stratified Sum Term Weight clipped importance intervals",
     "samplers": "AcceptRule Adagrad Adaptive Ancestral AnyOrder AtPlace Average Blind BlockWise Blocks Confidence "
-    "ConfidenceThreshold Correct Costs Ddim Descent DiffusionDraft DpmPP DpmPPSde Dual Edited EndsLast Energy Entropy "
-    "EntropyBound Euler EulerMaruyama Even EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile Greedy Grid Guide "
-    "Guided GuidedByPrompt Heun Hold Karras Klass Langevin Learned LeftToRight Margin Matched Move MultiBlock "
-    "MultiHot NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection "
-    "PromptLookup Ranked Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SelfPlanned SharedGumbel "
-    "SignSteps Solver Speculate Steer Strides TimePace Together TokenWise Unmask Until Warp last log_likelihood",
+    "ConfidenceThreshold Correct Costs Ddim DemandedFirst Descent DiffusionDraft DpmPP DpmPPSde Dual Edited EndsLast "
+    "Energy Entropy EntropyBound Euler EulerMaruyama Even EvenLogSnr EvenPace EvenTime FirstHitting FrechetProfile "
+    "Greedy Grid Guide Guided GuidedByPrompt Heun Hold Karras Klass Langevin Learned LeftToRight Margin Matched Move "
+    "MultiBlock MultiHot NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection "
+    "PromptLookup Ranked Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SelfPlanned "
+    "SharedGumbel SignSteps Solver Speculate Steer Strides TimePace Together TokenWise Unmask Until Warp last "
+    "log_likelihood",
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",

@@ -195,6 +195,10 @@ class Drawn(ABC):
     def tokens(self, kept: Tensor | None = None) -> Tensor:
         """(N,) the tokens; with `kept`, (N,) bool or an index, those of some positions, as if all had been kept."""
 
+    def demand(self) -> Tensor:
+        """(N,) nats: how much likelier a rule has made each drawn token than the network says; here there is none."""
+        return torch.zeros_like(self.log_x[:, 0])
+
 
 @dataclass(frozen=True)
 class Independent(Drawn):

@@ -52,7 +52,7 @@ class Asked:
 
     def log_x(self) -> Tensor:
         """(N, V) exact marginals: what was said, plus what all texts that obey say of each class."""
-        log_x = self._wanted
+        log_x = self.said_there
         for each, index, row, column in self._among:
             if len(index) == len(log_x):
                 log_x = each.marginals(row, column).index_select(1, each.class_of).add_(log_x)
@@ -61,7 +61,7 @@ class Asked:
         return log_x
 
     @cached_property
-    def _wanted(self) -> Tensor:
+    def said_there(self) -> Tensor:
         """(N, V) what was said at the positions of interest; settled ones are certain of their token."""
         wanted = self.where[self.needed]
         if bool(wanted.all()) and not bool((self.where & ~self.needed).any()):
@@ -82,7 +82,7 @@ class Asked:
 
     def within(self, kinds: Ints) -> Tensor:
         """(N, V) what was said of the tokens of the drawn classes; nothing is left of others."""
-        log_x, drawn = self._wanted, torch.from_numpy(kinds)[:, None]
+        log_x, drawn = self.said_there, torch.from_numpy(kinds)[:, None]
         for each, index, _, _ in self._among:
             if len(index) == len(log_x):
                 log_x = _restricted(log_x, each.class_of_token == drawn)
@@ -93,7 +93,7 @@ class Asked:
 
     def likeliest(self, kinds: Ints) -> Tensor:
         """(N,) the likeliest token of each drawn class; of equals the lowest id."""
-        if len(self._among) == 1 and len(self._among[0][1]) == len(self._wanted):
+        if len(self._among) == 1 and len(self._among[0][1]) == len(self.said_there):
             each, index, row, column = self._among[0]
             return each.likeliest(kinds[index.numpy()], row, column).to(self.said.device)
         return self.within(kinds).argmax(-1)

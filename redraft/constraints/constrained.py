@@ -189,6 +189,9 @@ class Jointly(Drawn):
     def tokens(self, kept: Tensor | None = None) -> Tensor:
         return self._tokens if kept is None else self._tokens[kept]
 
+    def demand(self) -> Tensor:
+        return (self.log_x - self.asked.said_there).gather(-1, self._tokens[:, None]).squeeze(-1)
+
     @cached_property
     def _tokens(self) -> Tensor:
         if self.temperature == 0:

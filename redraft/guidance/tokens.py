@@ -10,8 +10,10 @@ The classifier must know noise: it is asked about noisy text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +22,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.guidance.base import require_scale
 from redraft.processes import StateLaw, Steering, next_law
-from redraft.types import Around, Context, Denoiser, Prediction
+from redraft.types import Around, Context, Denoiser, Prediction, require_range
 
 LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
 _AT_ONCE = 2**25  # numbers of one-hot vectors that a classifier reads in one call
@@ -30,18 +32,22 @@ _AT_ONCE = 2**25  # numbers of one-hot vectors that a classifier reads in one ca
 class TokenClassifier:
     """x̂_k·p(y | z with k here)^γ, normalised: every token is tried at every position that is asked for.
 
-    V calls of the classifier per position: for small vocabularies, or as the truth that `FirstOrder` is held to.
+    V calls of the classifier per position: for small vocabularies, or as the truth that `FirstOrder` is held to. Tokens
+    below `least` times the likeliest are not tried and not written: where one word is certain, nothing is asked.
     """
 
     log_prob: LogProb
     scale: float = 1.0
     posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
+    least: float = 0.0  # 0: every token is tried
 
     def __post_init__(self) -> None:
         require_scale(self.scale)
+        require_range(self, 0, 1, "least")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _tried, self.posteriors)
+        odds = partial(_tried, least=self.least)
+        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, odds, self.posteriors)
 
 
 @dataclass(frozen=True)
@@ -62,27 +68,32 @@ class FirstOrder:
         return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes, self.posteriors)
 
 
-Odds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, int], Tensor]
+Odds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
 
 
-def _tried(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, size: int) -> Tensor:
-    """(N, V) log p(y | z with each token at each marked position)"""
+def _tried(
+    log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor, least: float = 0.0
+) -> Tensor:
+    """(N, V) log p(y | z with each token at each marked position); −∞ for tokens that are not tried"""
     rows, columns = where.nonzero(as_tuple=True)
-    token = torch.arange(size, device=z.device)
-    pairs = torch.cartesian_prod(torch.arange(len(rows), device=z.device), token).view(-1, 2)
-    found = []
-    for some in pairs.split(max(1, _AT_ONCE // (z.shape[1] * size))):
-        index = rows[some[:, 0]]
-        tried = z[index].scatter(1, columns[some[:, 0]][:, None], some[:, 1:])
+    worth = log_p >= log_p.amax(-1, keepdim=True) + (math.log(least) if least else -math.inf)
+    odds = torch.where(worth, 0.0, -math.inf).to(log_p.device)
+    place, token = (worth & (worth.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)  # the only one needs no judge
+    if not len(place):
+        return odds
+    found, size = [], log_p.shape[-1]
+    for some in torch.arange(len(place), device=z.device).split(max(1, _AT_ONCE // (z.shape[1] * size))):
+        index = rows[place[some]]
+        tried = z[index].scatter(1, columns[place[some]][:, None], token[some][:, None])
         times = t.expand(len(z), -1)[index]
-        found.append(log_prob(F.one_hot(tried, size).float(), times, context.rows(index)))
-    return torch.cat(found).view(len(rows), size)
+        found.append(log_prob(F.one_hot(tried, size).float(), times, context.rows(index)).to(odds.dtype))
+    return odds.index_put((place, token), torch.cat(found))
 
 
-def _slopes(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, size: int) -> Tensor:
+def _slopes(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor) -> Tensor:
     """(N, V) ∂ log p(y | z)/∂ one-hot z; what stands there now is the same for all tokens and does not count"""
     with torch.enable_grad():
-        x = F.one_hot(z, size).float().requires_grad_()
+        x = F.one_hot(z, log_p.shape[-1]).float().requires_grad_()
         return torch.autograd.grad(log_prob(x, t, context).sum(), x)[0][where]
 
 
@@ -126,7 +137,7 @@ class Steered(Steering):
         return self._weighed(next_law(self.inner, law, where), where)
 
     def _weighed(self, log_p: Tensor, where: Tensor) -> Tensor:
-        odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_p.shape[-1])
+        odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_p)
         return (log_p + self.by.scale * odds.to(log_p.dtype)).log_softmax(-1)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:

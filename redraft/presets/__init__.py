@@ -32,6 +32,7 @@ from redraft.presets.tiny import (
     flex_tiny,
     gidd_tiny,
     gstar_tiny,
+    mdlm_attribute_tiny,
     mdlm_code_tiny,
     mdlm_tagger_tiny,
     mdlm_tiny,

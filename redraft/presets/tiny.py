@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redraft.corpora import PROGRAM_WORDS, STORIES, Programs, StoriesData
+from redraft.corpora import PROGRAM_WORDS, STORIES, Programs, StoriesData, StoryClasses
 from redraft.data import (
     Documents,
 )
@@ -154,6 +154,11 @@ def mdlm_tagger_tiny() -> Run:
 def ar_tagger_tiny() -> Run:
     """A tagger of the parts of speech to come, beside `ar_tiny` (FUDGE), for `redraft control`: train that first."""
     return vary.with_tagger(ar_tiny(), base="runs/ar_tiny")
+
+
+def mdlm_attribute_tiny(topic: str = "mood") -> Run:
+    """A layer beside `mdlm_tiny` that tells an attribute of noisy stories, for `redraft control`: train that first."""
+    return vary.with_attribute(mdlm_tiny(), "runs/mdlm_tiny", StoryClasses(topic))
 
 
 def flex_tiny() -> Run:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft import shipped
-from redraft.data import Corpus, Endless, Framing
+from redraft.data import Classified, Corpus, Endless, Framing
 from redraft.machine import attempt
 from redraft.model import DiffusionLM, DiffusionLMConfig
 from redraft.networks import BesideNetwork, Int8, PackedLinear, replaced_layers, with_int8, with_packed
@@ -88,10 +88,21 @@ class Run:
                 f"the model knows {self.model.vocab.size} states, the tokenizer {self.tokenizer.vocab.size}; "
                 "build the process with tokenizer.vocab"
             )
+        self._require_classes()
         counts = ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep")
         require_range(self, 1, math.inf, *counts)
         require_range(self, 0, math.inf, "samples")
         require_range(self, 0, 2**63 - 1, "seed")
+
+    def _require_classes(self) -> None:
+        """What tells classes apart, or is told them, knows as many as the data has."""
+        if not isinstance(self.data, Classified):
+            return
+        own = len(self.data.classes)
+        known = {"attributes": self.model.attributes or None, "network.classes": self.model.network.classes}
+        for name, count in known.items():
+            if count not in (None, own):
+                raise ValueError(f"model.{name}={count}, but the data has {own} classes; set model.{name}={own}")
 
     @property
     def digest(self) -> str:

@@ -16,7 +16,7 @@ from redraft.data import Corpus, Documents, Endless, Framing, JsonlClasses, Labe
 from redraft.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.model import DiffusionLMConfig
 from redraft.networks import Causal, Full, Kinds, TransformerConfig
-from redraft.objectives import Autoencode, Foreseeing, Match, Mistakes, Objective, Recover, Tagging, Term
+from redraft.objectives import Attribution, Autoencode, Foreseeing, Match, Mistakes, Objective, Recover, Tagging, Term
 from redraft.processes import Gaussian, Masked, Preserving, Process
 from redraft.runs.run import Optimiser, Run
 from redraft.samplers import Ancestral, Replaced, Revise
@@ -203,6 +203,21 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] = STORY_TAGS, la
         steps=run.steps // 2,
         samples=0,  # the model beside it does not change
         eval_every=run.steps // 2,
+    )
+
+
+def with_attribute(run: Run, base: str, data: StoryClasses | JsonlClasses) -> Run:
+    """A layer that tells the class of noisy text, beside any model of tokens; that, in `base`, is not changed."""
+    return replace(
+        with_model(run, attributes=len(data.classes)),
+        base=base,
+        data=data,
+        framing=Labelled(run.framing.length, tail=not run.framing.padded),
+        objective=Attribution(),
+        optimiser=Optimiser(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
+        steps=run.steps // 4,
+        samples=0,  # the model beside it does not change
+        eval_every=run.steps // 4,
     )
 
 

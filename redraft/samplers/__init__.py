@@ -50,7 +50,7 @@ from redraft.samplers.named import NAMED
 from redraft.samplers.paces import EvenPace, Pace, TimePace
 from redraft.samplers.particles import Particles
 from redraft.samplers.parts import Parts
-from redraft.samplers.picks import AnyOrder, Confidence, EndsLast, Entropy, LeftToRight, Margin, Ranked
+from redraft.samplers.picks import AnyOrder, Confidence, DemandedFirst, EndsLast, Entropy, LeftToRight, Margin, Ranked
 from redraft.samplers.planned import Planned, SelfPlanned
 from redraft.samplers.replaced import Replaced
 from redraft.samplers.revise import Blind, Critic, Guide, Learned, Remasked, Revise

@@ -5,13 +5,14 @@ from __future__ import annotations
 from redraft.samplers.adaptive import ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, Revoke
 from redraft.samplers.ancestral import Ancestral, FirstHitting
 from redraft.samplers.base import Sampler
-from redraft.samplers.picks import AnyOrder, Confidence, Entropy, LeftToRight, Margin
+from redraft.samplers.picks import AnyOrder, Confidence, DemandedFirst, Entropy, LeftToRight, Margin
 from redraft.samplers.unmask import Unmask
 
 NAMED: dict[str, Sampler] = {
     "ancestral": Ancestral(),
     "first-hitting": FirstHitting(),
     "any-order": Unmask(pick=AnyOrder()),
+    "demanded-first": Unmask(pick=DemandedFirst()),
     "left-to-right": Unmask(pick=LeftToRight()),
     "confidence": Unmask(pick=Confidence()),
     "margin": Unmask(pick=Margin()),

@@ -14,7 +14,7 @@ from torch import Tensor
 from redraft import ops
 from redraft.ops import Rng
 from redraft.processes import Choice
-from redraft.types import Canvas, Drawn, Prediction
+from redraft.types import FINITE, Canvas, Drawn, Prediction, require_range
 
 PickScore = Callable[[Drawn], Tensor]  # (N,) of each position; the highest are revealed first
 
@@ -161,6 +161,52 @@ class EndsLast(Ranked):
     def score(self, drawn: Drawn) -> Tensor:
         scores, last = self.pick.score(drawn), drawn.tokens().new_tensor(self.tokens)
         return torch.where(torch.isin(drawn.tokens(), last), scores - 1000.0, scores)  # entropies are far below 1000
+
+
+@dataclass(frozen=True)
+class DemandedFirst:
+    """What a rule demands is written first, where a joint draw puts it; the inner pick decides about the rest.
+
+    `Constrained` knows how likely "Anna" is at each place, but not that one hero has all places of a name. In any other
+    order some name is soon written there, and Anna, still demanded, must go where nobody expects her ("wandered to the
+    Anna"). Written first, at a place drawn in proportion to the odds that the network gives it, she is known when the
+    rest is written: one such token at a time. A token counts as demanded if the rule makes it at least `least` times as
+    likely as the network does. Without a rule this is the inner pick.
+    """
+
+    pick: AnyOrder | LeftToRight | Ranked = AnyOrder()
+    least: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, FINITE, "least")
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        if not pred.joint:
+            return self.pick(pred, canvas, hidden, share, rng=rng)
+        first, later = rng.split(2)
+        demanded = self._demanded(pred, hidden, np.minimum(even(hidden, share), 1), first)
+        rest = hidden & ~demanded.where.any(-1, keepdim=True)
+        return _both(demanded, self.pick(pred, canvas, rest, share, rng=later))
+
+    def _demanded(self, pred: Prediction, hidden: Tensor, count: np.ndarray, rng: Rng) -> Choice:
+        if not ops.host(hidden).any():
+            return Choice.nothing(hidden)
+        drawn = pred.draw(hidden, rng=rng, temperature=self.pick.temperature)
+        demand = laid_out(rounded(drawn.demand()), hidden)
+        wanted = hidden & torch.from_numpy(demand >= math.log(self.least)).to(hidden.device)
+        where = ops.Ranking.of(demand, wanted).first(count)
+        return Choice.of(where, drawn, where.take(ops.marked(hidden)))
+
+
+def _both(one: Choice, other: Choice) -> Choice:
+    """What two picks decide about different rows."""
+    where = one.where | other.where
+    mine = one.where[where]
+    tokens = one.tokens.new_empty(len(mine)).masked_scatter(mine, one.tokens).masked_scatter(~mine, other.tokens)
+    assert one.log_p is not None
+    assert other.log_p is not None
+    log_p = one.log_p.new_empty(len(mine)).masked_scatter(mine, one.log_p).masked_scatter(~mine, other.log_p)
+    return Choice(where, tokens, log_p)
 
 
 @dataclass(frozen=True)

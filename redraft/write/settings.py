@@ -23,6 +23,7 @@ SamplerName = Literal[
     "ancestral",
     "first-hitting",
     "any-order",
+    "demanded-first",
     "left-to-right",
     "confidence",
     "margin",

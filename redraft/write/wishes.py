@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from redraft.corpora import STORIES, STORY_TAGS, tags_of
-from redraft.guidance import FirstOrder
+from redraft.guidance import TokenClassifier
 from redraft.heads import PredictTokens
 from redraft.model import DiffusionLM
 from redraft.processes import Insertion, Masked, TokenProcess
-from redraft.samplers import Guided, Sampler
+from redraft.samplers import AnyOrder, DemandedFirst, Entropy, Guided, Sampler, Unmask
 from redraft.text import Words, split_words
 from redraft.types import Canvas
 from redraft.write.aliases import settings_from
@@ -29,6 +29,8 @@ from redraft.write.tagged import Tagged, tagger_of
 from redraft.write.writing import Order, Plan, plan
 
 SLACK = 0.01  # of a lexicon as a classifier: how likely a word is of another kind than it says
+
+LEAST = 1e-3  # an attribute layer judges words at least this likely, relative to the likeliest
 
 
 def control(model: Model, **options: Any) -> Record:
@@ -50,18 +52,23 @@ def controlling(it: Opened, asked: Controlling) -> Plan:
         raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
     wishes = Wishes(it, asked)
     obeyed = asked if asked.scale is not None else replace(asked, required=(*asked.required, *wishes.named))
-    return plan(it, wishes.order(), _surest_first(it, obeyed, len(wishes.tags)), wishes.guided)
+    order = wishes.order()
+    return plan(it, order, _in_order(it, obeyed, len(wishes.tags), order.hidden), wishes.guided)
 
 
-def _surest_first(it: Opened, asked: Controlling, places: int) -> Controlling:
-    """Parts of speech say much about some places and little about others: those that are nearly decided come first.
+def _in_order(it: Opened, asked: Controlling, places: int, hidden: int) -> Controlling:
+    """Mask noise may write any place first: what a rule demands, then, under parts of speech, what is nearly decided.
 
-    In any other order a word is written before it is known what the rest demands of it, and texts break.
+    In any other order a word is written before it is known what the rest demands of it, and texts break. So they do if
+    words are written several at a time: unless steps=… says otherwise, it is one.
     """
-    if not places or asked.sampler != "own" or it.model.block is not None or not isinstance(it.model.process, Masked):
+    own = asked.sampler == "own" and it.model.block is None and isinstance(it.model.process, Masked)
+    if not own or not (places or asked.ruled):
         return asked
     heat = 1.0 if asked.temperature is None else asked.temperature
-    return replace(asked, sampler="entropy", temperature=heat, steps=asked.steps or places)
+    pick: Any = Entropy(heat) if places else AnyOrder(heat)
+    sampler: Any = Unmask(asked.steps or hidden, DemandedFirst(pick) if asked.ruled else pick)
+    return replace(asked, sampler=sampler)
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,9 @@ class Wishes:
         if self.tags:
             sampler = Tagged(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
         if self.asked.scale is not None and self.attributes:
-            sampler = Guided(sampler, FirstOrder(self.it.model.attribute(self._class()), self.asked.scale))
+            sampler = Guided(
+                sampler, TokenClassifier(self.it.model.attribute(self._class()), self.asked.scale, least=LEAST)
+            )
         return sampler
 
     def wanted(self) -> Tensor | None:

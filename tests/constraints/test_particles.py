@@ -14,6 +14,8 @@ from redraft import (
     AnyOrder,
     Constrained,
     Context,
+    DemandedFirst,
+    Entropy,
     Known,
     Masked,
     Particles,
@@ -69,6 +71,42 @@ def test_many_particles_have_the_law_of_the_model_given_the_rule(pattern: str) -
     assert excess(Unmask(L, AnyOrder()), pattern) > 8  # looking ahead by marginals is wrong, visibly
     assert excess(Particles(L, 1), pattern) > 8  # and one particle is no correction
     assert excess(Particles(L, 24), pattern) < 4
+
+
+def test_what_is_demanded_comes_first() -> None:
+    """All letters of a text are alike, and a b is demanded: in any order an a may come first, and spoils the text."""
+    same = (STATES[:, 1:] == STATES[:, :-1]).all(-1) * torch.tensor([0.8, 0.2, 0.0])[STATES[:, 0]].double() + 1e-4
+    process, canvas = Masked(VOCAB), constrain(blank(L, N), Regex(".*b.*"), LETTERS)
+    right = {}
+    for pick in (AnyOrder(), DemandedFirst(), DemandedFirst(Entropy(1.0))):
+        denoise = Constrained(process)(Truth(same / same.sum()))
+        found = last(Unmask(L, pick)(denoise, process, canvas, rng=rng(2, N))).z
+        right[str(pick)] = float((found == 1).all(-1).double().mean())
+    loose, first, surest = right.values()
+    assert loose < 0.8
+    assert min(first, surest) > 0.99
+
+
+def test_without_a_rule_the_inner_pick_decides() -> None:
+    process, denoise = Masked(VOCAB), Truth(entangled())
+    for pick in (AnyOrder(), Entropy(1.0)):
+        inner, outer = (
+            last(Unmask(L, each)(denoise, process, blank(L, 9), rng=rng(3, 9))).z
+            for each in (pick, DemandedFirst(pick))
+        )
+        assert torch.equal(inner, outer)
+    with pytest.raises(ValueError, match=r"least=0\.5; it must be at least 1"):
+        DemandedFirst(least=0.5)
+
+
+def test_a_row_with_a_demand_does_not_depend_on_the_others() -> None:
+    """Some rows still owe a b, others go on in any order."""
+    process, denoise = Masked(VOCAB), Constrained(Masked(VOCAB))(Truth(entangled()))
+    sampler, canvas = Unmask(L, DemandedFirst()), constrain(blank(L, 8), Regex(".*b.*"), LETTERS)
+    together = last(sampler(denoise, process, canvas, rng=rng(0, 8))).z
+    for row in range(8):
+        index = torch.tensor([row])
+        assert torch.equal(last(sampler(denoise, process, canvas.rows(index), rng=rng(0, index))).z[0], together[row])
 
 
 def test_a_row_of_particles_does_not_depend_on_the_others() -> None:

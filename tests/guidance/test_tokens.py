@@ -15,7 +15,7 @@ from redraft.laws.tokens import WORDS, Toy
 from redraft.ops import rng
 from redraft.processes import Masked
 from redraft.samplers import AnyOrder, FirstHitting, Guided, LeftToRight, Sampler, Unmask, last
-from redraft.types import Canvas, Context, Denoiser
+from redraft.types import Canvas, Context, Denoiser, Known
 
 PValue = Callable[[Tensor, Tensor], float]
 PROCESS, TOY = Masked(VOCAB), Toy.of()
@@ -57,6 +57,40 @@ def test_the_exact_classifier_gives_the_exact_conditional(sampler: Sampler, p_va
     expected = torch.cat([p[common], p[~common].sum()[None]]) * DRAWS
     kept = expected >= 5
     assert p_value(observed[kept], expected[kept] * observed[kept].sum() / expected[kept].sum()) > 1e-4
+
+
+def test_unlikely_tokens_are_not_tried() -> None:
+    """least=1: only the likeliest, about which the classifier is not asked; nearly 0: as if all were tried."""
+    where, z, asked = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.int64), []
+    said = Known(torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]]).log())
+
+    def likes_the_second(x: Tensor, t: Tensor, context: Context) -> Tensor:
+        asked.append(len(x))
+        return x[..., 1].sum(-1)
+
+    def weighed(least: float) -> Tensor:
+        asked.clear()
+        return TokenClassifier(likes_the_second, least=least)(Says(said))(z, torch.ones(1, 1), Context()).at(where)
+
+    every = weighed(0.0)
+    assert asked == [6]
+    torch.testing.assert_close(weighed(1e-6), every)
+    assert weighed(0.2).exp().count_nonzero(-1).tolist() == [2, 1]
+    assert asked == [2]
+    assert weighed(1.0).exp().tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert asked == []
+
+
+@dataclass(frozen=True)
+class Says:
+    pred: Known
+    block: int | None = None
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Known:
+        return self.pred
+
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
+        return context
 
 
 def test_more_scale_is_more_of_it() -> None:

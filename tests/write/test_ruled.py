@@ -108,7 +108,7 @@ SENSES: list[tuple[str, Any, str, str]] = [  # model, sampler, exactness, cache
     ("full", redraft.Unmask(3, redraft.LeftToRight(1.0)), "steps", "none"),
     ("full", redraft.Unmask(3, redraft.LeftToRight()), "matches", "none"),
     ("full", redraft.Unmask(3, redraft.AnyOrder(0.5)), "matches", "none"),
-    *(("full", name, "matches", "none") for name in ("confidence", "threshold", "frechet", "klass", "revoke")),
+    *(("full", name, "matches", "none") for name in ("confidence", "demanded-first", "threshold", "klass", "revoke")),
     ("full", redraft.MultiBlock(redraft.AnyOrder(), 3), "steps", "none"),
     ("full", redraft.MultiBlock(decode_block=3), "matches", "none"),
     ("full", redraft.Particles(3, 2), "model", "none"),

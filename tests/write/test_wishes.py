@@ -144,6 +144,20 @@ def test_an_attribute_layer_guides() -> None:
     assert len(found.tokens) == 6
 
 
+def test_the_attribute_layer_is_trained_beside_its_model() -> None:
+    run = presets.mdlm_attribute_tiny("who")
+    assert (run.model.attributes, run.base) == (24, "runs/mdlm_tiny")
+    with pytest.raises(ValueError, match=r"model\.attributes=24, but the data has 6 classes; set model\.attributes=6"):
+        replace(run, data=StoryClasses("mood"))
+
+
+def test_what_is_demanded_comes_first() -> None:
+    assert "DemandedFirst(pick=AnyOrder" in (found := control(fresh("mdlm_tiny"), required="kite", length=9)).sampler
+    assert found.nfe == 9
+    assert "DemandedFirst(pick=Entropy" in control(fresh("mdlm_tiny"), pos="NOUN * NOUN", required="kite").sampler
+    assert "Demanded" not in control(fresh("mdlm_tiny"), required="kite", length=3, sampler="confidence").sampler
+
+
 def test_the_surest_places_come_first() -> None:
     found = control(fresh("mdlm_tiny"), pos=POS)
     assert "Entropy" in found.sampler

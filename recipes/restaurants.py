@@ -1,0 +1,119 @@
+"""Parts of speech → sentences of the E2E challenge: real text, by diffusion of tokens and from left to right.
+
+    pip install textblob
+    python recipes/restaurants.py --e2e PATH                         # trains four models, then measures
+    python recipes/control.py --table docs/control.md                # puts the rows into the page
+
+The two models of words learn the sentences alone, without their attributes: diffusion for 6 minutes of one core, left
+to right, which learns from every word of each sentence, for 3; the tagger beside each for 24 seconds.
+Targets are the parts of speech of sentences of the test set, by the lexicon of recipes/lexicon.py. The judge is the
+model from left to right itself. Rows go to recipes/results/control_e2e.jsonl, models to runs/restaurants; called again
+it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import torch
+from control import E2E, SCALES, written
+from lexicon import brill, lexicon
+from real import WORDS
+from rows import Rows, trained
+
+from redraft import presets
+from redraft.corpora import e2e, tags_of
+from redraft.data import Corpus, Documents, Tally
+from redraft.evaluate import ModelJudge, generative_perplexity
+from redraft.runs import Run, vary
+from redraft.text import Words, split_words
+from redraft.write import opened
+
+LENGTH = 40  # tokens: 97 % of the sentences and their end token
+MINUTES = {"mdlm": 6.0, "ar": 3.0}  # of one core
+TAGGER = 0.4
+WAYS = ("γ = 1", "demanded", "free", "γ = 2", "γ = 0.5")
+
+
+def recipes(folder: str) -> dict[str, Run]:
+    """Both models on the sentences."""
+    text = e2e(folder)
+    words = Words.collect((pair.target for pair in text.pairs("train", Tally())), WORDS)
+    bases = {"mdlm": presets.mdlm_tiny(), "ar": presets.ar_tiny()}
+    framing = Documents(LENGTH, cut=False, tail=True)
+    return {
+        name: vary.with_network(vary.with_text(base, words, text, framing), positions=LENGTH + 1)
+        for name, base in bases.items()
+    }
+
+
+def train(folder: str, out: Path) -> None:
+    """The models, and beside each a tagger."""
+    known, runs = brill(), recipes(folder)
+    bases = {name: trained(run, out / name, MINUTES[name]) for name, run in runs.items()}
+    for name, run in runs.items():
+        tagger = vary.with_tagger(run, str(out / name), kinds(run, known))
+        trained(tagger, out / f"{name}_tagger", TAGGER, [bases[name]])
+
+
+def kinds(run: Run, known: Mapping[str, str]) -> dict[str, str]:
+    """The part of speech of each word that the models know."""
+    return lexicon(cast(Words, run.tokenizer).words, known)
+
+
+def targets(run: Run, count: int) -> list[str]:
+    """Unseen sentences whose words are all known."""
+    known, data = set(cast(Words, run.tokenizer).words), cast(Corpus, run.data)
+    found = (text for text in data.documents("test", Tally()) if set(split_words(text)) <= known)
+    short = (text for text in dict.fromkeys(found) if len(split_words(text)) < LENGTH)
+    return list(itertools.islice(short, 0, count * 20, 20))  # neighbours in the file tell of the same restaurant
+
+
+def measure(folder: str, out: Path, count: int, results: Path) -> None:
+    """All rows, the most telling first."""
+    rows, run = Rows(results / "control_e2e.jsonl"), recipes(folder)["mdlm"]
+    sentences, table = targets(run, count), kinds(run, brill())
+    wanted, judge = [tags_of(sentence, table) for sentence in sentences], out / "ar"
+    rows.add("people", lambda: {"perplexity": perplexity(sentences, judge), "targets": len(sentences)})
+    with TemporaryDirectory() as place:
+        file = Path(place) / "lexicon.json"
+        file.write_text(json.dumps(table), "utf-8")
+        for way, name in itertools.product(WAYS, E2E):
+            if way == "free" and "tagger" in name:
+                continue  # as without it
+            given = {} if "tagger" in name else {"lexicon": str(file)}
+            rows.add(f"{name}, {way}", partial(row, out / name, judge, wanted, {**SCALES[way], **given}, table))
+
+
+def row(
+    path: Path, judge: Path, wanted: Sequence[tuple[str, ...]], options: dict[str, Any], table: Mapping[str, str]
+) -> dict[str, Any]:
+    found, texts = written(opened(path), judge, wanted, options, table)
+    return {**found, "example": texts[0]}
+
+
+def perplexity(texts: Sequence[str], judge: Path) -> float:
+    return generative_perplexity(list(texts), ModelJudge(opened(judge).model)).perplexity
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--e2e", required=True, help="the folder with trainset.csv, devset.csv and testset_w_refs.csv")
+    parser.add_argument("--targets", type=int, default=40)
+    parser.add_argument("--out", type=Path, default=Path("runs/restaurants"), help="where the models go")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
+    told = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    train(told.e2e, told.out)
+    measure(told.e2e, told.out, told.targets, told.results)
+
+
+if __name__ == "__main__":
+    main()

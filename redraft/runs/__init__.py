@@ -1,7 +1,7 @@
 """Runs: a whole experiment as one value, saved, loaded and varied."""
 
 from redraft.runs import vary
-from redraft.runs.adapter import AdapterOf, fingerprint, write_adapter
+from redraft.runs.adapter import AdapterOf, norms_digest, write_adapter
 from redraft.runs.adapting import adaptation, merged
 from redraft.runs.checkpoint import Alone, Team, save
 from redraft.runs.config import JSON, ConfigError, digest, from_json, to_json

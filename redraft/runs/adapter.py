@@ -46,6 +46,10 @@ def write_adapter(path: Path, model: DiffusionLM, base: str, *, run: str = "", s
     network = model.config.network
     if network.lora is None:
         raise CheckpointError("this model has no adapter to write; train one with redraft adapt --lora RANK")
+    if model.config.drafter is not None:
+        raise CheckpointError(
+            "this adapter only drafts for its model, beside masks of its own; share the whole directory"
+        )
     wanted = {id(p) for p in lora_parameters(model)}
     weights = {n: p.detach().bfloat16() for n, p in model.named_parameters() if id(p) in wanted}
     said = AdapterOf(base, norms_digest(model), network.lora, network.pattern, run, step)

@@ -80,15 +80,19 @@ def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
 
 @torch.no_grad()
 def merged(model: DiffusionLM) -> DiffusionLM:
-    """The model with its adapter added to its weights, for export; one without an adapter comes back as it is."""
+    """The model with its adapter added to its weights, for export; one without an adapter comes back as it is.
+
+    An adapter that only drafts for the model is left out: the model is the one without it.
+    """
     if not lora_layers(model):
         return model
-    config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None))
+    drafts = model.config.drafter is not None
+    config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None), drafter=None)
     found = DiffusionLM(config, model.tokenizer)
     sums = {
         f"{n}.weight": layer.merged()
         for n, layer in model.named_modules()
-        if isinstance(layer, LoraLinear | LoraEmbedding)
+        if isinstance(layer, LoraLinear | LoraEmbedding) and not drafts
     }
     old = dict(model.named_parameters())
     for name, p in found.named_parameters():

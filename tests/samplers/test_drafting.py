@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from redraft.networks import Beside, Causal, DraftConfig, Itself, KeyValues, Lor
 from redraft.objectives import Distil, Step
 from redraft.ops import rng
 from redraft.processes import Masked
-from redraft.runs import in_weights
+from redraft.runs import CheckpointError, in_weights, merged, write_adapter
 from redraft.samplers import (
     AcceptRule,
     Ancestral,
@@ -179,6 +180,19 @@ def test_only_the_drafter_learns(build: Build, tiny: TransformerConfig, kind: st
     assert losses[-1] < 0.5 * losses[0]
     with torch.no_grad():
         assert torch.equal(model.eval()(tokens, torch.zeros(8, 1), Context(clean=tokens)).x, before)
+
+
+def test_an_adapter_that_drafts_is_not_merged_into_the_model(
+    build: Build, tiny: TransformerConfig, tmp_path: Path
+) -> None:
+    model, z = with_drafter(build, tiny, "itself"), torch.tensor([[1, 4, 2, 0]])
+    plain = merged(model)
+    assert plain.config.network.lora is None
+    assert plain.drafter is None
+    with torch.no_grad():
+        assert torch.equal(plain.network(z), model.network(z))
+    with pytest.raises(CheckpointError, match="only drafts for its model"):
+        write_adapter(tmp_path / "adapter", model, "base")
 
 
 def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> None:

@@ -248,15 +248,16 @@ def prediction(rows: Held) -> list[Panel]:
         ]
         for head, said in HEADS.items()
     }
-    top = max((p.y + p.error for points in above.values() for p in points), default=1.0)
-    ticks = f"schedules: {', '.join(f'{n} {said}' for n, said in enumerate(LEVELS.values(), 1))}"
+    found = [p.y for points in above.values() for p in points] or [1.0]
+    bits = Scale(max(0.01, min(found)) / 1.5, 1.5 * max(found), log=True)
+    ticks = f"log scale; schedules: {', '.join(f'{n} {said}' for n, said in enumerate(LEVELS.values(), 1))}"
     return [
         Panel(
             "bits of a point above the truth",
             ticks,
             above,
             Scale(0.7, 3.3, log=False),
-            Scale(0, top, log=False),
+            bits,
             (1, 2, 3),
         ),
         Panel(

@@ -184,8 +184,8 @@ class Wishes:
         if self.it.model.attributes is None or len(values) != 1 or values[0] not in known:
             raise ArgumentError(
                 "attributes",
-                "attributes=… by guidance needs a model whose attribute layer knows this one value (objective "
-                f"Attribution); this one knows {', '.join(known) or 'none'}. Leave scale=… out to demand its words",
+                "attributes=… by guidance needs a model whose attribute layer knows this one value (redraft train "
+                f"mdlm_attribute_tiny); this one knows {', '.join(known) or 'none'}. Leave scale=… out to demand words",
             )
         return int(known.index(values[0]))
 

@@ -32,18 +32,20 @@ class Croppable(Cache, Protocol):
 class Costs:
     """What a round costs, in passes of the target over one token; it decides how long drafts are.
 
-    A draft of γ tokens, each accepted with probability a, gives (1 − a^{γ+1})/(1 − a) tokens for 1 + read·γ + draft.
+    A draft of γ tokens, each accepted with probability a, gives (1 − a^{γ+1})/(1 − a) tokens for 1 + read·γ + draft;
+    of a draft that begins with the target's own tokens the first `sure` ones are always accepted.
     """
 
     read: float = 0.15  # one more token in a pass of the target
     draft: float = 0.3  # a draft, however long
+    sure: int = 0
 
     def __post_init__(self) -> None:
-        require_range(self, 0, 1000, "read", "draft")
+        require_range(self, 0, 1000, "read", "draft", "sure")
 
     def best(self, acceptance: float, most: int) -> int:
         """The length of the draft that gives the most tokens for its cost; 0: plain decoding is faster."""
-        powers = [acceptance**i for i in range(most + 1)]
+        powers = [acceptance ** max(0, i - self.sure) for i in range(most + 1)]
         gain = [sum(powers[: n + 1]) / (1 + self.read * n + (self.draft if n else 0)) for n in range(most + 1)]
         return max(range(most + 1), key=gain.__getitem__)
 
@@ -172,7 +174,8 @@ class Speculate:
             if isinstance(drafter, Attentive):
                 drafter.saw(canvas.z[:, :done], context)
             drafted = draft.tokens.shape[1]
-            trust = trust.after(drafted, int(found.count))
+            sure = 0 if self.costs is None else self.costs.sure
+            trust = trust.after(max(0, drafted - sure), max(0, int(found.count) - sure))
             self.tally.add(drafted, int(found.count), int(found.count) + 1)
             yield canvas
 

@@ -49,7 +49,8 @@ def _costs(draft: Drafter) -> Costs:
     """What a draft costs, roughly, in passes of the model over one token."""
     if isinstance(draft, PromptLookup):
         return Costs(draft=0.0)
-    return Costs(draft=1.2) if isinstance(draft, StateDraft) and draft.memory.ahead else Costs()
+    own = draft.memory.ahead if isinstance(draft, StateDraft) else 0  # tokens that the model says itself
+    return Costs(draft=1.2, sure=own) if own else Costs()
 
 
 def _drafter(it: Opened, asked: Generation) -> Drafter:

@@ -317,6 +317,7 @@ def test_the_length_follows_acceptance(target: DiffusionLM) -> None:
     write(sampler, model, begun(1, 60))
     assert sampler.tally.drafted < 40
     assert [Costs(0.1, 0.2).best(a, 8) for a in (0.0, 0.5, 0.99)] == [0, 2, 8]
+    assert [Costs(0.15, 1.2, sure).best(2 / 3, 8) > 0 for sure in (0, 1)] == [False, True]
 
 
 def test_an_end_token_inside_a_draft_ends_the_row(build: Build, other: DiffusionLM) -> None:

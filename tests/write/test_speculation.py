@@ -80,6 +80,8 @@ def test_the_models_own_drafter(saved: Callable[[str], Path], target: str, draft
     alone = redraft.generate(saved(drafter), ["the cat", "a"], **options)
     assert plain.texts == beside.texts == own.texts == alone.texts
     assert own.acceptance == beside.acceptance
+    assert own.nfe <= plain.nfe
+    assert own.acceptance, "it drafts, and some of it is right"
 
 
 def test_the_own_drafter_in_int8(saved: Callable[[str], Path], say: Callable[..., tuple[str, str]]) -> None:

@@ -23,9 +23,9 @@ WAYS = {
 
 
 def final(held: Held, kind: str) -> Row | None:
-    """The row with the most holes of a kind, of the adapter that has seen the most."""
+    """The row with the most holes of a kind; of several, that of the adapter which gives the most."""
     rows = [row for row in held.values() if row["kind"] == kind]
-    return max(rows, key=lambda row: (row["tokens"], row["holes"]), default=None)
+    return max(rows, key=lambda row: (row["holes"], row["shares"]["both"]), default=None)
 
 
 def share(row: Row | None, way: str) -> str:
@@ -49,28 +49,27 @@ def curve(held: Held) -> list[Row]:
     return [found[tokens] for tokens in sorted(found)]
 
 
+CURVES = {"causal, rescored": "16 causal candidates", "adapter": "the adapter alone", "both": "both models"}
+
+
 def curve_table(held: Held) -> str:
+    """Each line has its own words, the first so many, so the causal model's share is told with it."""
     rows = [
-        [f"{row['tokens'] / 1000:,.0f}", f"{row['holes']:,}", *(share(row, way) for way in ("adapter", "both"))]
+        [f"{row['tokens'] / 1000:,.0f}", f"{row['holes']:,}", *(share(row, way) for way in CURVES)]
         for row in curve(held)
     ]
-    return markdown(["thousand tokens", "words", "the adapter alone, %", "both models, %"], rows)
+    return markdown(["thousand tokens", "words", *(f"{said}, %" for said in CURVES.values())], rows)
 
 
 def picture(held: Held) -> str:
     rows = curve(held)
-    limit = final(held, "words")
-    curves = {WAYS[way].split(":")[0]: [_point(row, way) for row in rows] for way in ("adapter", "both")}
-    left = {"left side only": [_point(row, "left only") for row in rows]}
-    most = max((row["tokens"] / 1000 for row in rows), default=1.0)
     panel = Panel(
         "Held-out words filled in exactly, %",
         "over thousands of tokens seen in training",
-        {**curves, **left},
-        Scale(0, most, log=False),
-        Scale(0, 70, log=False),
+        {said: [_point(row, way) for row in rows] for way, said in CURVES.items()},
+        Scale(0, max((row["tokens"] / 1000 for row in rows), default=1.0), log=False),
+        Scale(0, 60, log=False),
         [round(row["tokens"] / 1000) for row in rows],
-        None if limit is None else ("16 causal candidates, rescored", 100 * limit["shares"]["causal, rescored"]),
     )
     return drawn([panel])
 

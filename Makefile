@@ -52,6 +52,7 @@ tables: setup
 	$(BIN)/python recipes/certainty.py tables --write docs/nouns/sampler.md
 	$(BIN)/python recipes/spelling.py --write docs/correct.md
 	$(BIN)/python recipes/own_text.py --write docs/how-long.md
+	$(BIN)/python recipes/candidates.py --table docs/rewrite.md
 	$(BIN)/python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
 	$(BIN)/python recipes/adapt_tables.py
 	$(BIN)/python recipes/sizes.py --write docs/presets.md

@@ -1,0 +1,99 @@
+"""Minimum Bayes risk over candidates: what `redraft rewrite --candidates` gains, 1, 5 and 10 of them.
+
+    redraft train genie_summary_tiny --steps 300 --save-every 100 --keep 3 --out runs/genie_summary
+    python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy that has only step 100
+    python recipes/candidates.py --table docs/rewrite.md
+
+A model that was trained on pairs answers unseen sources of its own task; of so many candidates the one most like all of
+them is kept, as DiffuSeq does. Rows go to recipes/results/candidates.jsonl; a row that is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from figures import with_figures
+from rows import Rows, cpu
+from tables import filled_in, markdown
+
+from redraft.corpora import Task
+from redraft.evaluate import bleu, minimum_risk
+from redraft.write import Opened, opened, rewrite
+
+COUNTS = (1, 5, 10)
+
+
+def answered(it: Opened, sources: int) -> tuple[list[list[str]], float]:
+    """All candidates for each source, in the order in which `candidates=…` would draw them; CPU seconds for each."""
+    task = task_of(it)
+    with cpu() as clock:
+        found = [rewrite(it, task.pair("test", i).source, n=max(COUNTS)) for i in range(sources)]
+    return [[each.text for each in record] for record in found], clock.seconds / sources / max(COUNTS)
+
+
+def row(it: Opened, texts: Sequence[Sequence[str]], seconds: float, count: int) -> dict[str, Any]:
+    task = task_of(it)
+    pairs = [task.pair("test", i) for i in range(len(texts))]
+    kept = [minimum_risk(list(group[:count])) for group in texts]
+    judged = [task.check(pair.source, text) for pair, text in zip(pairs, kept, strict=True)]
+    facts, exact = ([getattr(each, name) for each in judged] for name in ("share", "exact"))
+    return {
+        "run": it.name,
+        "step": it.step,
+        "sources": len(texts),
+        "bleu": bleu(kept, [pair.target for pair in pairs]),
+        **_mean("facts", facts),
+        **_mean("exact", exact),
+        "seconds_per_text": seconds * count,
+        "example": kept[0],
+    }
+
+
+def task_of(it: Opened) -> Task:
+    """The task that the model was trained on."""
+    if it.run is None or not isinstance(it.run.data, Task):
+        raise SystemExit(f"{it.place} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny")
+    return it.run.data
+
+
+def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
+    mean = sum(values) / len(values)
+    return {name: mean, f"{name}_stderr": math.sqrt(sum((value - mean) ** 2 for value in values)) / len(values)}
+
+
+def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    heads = ("model", "candidates", "BLEU", "facts right", "all right", "CPU s")
+    lines = []
+    for name, found in rows.items():
+        shares = [f"{100 * found[key]:.1f} ± {100 * found[f'{key}_stderr']:.1f} %" for key in ("facts", "exact")]
+        model, count = name.split(", ")
+        told = f"`{model}`, {found['step']:,} steps"
+        lines.append([told, count, f"{100 * found['bleu']:.1f}", *shares, f"{found['seconds_per_text']:.1f}"])
+    return markdown(heads, lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="a model that was trained on pairs")
+    parser.add_argument("--sources", type=int, default=64)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--table", type=Path, help="write the table into this page")
+    told = parser.parse_args(argv)
+    rows = Rows(told.results / "candidates.jsonl")
+    if told.model is not None and any(f"{told.model.name}, {count}" not in rows.held() for count in COUNTS):
+        it = opened(told.model)
+        texts, seconds = answered(it, told.sources)
+        for count in COUNTS:
+            rows.add(f"{told.model.name}, {count}", partial(row, it, texts, seconds, count))
+    if told.table is not None:
+        page = filled_in(told.table.read_text("utf-8"), {"candidates": table(rows.held())})
+        told.table.write_text(with_figures(page, told.results), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -83,6 +83,8 @@ def _edit(it: Opened, text: str, asked: Rewriting) -> Plan:
     """The text noised and written again."""
     if asked.ruled:
         raise ValueError("rules are for new text, and here most of it stays; use redraft infill with holes to fill")
+    if not text.strip():
+        raise ArgumentError("texts", "the text is empty: there is nothing to edit; redraft generate writes a new one")
     row = it.row(text)
     fixed = _fixed(it, row, asked.pinned)
     if it.model.codec is not None and it.model.codec.latents is not None and asked.pinned:

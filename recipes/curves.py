@@ -60,7 +60,7 @@ class Panel:
         if self.limit is not None:
             name, value = self.limit
             yield f'<path class="limit" d="M{LEFT} {self._up(value):.1f}H{WIDTH - RIGHT}"/>'
-            yield f'<text class="end" x="{WIDTH - RIGHT}" y="{self._up(value) - 5:.1f}">{escape(name)}</text>'
+            yield f'<text class="end" x="{WIDTH - RIGHT}" y="{self._up(value) + 16:.1f}">{escape(name)}</text>'
         yield from (self._curve(number, points) for number, points in enumerate(self.curves.values()) if points)
         for number, (name, x, y) in enumerate(self._keys()):
             yield f'<circle class="s{number} key" cx="{x}" cy="{y}" r="5"/>'

@@ -145,7 +145,13 @@ def rendered(results: Path) -> dict[str, str]:
     return found | {f"drafts {name}": drafts_table(rows[key]) for name, key in DRAFTS.items() if key in rows}
 
 
-NAMES = {"beside": "beside", "itself": "itself", "lookup": "lookup", "mdlm_tiny": "masked diffusion"}
+NAMES = {
+    "beside": "beside",
+    "itself": "itself",
+    "lookup": "lookup",
+    "smol_self": "itself, ten steps",
+    "mdlm_tiny": "masked diffusion",
+}
 PLAIN = {"stories": "stories, greedy", "smollm2": "smollm2, greedy"}
 DRAFTS = PLAIN | {"stories drawn": "stories, temperature 1", "smollm2 drawn": "smollm2, temperature 1"}
 

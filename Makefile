@@ -54,7 +54,7 @@ tables: setup
 	$(BIN)/python recipes/own_text.py --write docs/how-long.md
 	$(BIN)/python recipes/candidates.py --table docs/rewrite.md
 	$(BIN)/python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
-	$(BIN)/python recipes/adapt_tables.py
+	$(BIN)/python recipes/adapt_tables.py --write docs/adapt.md
 	$(BIN)/python recipes/sizes.py --write docs/presets.md
 	$(BIN)/python recipes/drafts.py tables --write docs/speculation.md --picture docs/pictures/speculation.svg
 	$(BIN)/python recipes/figures.py

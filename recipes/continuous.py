@@ -163,7 +163,7 @@ def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
     it = write.opened(str(model))
     assert it.run is not None
     found, record = write_and_judge(it.model, it.run, sampler, SAMPLED)
-    cost = {"run": it.run.digest, "steps": it.run.steps, "commit": commit(), "machine": machine()}
+    cost = {"run": it.run.digest, "step": it.step, "commit": commit(), "machine": machine()}
     return {**cost, **found, "different": len(set(record.texts)) / len(record.texts)}
 
 

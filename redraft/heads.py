@@ -100,6 +100,7 @@ class Shift(Head):
     """
 
     head: Head = Subs()
+    finished: bool = False  # in training, the token before a block is finished, as in writing, not noisy
 
     @property
     def normalised(self) -> bool:

@@ -29,8 +29,7 @@ _ENDS = {ABOVE_0: "above 0", BELOW_1: "below 1", FINITE: "finite", math.inf: ""}
 def require_range(value: object, least: float, most: float, *names: str) -> None:
     """Raises if one of the named fields is nan or outside [least, most]; None passes."""
     for name in names:
-        number = getattr(value, name)
-        if number is not None and not least <= number <= most:
+        if (number := getattr(value, name)) is not None and not least <= number <= most:
             ends = (_ENDS.get(least, f"at least {least}"), _ENDS.get(most, f"at most {most}"))
             raise ValueError(f"{name}={number}; it must be {' and '.join(filter(None, ends))}")
 
@@ -47,8 +46,7 @@ class Vocab:
 
     def __post_init__(self) -> None:
         for name in ("mask", "bos", "eos", "pad"):
-            token = getattr(self, name)
-            if token is not None and not 0 <= token < self.size:
+            if (token := getattr(self, name)) is not None and not 0 <= token < self.size:
                 raise ValueError(f"{name}={token} is not one of the {self.size} ids 0..{self.size - 1}")
 
     @property

@@ -56,6 +56,7 @@ SMALL = {
         "2",
         "--quiet",
     ],
+    "picture": [],
     "probe": ["--train", "8", "--test", "8"],
     "show": [],
     "report": ["--rows", "2", "--draws", "1", "--samples", "1"],

@@ -182,7 +182,7 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     assert len(list((tmp_path / "codecs").iterdir())) == 1
     assert tables.patient_table({"cosmos": found}).count("1 + 1") == 1
     again = continuous.sampled(tmp_path / "a", Ancestral(3))
-    assert (again["samples"], again["steps"]) == (2, 2)
+    assert (again["samples"], again["step"]) == (2, 2)
     assert tables.samplers_table({"ddim 64": again}).count("| 0 ± 0 |") == 1
     smooth = continuous.smoothness(tmp_path / "a", continuous.latent(run).codec or run)
     assert 0 <= smooth["aubleu"] < 1

@@ -74,8 +74,8 @@ class DiffusionLMConfig:
                 return Ports(size - 1, size - 1, cross=cross, start=None)
             start = pattern.start if isinstance(pattern, Causal) else None
             start = self.vocab.start if start is None else start
-            shifted = isinstance(self.head, Shift)
-            return Ports(size, size, cross=cross, start=start, mask=self.vocab.mask, shifted=shifted)
+            finished = isinstance(self.head, Shift) and self.head.finished
+            return Ports(size, size, cross=cross, start=start, mask=self.vocab.mask, finished=finished)
         width = self.codec.vectors(self.vocab)
         reads, writes = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
         return Ports(reads, writes, vectors=True, cross=cross)

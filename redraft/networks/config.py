@@ -115,4 +115,4 @@ class Ports:
     cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
     start: int | None = 0  # the id that a causal network begins with; None: with the first token of the row itself
     mask: int | None = None  # the id of the mask, where it has a row
-    shifted: bool = False  # the state of a token predicts the next one
+    finished: bool = False  # in two streams, the state before a block is that of the clean one

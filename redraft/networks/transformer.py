@@ -246,10 +246,10 @@ class Transformer(nn.Module):
     def stream_places(self, at: Tensor, length: int, block: int) -> Tensor:
         """Numbers row · L + column of states → row · 2L + column in [noisy; clean].
 
-        The state before a block predicts its first token if states predict the next one: that of a finished token.
+        With `Ports.finished` the state before a block, which predicts its first token, is that of the clean stream.
         """
         row, column = at // length, at % length
-        clean = (column % block == block - 1) if self.ports.shifted else torch.zeros_like(at)
+        clean = (column % block == block - 1) if self.ports.finished else torch.zeros_like(at)
         return row * 2 * length + column + clean * length
 
     def _run(

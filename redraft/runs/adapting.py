@@ -51,7 +51,10 @@ def adaptation(
     network = replace(base.config.network, pattern=pattern, lora=adapter)
     if base.config.network.lora is not None:
         network = _goes_on(base.config.network, network, path)
-    model = replace(base.config, network=network)
+    head = base.config.head
+    if block is not None and isinstance(head, Shift):
+        head = replace(head, finished=True)
+    model = replace(base.config, network=network, head=head)
     sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
     optimiser = Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
     return Run(

@@ -44,7 +44,7 @@ HEADS: dict[str, tuple[VectorHead, Match]] = {
     "v": (PredictV(), Match(Snr(1.0))),
 }
 SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared()}
-STEPS = {"points": 100, "hints": 50}
+STEPS = {"points": 100, "hints": 1000}
 
 
 def levels(name: str, low: float, high: float) -> Schedule:
@@ -150,7 +150,7 @@ def row(
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of each training (points 100, hints 50)")
+    parser.add_argument("--steps", type=int, help="of each training (points 100, hints 1000)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     add_places(parser, "runs/predicting")
     told = parser.parse_args(argv)

@@ -34,8 +34,10 @@ holes, from both sides. `pip install "redraft[smol]"`, then
 | both models together: what `redraft infill` does | {both:.1f} |
 
 Rank {rank}, {tokens:,} tokens of English prose of the nineteenth and early twentieth century (Standard Ebooks, public
-domain): it knows that style best. It is no chat model and writes no long texts. Made by `python recipes/adapt.py`; the
-run is {run}, step {step}, the row is in recipes/results/adapt.jsonl. The adapter is part of Redraft, under its licence.
+domain): it knows that style best. It is no chat model and writes no long texts. The gain over the rescored candidates
+is {gain:.1f} ± {error:.1f} points. Made as by `python recipes/adapt.py`, the second part ended before its last step;
+the run is {run}, step {step}, the rows, one of an earlier adapter on some of the same words too, are in
+recipes/results/adapt.jsonl. The adapter is part of Redraft, under its licence.
 """
 
 
@@ -54,7 +56,8 @@ def main() -> None:
     lora = found.model.config.network.lora
     shares = {name: 100 * row["shares"][way] for name, way in NAMES.items()}
     told = {"words": row["holes"], "rank": lora.rank if lora else 0, "tokens": row["tokens"]}
-    card = CARD.format(run=row["run"], step=row["step"], **told, **shares)
+    gained = {"gain": 100 * row["gain"], "error": 100 * row["gain_stderr"]}
+    card = CARD.format(run=row["run"], step=row["step"], **told, **shares, **gained)
     shutil.rmtree(asked.out, ignore_errors=True)
     write_adapter(asked.out, found.model, "smollm2", run=row["run"], step=row["step"], card=card)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 STORY = "story"  # the one that is used where no model is named
-SMOL = "smol"  # an adapter of SmolLM2-135M-Instruct, once one has earned its place (recipes/ship_smol.py)
+SMOL = "smol"  # an adapter of SmolLM2-135M-Instruct, which fills holes (recipes/ship_smol.py)
 
 
 def shipped_folder(name: str | Path) -> Path | None:

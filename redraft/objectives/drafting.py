@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.model import DiffusionLM
-from redraft.networks import DraftNetwork, MaskedItself, lora_layers, predicting
+from redraft.networks import DraftNetwork, MaskedItself, lora_parameters, predicting
 from redraft.ops import Rng
 from redraft.types import ABOVE_0, FINITE, Batch, Context, Loss, require_range
 
@@ -33,8 +33,7 @@ class Distil:
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: the drafter's, and the adapter where the model drafts for itself."""
         drafter = _drafter(model)
-        own = [p for layer in lora_layers(model.network) for p in (layer.lora_a, layer.lora_b)]
-        return [*drafter.parameters(), *(own if isinstance(drafter, MaskedItself) else [])]
+        return [*drafter.parameters(), *(lora_parameters(model) if isinstance(drafter, MaskedItself) else [])]
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         drafter, network, tokens = _drafter(model), model.network.eval(), batch.tokens

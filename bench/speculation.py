@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,10 +42,11 @@ from redraft.samplers import (
     Sampler,
     Speculate,
     StateDraft,
+    TextLookup,
     Unmask,
     last,
 )
-from redraft.types import Context
+from redraft.types import Canvas, Context
 from redraft.write import opened
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
@@ -127,11 +129,13 @@ class TimedDraft:
 
 
 def drafter(name: str, model: DiffusionLM) -> Drafter:
-    """lookup, self, or a directory: of a drafter for this model, or of a diffusion model, say DIR@2 for two steps."""
+    """lookup, self, a file of texts, or a directory: of a drafter, or of a diffusion model, DIR@2 for two steps."""
     name, _, number = name.partition("@")
     steps = int(number or 1)
     if name == "lookup":
         return PromptLookup()
+    if Path(name).suffix == ".jsonl":
+        return TextLookup(tuple(tuple(model.tokenizer.encode(said)) for said in answers(name)))  # type: ignore[union-attr]
     if name == "self":
         return StateDraft(DraftMemory(model))
     other = opened(name)
@@ -143,13 +147,36 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
 Side = tuple[DiffusionLM, Sampler]
 
 
-def raced(sides: dict[str, Side], texts: Iterable[str], new: int) -> dict[str, tuple[float, list[Any]]]:
+def as_text(model: DiffusionLM, prompt: str, new: int) -> Canvas:
+    return model.canvas(prompt, new=new)
+
+
+def as_question(model: DiffusionLM, prompt: str, new: int) -> Canvas:
+    """In the model's chat template."""
+    return model.chat([{"role": "user", "content": prompt}], new=new)
+
+
+def questions(path: Path, count: int) -> list[str]:
+    """The first questions of a file of JSON lines, in their field source or src."""
+    with path.open(encoding="utf-8") as file:
+        found = (json.loads(line) for line in file)
+        return [each.get("source") or each["src"] for each in islice(found, count)]
+
+
+def answers(path: str) -> list[str]:
+    with Path(path).open(encoding="utf-8") as file:
+        return [said.get("target") or said["text"] for said in map(json.loads, file)]
+
+
+def raced(
+    sides: dict[str, Side], texts: Iterable[str], new: int, asked: Callable[[DiffusionLM, str, int], Canvas] = as_text
+) -> dict[str, tuple[float, list[Any]]]:
     """CPU seconds of each side, and the ids it wrote."""
     spent = dict.fromkeys(sides, 0.0)
     wrote: dict[str, list[Any]] = {name: [] for name in sides}
     for number, prompt in enumerate(texts):
         for name, (model, sampler) in sides.items():
-            canvas = model.canvas(prompt, new=new)
+            canvas = asked(model, prompt, new)
 
             def write(model: DiffusionLM = model, sampler: Sampler = sampler, canvas: Any = canvas) -> None:
                 wrote[name].append(last(sampler(model, model.process, canvas, rng=rng(number))).z[0].tolist())  # noqa: B023
@@ -206,13 +233,16 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
             fixed = Speculate(TimedDraft(_as(asked.weights, drafter(name, target))), length=length, costs=None)
             sides[side] = (target, _at(fixed, asked.temperature))
             drafted[side] = (Path(name).name, str(length))
-        costs = Costs(read=max(0.0, (at[5] - 1) / 4), draft=asked.cost)
-        side = f"draft {Path(name).name}, adaptive"
-        free = Speculate(TimedDraft(_as(asked.weights, drafter(name, target))), length=max(asked.lengths), costs=costs)
+        side, draft = f"draft {Path(name).name}, adaptive", _as(asked.weights, drafter(name, target))
+        costs = _costs(draft, max(0.0, (at[5] - 1) / 4), asked.cost)
+        free = Speculate(TimedDraft(draft), length=max(asked.lengths), costs=costs)
         sides[side] = (target, _at(free, asked.temperature))
         drafted[side] = (Path(name).name, "adaptive")
-    texts = prompts(asked.rounds) if asked.stories else [PROMPTS[i % len(PROMPTS)] for i in range(asked.rounds)]
-    found = raced(sides, texts, asked.new)
+    if asked.chat is not None:
+        found = raced(sides, questions(asked.chat, asked.rounds), asked.new, as_question)
+    else:
+        texts = prompts(asked.rounds) if asked.stories else [PROMPTS[i % len(PROMPTS)] for i in range(asked.rounds)]
+        found = raced(sides, texts, asked.new)
     tokens = asked.rounds * asked.new
     row["plain"] = {name: round(tokens / found[name][0], 1) for name in sides if name not in drafted}
     best = max(row["plain"], key=row["plain"].__getitem__)
@@ -236,6 +266,14 @@ def _as(form: str, draft: Drafter) -> Drafter:
     return draft
 
 
+def _costs(draft: Drafter, read: float, network: float) -> Costs:
+    """Of a drafter's tokens, and of its network if it has one."""
+    if isinstance(draft, PromptLookup | TextLookup):
+        return Costs(read, 0.0)
+    own = draft.memory.ahead if isinstance(draft, StateDraft) else 0
+    return Costs(read, network, own)
+
+
 def _at(sampler: Speculate, temperature: float) -> Speculate:
     from dataclasses import replace
 
@@ -245,13 +283,14 @@ def _at(sampler: Speculate, temperature: float) -> Speculate:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--draft", nargs="*", default=["lookup"], help="lookup, self, directories of drafters")
+    parser.add_argument("--draft", nargs="*", default=["lookup"], help="lookup, self, files, directories")
     parser.add_argument("--forms", nargs="*", default=["own", "int8", "packed"], help="of weights, for plain decoding")
     parser.add_argument("--weights", default="int8", help="the form of the weights that speculation uses")
     parser.add_argument("--lengths", nargs="*", type=int, default=[8], help="tokens of a draft; also as many as pay")
-    parser.add_argument("--cost", type=float, default=0.0, help="of a draft, in passes over one token, to adapt to")
+    parser.add_argument("--cost", type=float, default=0.0, help="of a drafting network, in passes over one token")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--stories", action="store_true", help="prompts: beginnings of embedded stories")
+    parser.add_argument("--chat", type=Path, help="prompts: questions, JSON lines with the field source or src")
     parser.add_argument("--ordinary", action="store_true", help="also plain decoding without the lean pass")
     parser.add_argument("--new", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3, help="prompts")

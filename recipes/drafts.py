@@ -8,7 +8,7 @@
     python recipes/drafts.py tables --write docs/speculation.md --picture docs/pictures/speculation.svg
 
 `own` takes any causal model: rows of its training, or of --data, are cut off somewhere and continued by the model, three
-of four greedily, the fourth by drawing. Rows of measurements are in bench/results/speculation.jsonl.
+of four greedily, the fourth by drawing; --chat FILE: answers to questions instead, greedily. Rows of measurements are in bench/results/speculation.jsonl.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from rows import Rows
 from tables import filled_in, markdown
 from torch import Tensor
 
+from redraft.chat import question_ids
 from redraft.cli.recipes import source
 from redraft.data import Packed, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.ops import rng
 from redraft.samplers import Ancestral, Blocks, Unmask, last
+from redraft.text import Hub
 from redraft.types import Canvas
 from redraft.write import Opened, opened
 
@@ -59,17 +61,44 @@ def continued(model: DiffusionLM, rows: Tensor, kept: int, greedy: bool, seed: i
     return model.text(last(sampler(model, model.process, canvas, rng=rng(seed, len(rows)))))
 
 
+def continued_rows(it: Opened, rows: Tensor) -> Iterator[str]:
+    for number, some in enumerate(rows.split(64)):
+        kept = 1 + number * 7 % max(1, rows.shape[1] * 3 // 5)
+        yield from continued(it.model.eval(), some, kept, number % 4 != 3, number)
+
+
+def answered(it: Opened, questions: Sequence[str], length: int) -> Iterator[dict[str, str]]:
+    """Each question with the model's own answer, greedy: questions whose prompts are equally long, side by side."""
+    if not isinstance(it.tokenizer, Hub) or it.tokenizer.template is None:
+        raise SystemExit("--chat needs a model with a chat template in its tokenizer")
+    by_length: dict[int, list[tuple[str, list[int]]]] = {}
+    prompt, masked = question_ids(it.tokenizer), it.model.config.vocab.masked
+    for question in questions:
+        ids = prompt(question)
+        by_length.setdefault(len(ids), []).append((question, ids))
+    for kept, some in sorted(by_length.items()):
+        for first in range(0, len(some), 64) if kept < length else ():
+            group = some[first : first + 64]
+            z = torch.tensor([[*ids, *[masked] * (length - kept)] for _, ids in group])
+            canvas = Canvas(z, (torch.arange(length) < kept).expand_as(z))
+            done = last(Blocks(Unmask(1), stop=True)(it.model.eval(), it.model.process, canvas, rng=rng(0, len(group))))
+            answers = it.model.text(Canvas(done.z[:, kept:], done.fixed[:, kept:]))
+            yield from ({"source": q, "target": a} for (q, _), a in zip(group, answers, strict=True))
+
+
 def own_texts(asked: argparse.Namespace) -> None:
     it = opened(asked.model)
-    rows, done = rows_of(it, asked.data, asked.length, asked.texts), 0
+    if asked.chat is None:
+        made = ({"text": text} for text in continued_rows(it, rows_of(it, asked.data, asked.length, asked.texts)))
+    else:
+        lines = asked.chat.read_text("utf-8").splitlines()[: asked.texts]
+        questions = [said.get("source") or said["src"] for said in map(json.loads, lines)]
+        made = answered(it, questions, asked.length)
     with asked.out.open("w", encoding="utf-8") as file:
-        for number, some in enumerate(rows.split(64)):
-            kept = 1 + number * 7 % max(1, rows.shape[1] * 3 // 5)
-            for text in continued(it.model.eval(), some, kept, number % 4 != 3, number):
-                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-                done += 1
-            file.flush()
-    print(f"{done} texts in {asked.out}")
+        for done, text in enumerate(made, 1):
+            file.write(json.dumps(text, ensure_ascii=False) + "\n")
+            print(f"\r{done} texts in {asked.out}", end="", flush=True)
+    print()
 
 
 # --- tables ---
@@ -264,6 +293,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     own.add_argument("model", type=Path)
     own.add_argument("--out", type=Path, required=True, help="a file of JSON lines")
     own.add_argument("--data", nargs="*", default=[], help="text to begin with; a model of ours takes its own")
+    own.add_argument("--chat", type=Path, help="questions to answer instead: JSON lines with the field source or src")
     own.add_argument("--texts", type=int, default=1536)
     own.add_argument("--length", type=int, default=96, help="tokens of a text, where rows have no length of their own")
     own.set_defaults(do=own_texts)

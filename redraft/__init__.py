@@ -34,8 +34,8 @@ _HOMES = {
     "Greedy Grid Guide Guided GuidedByPrompt Heun Hold Karras Klass Langevin Learned LeftToRight Margin Matched Move "
     "MultiBlock MultiHot NoDraft OdeEuler Pace Particles Parts Planned PointMass PredictorCorrector Prefix Projection "
     "PromptLookup Ranked Remasked Renoise Replaced Revise Revoke Sampled SampledDraft Sampler SelfPlanned "
-    "SharedGumbel SignSteps Solver Speculate Steer Strides TimePace Together TokenWise Unmask Until Warp last "
-    "log_likelihood",
+    "SharedGumbel SignSteps Solver Speculate Steer Strides TextLookup TimePace Together TokenWise Unmask Until Warp "
+    "last log_likelihood",
     "runs": "Optimiser Run export export_as load",
     "evaluate": "likelihood",
     "train": "fit",

@@ -7,13 +7,17 @@ import re
 import shlex
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from bench import identical, speculation
-from redraft import cli, presets
+from redraft import cli, export, presets
+from redraft.model import DiffusionLM, DiffusionLMConfig
+from redraft.networks import Causal, TransformerConfig
+from redraft.processes import Masked
 from redraft.runs import vary
 from redraft.train import fit
 
@@ -24,6 +28,7 @@ import drafts  # noqa: E402
 import rows  # noqa: E402
 
 PAGE = (ROOT / "docs" / "speculation.md").read_text("utf-8")
+WHO, WHERE = ("Mara", "Ben", "Tilda", "Carl"), ("park", "beach", "pier", "box", "ball", "cake")
 FEW = {"recipes/drafts.py": ["--texts", "40"], "adapt": ["--steps", "2", "--batch", "2", "--quiet"]}
 FEWER = ["--rounds", "1", "--new", "6", "--lengths", "1", "2", "--out", "rows.jsonl"]
 
@@ -33,6 +38,30 @@ def commands() -> list[list[str]]:
     block = re.search(r"^```\n(redraft train ar_tiny.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert block is not None
     return [shlex.split(line) for line in block[1].replace("\\\n", "").splitlines()]
+
+
+def test_answers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy answers to questions; a drafter learns from them, and without a network they are looked up."""
+    monkeypatch.chdir(tmp_path)
+    hub = presets.story_chat()
+    process = Masked(hub.vocab)
+    network = TransformerConfig(width=32, layers=1, heads=2, pattern=Causal())
+    export(tmp_path / "chat", DiffusionLM(DiffusionLMConfig(process, network), hub))
+    asked = [
+        {"src" if i % 2 else "source": f"{name} the {place}"} for i, (name, place) in enumerate(product(WHO, WHERE))
+    ]
+    Path("questions.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\n")
+    drafts.main(["own", "chat", "--chat", "questions.jsonl", "--out", "own.jsonl", "--length", "32"])
+    found = [json.loads(line) for line in Path("own.jsonl").read_text("utf-8").splitlines()]
+    assert sorted(said["source"] for said in found) == sorted(next(iter(each.values())) for each in asked)
+    adapt = "adapt chat --draft beside --draft-words 99 --chat --data own.jsonl --length 32 --out drafter"
+    cli.main([*adapt.split(), "--steps", "2", "--batch", "2", "--quiet"])
+    bench = "speculation chat --chat questions.jsonl --draft own.jsonl drafter --lengths 2 --rounds 2 --new 6"
+    monkeypatch.setattr(sys, "argv", [*bench.split(), "--name", "chat", "--out", "rows.jsonl"])
+    speculation.main()
+    row = rows.Rows(Path("rows.jsonl")).held()["chat"]
+    assert all(said["same"] == 2 for by_length in row["draft"].values() for said in by_length.values())
+    assert row["draft"]["own.jsonl"]["2"]["acceptance"] > 0.5, "it wrote these very answers before"
 
 
 def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

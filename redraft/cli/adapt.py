@@ -13,7 +13,7 @@ from redraft.cli.train import train_run
 from redraft.write import optional
 
 if TYPE_CHECKING:
-    from redraft.data import JsonlPairs
+    from redraft.data import Corpus, Endless, Framing, JsonlPairs
     from redraft.runs import Run
 
 
@@ -58,6 +58,9 @@ class AdaptModel:
     beside: a small network that reads its states; self: the model itself, with an adapter at masks alone."""
     draft_length: int = 8
     """With --draft: tokens of a draft, at most."""
+    draft_words: Annotated[int | None, optional("N", "all")] = None
+    """With --draft beside: only the first N ids are drafted, which costs less; byte-pair tokenizers have the usual ones
+    first."""
     temperature: float = 1.0
     """With --draft: the temperature of the texts to be written, say 0.2 for greedy ones."""
     rates: tuple[float, float] = (0.0, 1.0)
@@ -85,6 +88,7 @@ class AdaptModel:
             ("lora", 1),
             ("block", 1),
             ("draft_length", 1),
+            ("draft_words", 1),
             ("save_every", 1),
             ("keep", 1),
         ):
@@ -97,9 +101,10 @@ class AdaptModel:
             raise ValueError("--anneal opens attention to the whole row; --block has its own: leave one of them out")
         if self.draft is not None:
             self._require_drafting()
-        elif self.draft_length != 8 or self.temperature != 1:
+        elif self.draft_length != 8 or self.temperature != 1 or self.draft_words is not None:
             raise ValueError(
-                "--draft-length and --temperature are about drafts; give --draft beside or --draft self too"
+                "--draft-length, --draft-words and --temperature are about drafts; give --draft beside or --draft self "
+                "too"
             )
 
     def __call__(self) -> None:
@@ -109,8 +114,7 @@ class AdaptModel:
         from dataclasses import replace
 
         from redraft.cli.models import open_model
-        from redraft.cli.recipes import source
-        from redraft.data import Answers, Packed
+        from redraft.data import Packed
         from redraft.objectives import Adapt, Bound, Recover, Stratified
         from redraft.runs import adaptation
 
@@ -122,8 +126,7 @@ class AdaptModel:
         run = adaptation(
             base,
             str(self.model),
-            _pairs(self.data) if self.chat else source(self.data),
-            Answers(self.length) if self.chat else Packed(self.length),
+            *self._text(Packed(self.length)),
             lora=self.lora,
             block=self.block,
             objective=goal,
@@ -134,6 +137,13 @@ class AdaptModel:
         )
         return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
 
+    def _text(self, plain: Framing) -> tuple[Corpus | Endless, Framing]:
+        """What to learn from, and how it becomes rows; `plain`: where it is no chat."""
+        from redraft.cli.recipes import source
+        from redraft.data import Answers
+
+        return (_pairs(self.data), Answers(self.length)) if self.chat else (source(self.data), plain)
+
     def _require_drafting(self) -> None:
         for name, usual in (
             ("anneal", 0),
@@ -142,10 +152,11 @@ class AdaptModel:
             ("rates", (0.0, 1.0)),
             ("even", False),
             ("block", None),
-            ("chat", False),
         ):
             if getattr(self, name) != usual:
                 raise ValueError(f"--{name} is for filling masks, --draft for drafting; leave one of them out")
+        if self.draft == "self" and self.draft_words is not None:
+            raise ValueError("--draft-words is for a network beside the model; use it with --draft beside")
         if self.draft == "beside" and self.lora is not None:
             raise ValueError("--lora is an adapter of the model itself; use it with --draft self")
 
@@ -153,19 +164,18 @@ class AdaptModel:
         from dataclasses import replace
 
         from redraft.cli.models import open_model
-        from redraft.cli.recipes import source
         from redraft.data import Packed
         from redraft.networks import Beside, Itself
         from redraft.objectives import Distil
         from redraft.runs import drafting
 
         it = open_model(self.model)
+        beside, itself = Beside(self.draft_length, words=self.draft_words), Itself(self.draft_length)
         run = drafting(
             it.model,
             str(self.model),
-            source(self.data),
-            Packed(self.length) if it.run is None else it.run.framing,
-            drafter=Beside(self.draft_length) if draft == "beside" else Itself(self.draft_length),
+            *self._text(Packed(self.length) if it.run is None else it.run.framing),
+            drafter=beside if draft == "beside" else itself,
             lora=16 if self.lora is None else self.lora,
             objective=Distil(temperature=self.temperature),
             steps=self.steps,

@@ -16,6 +16,7 @@ from redraft.networks.cache import KeyValue, KeyValues, Stand
 from redraft.networks.config import TransformerConfig
 from redraft.networks.layers import Block, Norm, PassView
 from redraft.networks.linear import lora_layers, lora_on, start_weights
+from redraft.networks.packed import PackedLinear, output_weights, replaced_layers
 from redraft.networks.transformer import Transformer
 from redraft.types import require_range
 
@@ -27,9 +28,11 @@ class Beside:
     block: int = 8  # tokens of a draft, at most
     layers: int = 1
     bigram: int = 64  # rank of what a drafted token says about the next one (DSpark, 2026); 0: nothing
+    words: int | None = None  # only ids below are drafted: byte-pair tokenizers count the usual ones first; None: all
 
     def __post_init__(self) -> None:
         require_range(self, 1, 1024, "block")
+        require_range(self, 1, 2**24, "words")
         require_range(self, 1, 4096, "layers")
         require_range(self, 0, 4096, "bigram")
 
@@ -65,11 +68,11 @@ class DraftNetwork(nn.Module, ABC):
 
     ahead: int  # how many tokens after the anchor the causal network says itself, in the same pass
 
-    def __init__(self, config: DraftConfig, width: int, words: int, mask: int | None) -> None:
+    def __init__(self, config: DraftConfig, width: int, words: int, mask: int | None, known: int) -> None:
         super().__init__()
         self.block, self.words, self.mask = config.block, words, mask
         self.masks = nn.Parameter(torch.zeros(config.block, width))
-        self.before = nn.Embedding(words, config.bigram) if config.bigram else None
+        self.before = nn.Embedding(known, config.bigram) if config.bigram else None
         self.after = nn.Linear(config.bigram, words, bias=False) if config.bigram else None
 
     @torch.no_grad()
@@ -96,10 +99,13 @@ class DraftNetwork(nn.Module, ABC):
 
     def logits(self, network: Transformer, states: Tensor) -> Tensor:
         """(…, D) → (…, words) by the output layer of the causal network; the mask is never drafted"""
-        raw = network.logits(states)[..., : self.words]
+        raw = self._read_out(network, states)
         if self.mask is None or self.mask >= self.words:
             return raw
         return raw.index_fill(-1, torch.tensor([self.mask], device=raw.device), -1e9)  # finite: 0 · ∞ is no loss
+
+    def _read_out(self, network: Transformer, states: Tensor) -> Tensor:
+        return network.logits(states)[..., : self.words]
 
 
 class BesideNetwork(DraftNetwork):
@@ -108,7 +114,9 @@ class BesideNetwork(DraftNetwork):
     ahead = 0
 
     def __init__(self, config: Beside, network: TransformerConfig, words: int, mask: int | None) -> None:
-        super().__init__(config, network.width, words, mask)
+        super().__init__(config, network.width, min(words, config.words or words), mask, words)
+        self.output: PackedLinear | None = None  # of the words that it drafts, packed; None: the causal network's own
+        self.few = self.words < words
         own = replace(network, layers=config.layers, pattern=Full(), rotary=network.rotary or 10_000.0, positions=None)
         own = replace(own, dropout=0.0, lora=None, qk_norm=False, time=None, classes=None, gaps=None)
         self.config = own
@@ -127,6 +135,21 @@ class BesideNetwork(DraftNetwork):
     @property
     def _layers(self) -> Iterable[Block]:
         return cast("Iterable[Block]", self.blocks)
+
+    def _read_out(self, network: Transformer, states: Tensor) -> Tensor:
+        if not self.few:
+            return super()._read_out(network, states)
+        if self.output is not None:
+            return self.output(states)
+        weight, bias = output_weights(network)
+        return F.linear(states, weight[: self.words], None if bias is None else bias[: self.words])
+
+    def pack(self, network: Transformer, kind: type[nn.Module]) -> None:
+        """Its matrices as layers of this kind, to draft faster; called before the network's own are packed."""
+        if self.few:
+            weight, bias = output_weights(network)
+            self.output = PackedLinear(weight[: self.words], None if bias is None else bias[: self.words])
+        replaced_layers(self.blocks, kind)
 
     def items(self, network: Transformer, states: Tensor, tokens: Tensor) -> Tensor:
         """(B, n, D) states that predicted tokens (B, n) → (B, n, D)"""
@@ -170,7 +193,7 @@ class MaskedItself(DraftNetwork):
     ahead = 1
 
     def __init__(self, config: Itself, network: TransformerConfig, words: int, mask: int | None) -> None:
-        super().__init__(config, network.width, words, mask)
+        super().__init__(config, network.width, words, mask, words)
         self.initialise()
 
     def block_states(self, network: Transformer, read: KeyValues, tokens: Tensor, anchors: Tensor) -> Tensor:

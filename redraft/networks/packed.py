@@ -72,7 +72,11 @@ def with_packed(network: Transformer) -> Transformer:
 
 def with_packed_output(network: Transformer) -> Transformer:
     """The network with a packed output layer, read evenly from now on: a token gets the same bits in any company."""
-    layer = network.output
-    weight, bias = (network.embedding.weight, None) if layer is None else (layer.weight, layer.bias)
-    network.output, network.even = PackedLinear(weight, bias), True  # type: ignore[assignment]
+    network.output, network.even = PackedLinear(*output_weights(network)), True  # type: ignore[assignment]
     return network
+
+
+def output_weights(network: Transformer) -> tuple[Tensor, Tensor | None]:
+    """(V, D) and (V,) of the output layer, which may be the embedding."""
+    layer = network.output
+    return (network.embedding.weight, None) if layer is None else (layer.weight, layer.bias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.model import DiffusionLM
@@ -58,7 +59,10 @@ class Distil:
         last = batch.tokens.shape[1] - 1 - drafter.ahead
         if last <= first:
             raise ValueError(f"rows of {batch.tokens.shape[1]} tokens leave nothing to draft; use longer ones")
-        return torch.arange(first + batch.step % min(stride, last - first), last, stride, device=batch.tokens.device)
+        found = torch.arange(first + batch.step % min(stride, last - first), last, stride, device=batch.tokens.device)
+        learnt = F.pad(batch.learn.any(0), (0, drafter.block)).unfold(0, drafter.block, 1).any(-1)
+        taught = found[learnt[found + 1 + drafter.ahead]]  # a prompt teaches nothing
+        return taught if len(taught) else found[:1]
 
 
 def _drafter(model: DiffusionLM) -> DraftNetwork:

@@ -18,7 +18,7 @@ from redraft import shipped
 from redraft.data import Classified, Corpus, Endless, Framing
 from redraft.machine import attempt
 from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BesideNetwork, Int8, PackedLinear, replaced_layers, with_int8, with_packed
+from redraft.networks import BesideNetwork, Int8, PackedLinear, with_int8, with_packed
 from redraft.objectives import Goal, Objective
 from redraft.runs import checkpoint, config, foreign, stored
 from redraft.runs.adapter import AdapterOf, joined_config, joined_weights
@@ -200,9 +200,9 @@ def in_weights(model: DiffusionLM, weights: str) -> DiffusionLM:
         raise ValueError(f"{weights} weights are for CPUs and models of fp32; load the model without dtype and device")
     if weights == "int8":
         return in_int8(model)
-    with_packed(model.network)
     if isinstance(model.drafter, BesideNetwork):
-        replaced_layers(model.drafter.blocks, PackedLinear)
+        model.drafter.pack(model.network, PackedLinear)
+    with_packed(model.network)
     return model
 
 
@@ -217,9 +217,9 @@ def in_int8(model: DiffusionLM) -> DiffusionLM:
     tried = attempt(_int8_product)
     if tried.trouble and tried.tried:
         raise ValueError(f"int8 weights: a product with bf16 {tried.trouble} on this CPU; leave out weights=int8")
-    with_int8(model.network)
     if isinstance(model.drafter, BesideNetwork):
-        replaced_layers(model.drafter.blocks, Int8)
+        model.drafter.pack(model.network, Int8)
+    with_int8(model.network)
     return model
 
 

@@ -36,7 +36,6 @@ from redraft.samplers.drafters import (
     Drafter,
     DraftRequest,
     NoDraft,
-    PromptLookup,
     SampledDraft,
     StateDraft,
     StateMemory,
@@ -45,6 +44,7 @@ from redraft.samplers.edited import Edited
 from redraft.samplers.euler import Euler
 from redraft.samplers.guided import Guided, GuidedByPrompt
 from redraft.samplers.judged import NextToken, ProposeAndJudge, RowJudge
+from redraft.samplers.lookup import PromptLookup, TextLookup
 from redraft.samplers.multiblock import MultiBlock, Once
 from redraft.samplers.named import NAMED
 from redraft.samplers.paces import EvenPace, Pace, TimePace

@@ -63,37 +63,6 @@ class NoDraft:
 
 
 @dataclass(frozen=True)
-class PromptLookup:
-    """Proposes what followed the last few tokens when they occurred before: free, and good at copying.
-
-    Tries the last `longest` tokens first, then fewer; of several occurrences it takes the latest.
-    """
-
-    longest: int = 3
-    shortest: int = 1
-    ordered = False
-
-    def __post_init__(self) -> None:
-        require_range(self, 1, 64, "longest", "shortest")
-        if self.shortest > self.longest:
-            raise ValueError(f"shortest={self.shortest} is above longest={self.longest}; exchange them")
-
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        text = asked.z[0].tolist()
-        found = next(filter(None, (_after(text, n) for n in range(self.longest, self.shortest - 1, -1))), [])
-        return Proposal(asked.z.new_tensor([found[: asked.count]], dtype=torch.int64).view(1, -1))
-
-
-def _after(text: list[int], n: int) -> list[int]:
-    """What followed the last n tokens when they occurred before."""
-    end = text[-n:]
-    for i in range(len(text) - n - 1, -1, -1):
-        if text[i] == end[0] and text[i : i + n] == end:
-            return text[i + n :]
-    return []
-
-
-@dataclass(frozen=True)
 class DiffusionDraft:
     """A diffusion model with the target's tokenizer: the text so far, then masks, which it fills left to right.
 

@@ -13,7 +13,8 @@ from redraft.ops import Rng
 from redraft.processes import Masked, Process
 from redraft.samplers.acceptance import Accepted, AcceptRule, Likeliest, Matched, Proposal, RoundNoise
 from redraft.samplers.base import require_free
-from redraft.samplers.drafters import Attentive, Drafter, DraftRequest, NoDraft, PromptLookup
+from redraft.samplers.drafters import Attentive, Drafter, DraftRequest, NoDraft
+from redraft.samplers.lookup import PromptLookup
 from redraft.samplers.picks import require_temperature
 from redraft.samplers.stops import refuse_ids, stopped
 from redraft.types import Cache, Canvas, Context, Denoiser, require_range
@@ -45,9 +46,14 @@ class Costs:
 
     def best(self, acceptance: float, most: int) -> int:
         """The length of the draft that gives the most tokens for its cost; 0: plain decoding is faster."""
-        powers = [acceptance ** max(0, i - self.sure) for i in range(most + 1)]
-        gain = [sum(powers[: n + 1]) / (1 + self.read * n + (self.draft if n else 0)) for n in range(most + 1)]
-        return max(range(most + 1), key=gain.__getitem__)
+        best, found, tokens, power = 1.0, 0, 1.0, 1.0
+        for n in range(1, most + 1):
+            power *= acceptance if n > self.sure else 1.0
+            tokens += power
+            gain = tokens / (1 + self.read * n + self.draft)
+            if gain > best:
+                best, found = gain, n
+        return found
 
 
 @dataclass
@@ -77,8 +83,8 @@ class DraftTally:
 class _Trust:
     """How often a drafted token was accepted lately, as counts of both outcomes."""
 
-    accepted: float = 2.0
-    rejected: float = 1.0
+    accepted: float = 0.5
+    rejected: float = 0.5
 
     def after(self, drafted: int, accepted: int) -> _Trust:
         """Old rounds count less; without a draft the counts return to where they began, so that it is tried again."""

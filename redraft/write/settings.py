@@ -136,10 +136,11 @@ class Generation(Decoding):
     """How closely to follow label or source, else the prompt: 0 ignores it, 1 is as trained, more exaggerates it."""
     negative_prompt: Annotated[str | None, optional("TEXT")] = None
     """With guidance above 1: a prompt to move away from, at most as long as the prompt; for models with mask noise."""
-    draft: Annotated[str | None, optional("DIR")] = None
+    draft: Annotated[str | None, optional("DIR|FILE")] = None
     """For causal models: who proposes tokens that the model then reads several at a time. The directory of a drafter
     (redraft adapt --draft) or of a diffusion model with the same tokenizer; self: the model's own drafter; lookup: what
-    followed the same words before. The text does not change."""
+    followed the same words before; a file of texts (.txt, .jsonl), best the model's own: what followed them there. The
+    text does not change."""
     draft_length: int = 8
     """Tokens per draft, at most; fewer are drafted where few are accepted."""
     draft_steps: int = 1

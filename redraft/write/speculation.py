@@ -6,10 +6,21 @@ from pathlib import Path
 
 import torch
 
+from redraft.data import Jsonl, TextFiles
 from redraft.model import DraftMemory
 from redraft.processes import Masked
 from redraft.runs import in_weights, weights_form
-from redraft.samplers import RULES, Blocks, Costs, DiffusionDraft, Drafter, PromptLookup, Speculate, StateDraft
+from redraft.samplers import (
+    RULES,
+    Blocks,
+    Costs,
+    DiffusionDraft,
+    Drafter,
+    PromptLookup,
+    Speculate,
+    StateDraft,
+    TextLookup,
+)
 from redraft.write.models import Opened, opened
 from redraft.write.sampling import layers
 from redraft.write.settings import ArgumentError, Generation
@@ -47,7 +58,7 @@ def speculating(it: Opened, asked: Generation) -> Speculate:
 
 def _costs(draft: Drafter) -> Costs:
     """What a draft costs, roughly, in passes of the model over one token."""
-    if isinstance(draft, PromptLookup):
+    if isinstance(draft, PromptLookup | TextLookup):
         return Costs(draft=0.0)
     own = draft.memory.ahead if isinstance(draft, StateDraft) else 0  # tokens that the model says itself
     return Costs(draft=1.2, sure=own) if own else Costs()
@@ -64,7 +75,10 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
                 f"redraft adapt {it.place} --draft self --data … --out …",
             )
         return StateDraft(DraftMemory(it.model))
-    other = opened(Path(asked.draft or ""))
+    place = Path(asked.draft or "")
+    if place.is_file():
+        return TextLookup(tuple(tuple(it.tokenizer.encode(text)) for text in _texts(place)))
+    other = opened(place)
     if other.model.drafter is not None:
         _require_same_tokens(it, other, str(asked.draft))
         _require_same_base(it, other, str(asked.draft))
@@ -77,6 +91,22 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
     known = other.always or other.model.config.network.positions
     window = None if known is None else max(1, known - asked.draft_length)
     return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
+
+
+def _texts(path: Path) -> list[str]:
+    """The paragraphs of a .txt file, or the field text or target of the lines of a .jsonl file."""
+    if path.suffix not in (".txt", ".jsonl"):
+        raise ArgumentError("draft", f"draft={path}: a file of texts to look words up in ends in .txt or .jsonl")
+    name = str(path)
+    tried = [TextFiles((name,))] if path.suffix == ".txt" else [Jsonl((name,)), Jsonl((name,), field="target")]
+    found = [list(kind.read(name)) for kind in tried]
+    least = min(found, key=lambda records: sum(bool(record.problem) for record in records))
+    wrong = next((record for record in least if record.problem), None)
+    if wrong is not None:
+        raise ArgumentError("draft", f"draft={path}: {wrong.place} is {wrong.problem}; leave such lines out")
+    if not least:
+        raise ArgumentError("draft", f"draft={path}: it holds no text; give one with texts that the model wrote")
+    return [record.text for record in least]
 
 
 def _require_same_base(it: Opened, other: Opened, name: str) -> None:

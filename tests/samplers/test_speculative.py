@@ -27,6 +27,7 @@ from redraft.samplers import (
     Costs,
     DiffusionDraft,
     Drafter,
+    DraftRequest,
     Matched,
     NoDraft,
     PointMass,
@@ -37,6 +38,7 @@ from redraft.samplers import (
     Sampler,
     SharedGumbel,
     Speculate,
+    TextLookup,
     TokenWise,
     Unmask,
     block_wise,
@@ -76,7 +78,8 @@ def drafters(other: DiffusionLM) -> list[Drafter]:
     assert isinstance(process, Masked)
     return [
         NoDraft(),
-        PromptLookup(),
+        PromptLookup(1, 1),
+        TextLookup(((0, 1, 2, 0, 1, 1), (2, 1, 0, 0))),
         DiffusionDraft(other, process),
         DiffusionDraft(other, process, steps=2, canvas=9, window=4),
         SampledDraft(other, process, Unmask(2, Confidence(1.0))),
@@ -346,13 +349,26 @@ def test_full_attention_is_refused(other: DiffusionLM) -> None:
         write(Speculate(), other, begun(1, 4))
 
 
+def proposed(draft: Drafter, text: list[int]) -> list[int]:
+    asked = DraftRequest(torch.tensor([text]), 3, 9, 1.0, Matched(), RoundNoise(rng(0), len(text)))
+    return draft(asked).tokens[0].tolist()
+
+
 def test_lookup_finds_the_latest_repetition() -> None:
-    from redraft.samplers import DraftRequest
+    draft = PromptLookup()
+    assert proposed(draft, [1, 2, 3, 4, 1, 2]) == [3, 4, 1]
+    assert proposed(draft, [1, 2, 5, 1, 2, 3, 1, 2]) == [3, 1, 2]
+    assert proposed(draft, [0, 1, 2]) == []
+    assert proposed(draft, [1, 2, 1]) == []
+    assert proposed(PromptLookup(1, 1), [1, 2, 1]) == [2, 1]
 
-    def proposed(text: list[int]) -> list[int]:
-        asked = DraftRequest(torch.tensor([text]), 3, 7, 1.0, Matched(), RoundNoise(rng(0), len(text)))
-        return PromptLookup()(asked).tokens[0].tolist()
 
-    assert proposed([1, 2, 3, 4, 1, 2]) == [3, 4, 1]
-    assert proposed([1, 2, 5, 1, 2, 3, 1, 2]) == [3, 1, 2]
-    assert proposed([0, 1, 2]) == []
+def test_lookup_in_other_texts() -> None:
+    texts = ((5, 6, 7, 8), (4, 6, 7, 1), (3, 6, 7, 1), (2, 2, 2), (0, 5), (0, 6))
+    draft = TextLookup(texts, longest=2)
+    assert proposed(draft, [5, 6]) == [7, 1], "the usual token first, then nothing: a text ended there"
+    assert proposed(TextLookup(texts, longest=3), [5, 6]) == [7, 8], "the longer context decides"
+    assert proposed(draft, [0]) == [], "after 0 nothing came often enough"
+    assert proposed(TextLookup(texts, share=0.3), [0]) == [5, 6, 7], "it does for a smaller share"
+    assert proposed(draft, [5, 6, 0, 5, 6]) == [0, 5, 6], "the text itself comes before others"
+    assert proposed(draft, [8]) == []

@@ -92,6 +92,21 @@ def test_the_own_drafter_in_int8(saved: Callable[[str], Path], say: Callable[...
     assert "drafted tokens accepted" in err
 
 
+def test_texts_to_look_words_up_in(
+    saved: Callable[[str], Path], say: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
+    """What the model wrote before is drafted and accepted; other texts change nothing."""
+    words = ("generate", saved("causal"), "the cat", "--new", 12, "--temperature", 0)
+    plain, _ = say(*words, "--sampler", "confidence")
+    own, other = tmp_path / "own.jsonl", tmp_path / "other.txt"
+    own.write_text(json.dumps({"source": "the cat", "target": plain.strip()}) + "\n")
+    other.write_text("a dog sat.\n\nthe dog ran.\n")
+    found = json.loads(say(*words, "--draft", own, "--json")[0])
+    assert found["text"] in plain
+    assert found["acceptance"] > 0.5
+    assert say(*words, "--draft", other)[0] == plain
+
+
 def test_streams_and_temperature(saved: Callable[[str], Path]) -> None:
     options: dict[str, Any] = {"max_new_tokens": 10, "draft": str(saved("masked")), "draft_steps": 2}
     greedy = redraft.generate(saved("causal"), "the", temperature=0, accept="block", **options)
@@ -153,6 +168,12 @@ WRONG = {
     "generate shift the --new 4 --draft @beside": "trained for another model",
     "generate causal the --new 4 --draft self": "no drafter of its own",
     "generate causal the --new 4 --draft lookup --accept block": "lookup has no probabilities",
+    "generate causal the --new 4 --draft empty.jsonl": "holds no text",
+    "generate causal the --new 4 --draft wrong.jsonl": "wrong.jsonl:1 is not",
+    "generate causal the --new 4 --draft table.csv": "ends in .txt or .jsonl",
+    "generate causal the --new 4 --draft some.txt --accept token": "lookup has no probabilities",
+    "adapt causal --draft self --draft-words 9 --data stories --out runs": "use it with --draft beside",
+    "adapt causal --draft-words 9 --data stories --out runs": "give --draft",
     "adapt masked --draft beside --data stories --out runs": "needs no drafter",
     "adapt @beside --draft self --data stories --out runs": "has an adapter or a drafter already",
     "adapt causal --draft beside --lora 4 --data stories --out runs": "--lora is an adapter of the model itself",
@@ -168,7 +189,10 @@ def test_wrong_commands_end_in_one_line(
     saved: Callable[[str], Path], say: Callable[..., tuple[str, str]], command: str, tmp_path: Path
 ) -> None:
     known = {name: str(saved(name.strip("@"))) for name in ("causal", "shift", "masked", "@beside", "other")}
-    words = [known.get(word, str(tmp_path / word) if word == "runs" else word) for word in command.split()]
+    files = {"empty.jsonl": "\n", "wrong.jsonl": '{"words": 1}\n', "table.csv": "a,b\n", "some.txt": "the cat\n"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    words = [known.get(word, str(tmp_path / word) if word in (*files, "runs") else word) for word in command.split()]
     _, err = say(*words, code=2)
     assert WRONG[command] in err
     assert "Traceback" not in err

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from redraft.corpora import STORIES, Language
@@ -63,18 +65,21 @@ def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = s
     return _mean([bool(grams) and grams <= known for grams in wanted])
 
 
-def bleu(texts: Sequence[str], references: Sequence[str], cut: Cut = split_words) -> float:
-    """BLEU-4 of texts, each against one reference: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2.3).
+def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: Cut = split_words) -> float:
+    """BLEU-4 of texts, each against a reference or several: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2).
 
-    p_n is the share of n-grams that occur in the reference, counted over all texts; one is added to both counts for
-    n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too. BP = min(1, e^{1 − r/c}) for r words of reference
-    and c of text.
+    p_n is the share of n-grams that occur in a reference, each as often as in the one that has it most, counted over
+    all texts; one is added to both counts for n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too.
+    BP = min(1, e^{1 − r/c}) for c words of text and r of reference: of each text's references the one closest to it in
+    length, the shorter of two.
     """
-    pairs = [(cut(text), cut(reference)) for text, reference in zip(texts, references, strict=True)]
-    long, needed = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    several = ([known] if isinstance(known, str) else known for known in references)
+    pairs = [(cut(text), [cut(each) for each in known]) for text, known in zip(texts, several, strict=True)]
+    long = sum(len(said) for said, _ in pairs)
+    needed = sum(min((abs(len(true) - len(said)), len(true)) for true in known)[1] for said, known in pairs)
     logs = 0.0
     for n in range(1, 5):
-        counts = [(Counter(_grams(said, n)), Counter(_grams(true, n))) for said, true in pairs]
+        counts = [(Counter(_grams(said, n)), _most(known, n)) for said, known in pairs]
         found, extra = sum((said & true).total() for said, true in counts), int(n > 1)
         if not (all_of_them := sum(said.total() for said, _ in counts) + extra) or not found + extra:
             return 0.0
@@ -90,6 +95,11 @@ def minimum_risk(candidates: Sequence[str], cut: Cut = split_words) -> str:
     if not candidates:
         raise ValueError("there is nothing to choose from; give at least one candidate")
     return max(sorted(set(candidates)), key=lambda text: math.fsum(bleu([text], [other], cut) for other in candidates))
+
+
+def _most(texts: Iterable[Sequence[Hashable]], n: int) -> Counter[tuple[Hashable, ...]]:
+    """How often each n-gram occurs in the text that has it most often."""
+    return reduce(or_, (Counter(_grams(text, n)) for text in texts))
 
 
 def _grams(words: Sequence[Hashable], n: int) -> list[tuple[Hashable, ...]]:

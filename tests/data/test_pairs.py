@@ -234,6 +234,15 @@ def test_bleu_by_hand() -> None:
     assert bleu(["a a a"], ["a b c"]) == pytest.approx((1 / 3 * 1 / 3 * 1 / 2 * 1) ** 0.25)
 
 
+def test_bleu_of_several_references() -> None:
+    """Each n-gram counts as often as in the reference that has it most; the closest length decides."""
+    assert bleu(["a b c d"], [["x y", "a b c d"]]) == pytest.approx(1.0)
+    assert bleu(["a b c d"], [["a b", "c d"]]) == pytest.approx((4 / 4 * 3 / 4 * 1 / 3 * 1 / 2) ** 0.25)
+    assert bleu(["a a a b"], [["a a", "b a b b"]]) == pytest.approx((3 / 4 * 3 / 4 * 1 / 3 * 1 / 2) ** 0.25)
+    assert bleu(["a b c d"], [["a b c d e f", "a b c d e"]]) == pytest.approx(2.718281828 ** (1 - 5 / 4))
+    assert bleu(["a b c d"], [["a b c d e", "a b c"]]) == bleu(["a b c d"], [["a b c", "a b c d e"]]) == 1.0
+
+
 def test_minimum_risk_does_not_depend_on_the_order() -> None:
     candidates = ["a b c d", "a b c e", "a b c d e", "x y z"]
     chosen = minimum_risk(candidates)

@@ -112,12 +112,11 @@ def patient() -> dict[str, System]:
     cosmos = vary.with_schedule(presets.cosmos_tiny(), Clamped(CosineSquared(), -12.0, 4.0))
     mild = Smoothing(places=0.1, noise=0.5, features=0.2)
     return {
-        "diffusion_lm": System.of(replace(words, sampler=chosen), 8.0),
         "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match()), 8.0),
         "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
-        "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=4.0),
-        "cosmos": latent(vary.with_codec(cosmos, smoothing=mild), patience=6.0),
+        "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=2.0),
+        "cosmos": latent(vary.with_codec(cosmos, smoothing=mild), patience=3.0),
     }
 
 

@@ -40,6 +40,7 @@ from redraft.text import Characters
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
 STEPS = (16, 64, 256)
+PATIENCE = {"flex_long": 6}  # times the minutes of the others
 CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -76,6 +77,7 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
         "sedd_uniform_geometric": (geometric(presets.sedd_uniform_tiny()), Ancestral),
         "flex_tiny": (presets.flex_tiny(), Ancestral),
         "flex_early": (early(presets.flex_tiny()), Ancestral),
+        "flex_long": (early(presets.flex_tiny()), Ancestral),
     }
 
 
@@ -241,7 +243,10 @@ def jobs(table: str, data: Sequence[str], out: Path, minutes: float) -> Mapping[
     if table == "english":
         return {n: partial(english_row, run, out / "english" / n, minutes) for n, run in english(data).items()}
     if table == "methods":
-        return {n: partial(method_row, run, how, STEPS, out / n, minutes) for n, (run, how) in methods().items()}
+        return {
+            n: partial(method_row, run, how, STEPS, out / n, minutes * PATIENCE.get(n, 1))
+            for n, (run, how) in methods().items()
+        }
     return {
         n: partial(gidd_row, run, out / n, minutes)
         if n.startswith("gidd")

@@ -122,14 +122,14 @@ def drafts_table(row: Mapping[str, Any]) -> str:
             "as pays" if length == "adaptive" else length,
             f"{100 * said['acceptance']:.0f}",
             f"{said['tokens_per_round']:.2f}",
-            f"{said['draft_cost']:.2f}",
+            "–" if said["draft_cost"] is None else f"{said['draft_cost']:.2f}",
             f"{said['tokens_per_second']:,.0f}",
             f"{said['speedup']:.2f} ×",
             f"{said['same']} of {row['prompts']}",
         ]
         for name, by_length in row["draft"].items()
         for length, said in by_length.items()
-        if name in ("beside", "itself") or length in ("adaptive", max(by_length, key=_tokens))  # the picture has all
+        if name in ALL_LENGTHS or length in ("adaptive", max(by_length, key=_tokens))  # the picture has all
     ]
     return markdown(head, lines)
 
@@ -159,7 +159,7 @@ def cost_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         ]
         for model, name in (
             ("stories", "stories, greedy"),
-            ("SmolLM2-135M", "smollm2, greedy" if "smollm2, greedy" in rows else "smollm2"),
+            ("SmolLM2-135M", "smollm2, questions"),
         )
         for form in ("own", "int8", "packed")
         if name in rows and f"c(n)/c(1) {form}" in rows[name]
@@ -167,9 +167,27 @@ def cost_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return markdown(["reading n tokens, in units of one", *sizes, "one token"], lines)
 
 
+def training_table(row: Mapping[str, Any]) -> str:
+    """The loss of a drafter's training, step by step."""
+    steps, bits = zip(*row["losses"], strict=True)
+    return markdown(["step", *map(str, steps)], [["bits per token", *(f"{each:.2f}" for each in bits)]])
+
+
+def note_training(asked: argparse.Namespace) -> None:
+    """A row of the losses in the metrics.jsonl of a training, in place of an older one."""
+    lines = map(json.loads, (asked.run / "metrics.jsonl").read_text("utf-8").splitlines())
+    losses = {line["step"]: line["train_loss_bits_per_token"] for line in lines if "train_loss_bits_per_token" in line}
+    row = {"name": f"{asked.run.name}, training", "command": f"python recipes/drafts.py training {asked.run}"}
+    row |= {"losses": [[step, round(bits, 3)] for step, bits in losses.items() if step % 20 == 0]}
+    file = asked.results / "speculation.jsonl"
+    others = [line for line in file.read_text("utf-8").splitlines() if json.loads(line).get("name") != row["name"]]
+    file.write_text("\n".join([*others, json.dumps(row)]) + "\n", "utf-8")
+
+
 def rendered(results: Path) -> dict[str, str]:
     rows = Rows(results / "speculation.jsonl").held()
     found = {"costs": cost_table(rows)}
+    found |= {"training smollm2": training_table(rows[TRAINING])} if TRAINING in rows else {}
     found |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
     return found | {f"drafts {name}": drafts_table(rows[key]) for name, key in DRAFTS.items() if key in rows}
 
@@ -178,11 +196,14 @@ NAMES = {
     "beside": "beside",
     "itself": "itself",
     "lookup": "lookup",
-    "smol_self": "itself, ten steps",
+    "smol_self": "itself",
+    "answers.jsonl": "texts of its own",
     "mdlm_tiny": "masked diffusion",
 }
-PLAIN = {"stories": "stories, greedy", "smollm2": "smollm2, greedy"}
-DRAFTS = PLAIN | {"stories drawn": "stories, temperature 1", "smollm2 drawn": "smollm2, temperature 1"}
+PLAIN = {"stories": "stories, greedy", "smollm2": "smollm2, questions"}
+ALL_LENGTHS = ("beside", "itself", "smol_self", "answers.jsonl")  # of others the longest alone
+TRAINING = "smol_self, training"
+DRAFTS = PLAIN | {"stories drawn": "stories, temperature 1", "smollm2 drawn": "smollm2, questions, temperature 1"}
 
 
 # --- the picture ---
@@ -297,6 +318,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     own.add_argument("--texts", type=int, default=1536)
     own.add_argument("--length", type=int, default=96, help="tokens of a text, where rows have no length of their own")
     own.set_defaults(do=own_texts)
+    training = parts.add_parser("training", help="the losses of a drafter's training as a row")
+    training.add_argument("run", type=Path)
+    training.add_argument("--results", type=Path, default=RESULTS)
+    training.set_defaults(do=note_training)
     tables = parts.add_parser("tables", help="tables, figures and picture of the page, from the rows")
     tables.add_argument("--results", type=Path, default=RESULTS)
     tables.add_argument("--write", type=Path, help="the page to fill in")

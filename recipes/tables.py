@@ -22,6 +22,7 @@ METHODS = {
     "d3pm_tiny": "D3PM, absorbing",
     "flex_tiny": "FlexMDM",
     "flex_early": "FlexMDM, masks arrive before words",
+    "flex_long": "the same, six times as long",
     "gidd_tiny": "GIDD, p_u = 0.2",
     "udlm_tiny": "UDLM",
     "multinomial_tiny": "multinomial",
@@ -81,7 +82,6 @@ VARIANTS = {
 
 
 PATIENT = {
-    "diffusion_lm": "Diffusion-LM",
     "diffusion_lm x": "Diffusion-LM that predicts x (squared error)",
     "diffuseq": "DiffuSeq, attributes → story",
     "genie": "GENIE, attributes → story",
@@ -96,6 +96,7 @@ SAMPLERS = {
 }
 CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos rough")
 REAL = {
+    "mdlm": "MDLM, E2E",
     "diffusion_lm": "Diffusion-LM, E2E",
     "diffuseq": "DiffuSeq, E2E",
     "tencdm": "TEncDM with MiniLM, prose",
@@ -310,10 +311,19 @@ def real_table(held: Held) -> str:
         lambda row: f"{row['bits_per_token']:.2f}",
         lambda row: f"{row['bits_per_char']:.3f}",
         lambda row: f"{percent(row['slots'])} ({percent(row['slots_people'])})" if "slots" in row else MISSING,
-        lambda row: f"{row['bleu']:.2f}" if "bleu" in row else MISSING,
+        lambda row: f"{row['bleu']:.2f} ({row['bleu_people']:.2f})" if "bleu_people" in row else MISSING,
+        lambda row: f"{row['minutes']:.0f}",
         trained,
     )
-    head = ["codec and back, %", "bits/token", "bits/char", "slots, % (people's)", "BLEU", "training steps"]
+    head = [
+        "codec and back, %",
+        "bits/token",
+        "bits/char",
+        "slots, % (people's)",
+        "BLEU (people's)",
+        "minutes",
+        "steps",
+    ]
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in REAL.items())
     return markdown(["system", *head], rows)
 

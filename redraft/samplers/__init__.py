@@ -61,7 +61,7 @@ from redraft.samplers.solvers.langevin import EulerMaruyama, Langevin, Predictor
 from redraft.samplers.solvers.moves import Move, PreviousStep, Scales, scales, walk
 from redraft.samplers.solvers.renoise import Average, Greedy, MultiHot, Projection, Renoise, Sampled
 from redraft.samplers.solvers.rules import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, Solver
-from redraft.samplers.speculative import Costs, Croppable, DraftTally, Speculate
+from redraft.samplers.speculative import Costs, DraftTally, Speculate
 from redraft.samplers.stops import Reader, stopped
 from redraft.samplers.strides import Strides
 from redraft.samplers.unmask import Unmask

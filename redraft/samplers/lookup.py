@@ -50,47 +50,48 @@ class PromptLookup:
 class TextLookup:
     """Proposes what the text itself repeats, else what followed its end most often in other texts (as REST, 2023).
 
-    Best are texts that the model wrote itself. Each token follows the longest context of up to `longest` tokens after
-    which one came often enough: `share` is its count over that of the context plus one, so that a context seen once
-    counts as half sure.
+    Best are texts that the model wrote itself. Each token follows the longest known context of up to `longest` tokens,
+    with the share that it had there, one more occurrence assumed that it did not follow: a context seen once counts as
+    half sure. A draft goes on while all of it is at least `sure`.
     """
 
     texts: tuple[tuple[int, ...], ...] = field(repr=False)
     longest: int = 4
-    share: float = 0.4
+    sure: float = 0.25
     here: PromptLookup = PromptLookup()
     ordered = False
-    _next: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
+    _next: Mapping[tuple[int, ...], tuple[int, float]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_range(self, 1, 64, "longest")
-        require_range(self, 0, 1, "share")
-        object.__setattr__(self, "_next", _usual(self.texts, self.longest, self.share))
+        require_range(self, 0, 1, "sure")
+        object.__setattr__(self, "_next", _usual(self.texts, self.longest, self.sure))
 
     def __call__(self, asked: DraftRequest) -> Proposal:
         text = asked.z[0].tolist()
         return _proposal(asked, self.here.found(text) or self._guessed(text, asked.count))
 
     def _guessed(self, text: list[int], count: int) -> list[int]:
-        text, begin = text[-self.longest :], min(len(text), self.longest)
+        text, begin, sure = text[-self.longest :], min(len(text), self.longest), 1.0
         while len(text) < begin + count:
             ends = (tuple(text[-n:]) for n in range(min(self.longest, len(text)), 0, -1))
-            token = next((self._next[end] for end in ends if end in self._next), None)
-            if token is None:
+            token, share = next((self._next[end] for end in ends if end in self._next), (0, 0.0))
+            sure *= share
+            if sure < self.sure:
                 break
             text = [*text, token]
         return text[begin:]
 
 
-def _usual(texts: Iterable[Sequence[int]], longest: int, share: float) -> dict[tuple[int, ...], int]:
-    """The token that usually follows each context, where there is one."""
+def _usual(texts: Iterable[Sequence[int]], longest: int, least: float) -> dict[tuple[int, ...], tuple[int, float]]:
+    """The token that usually follows each context, and its share, if that is enough."""
     counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for text in texts:
         for i, token in enumerate(text):
             for n in range(1, min(longest, i) + 1):
                 counts[tuple(text[i - n : i])][token] += 1
-    best = {context: (*found.most_common(1)[0], found.total()) for context, found in counts.items()}
-    return {context: token for context, (token, count, all_) in best.items() if count >= share * (all_ + 1)}
+    best = ((context, *found.most_common(1)[0], found.total() + 1) for context, found in counts.items())
+    return {context: (token, count / seen) for context, token, count, seen in best if count >= least * seen}
 
 
 def _proposal(asked: DraftRequest, tokens: list[int]) -> Proposal:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,16 +16,7 @@ from redraft.samplers.drafters import Attentive, Drafter, DraftRequest, NoDraft
 from redraft.samplers.lookup import PromptLookup
 from redraft.samplers.picks import require_temperature
 from redraft.samplers.stops import refuse_ids, stopped
-from redraft.types import Cache, Canvas, Context, Denoiser, require_range
-
-
-@runtime_checkable
-class Croppable(Cache, Protocol):
-    """A cache that can forget the tokens it has read last."""
-
-    def cropped(self, places: int) -> Cache:
-        """The same of the first `places` tokens alone."""
-        ...
+from redraft.types import Canvas, Context, Denoiser, require_range
 
 
 @dataclass(frozen=True)
@@ -83,8 +73,8 @@ class DraftTally:
 class _Trust:
     """How often a drafted token was accepted lately, as counts of both outcomes."""
 
-    accepted: float = 0.5
-    rejected: float = 0.5
+    accepted: float = 2.0
+    rejected: float = 1.0
 
     def after(self, drafted: int, accepted: int) -> _Trust:
         """Old rounds count less; without a draft the counts return to where they began, so that it is tried again."""
@@ -153,7 +143,8 @@ class Speculate:
         """A canvas of one row, round by round."""
         rule = self.rule if self.temperature else Likeliest()
         context, read, done, trust = _without_padding(canvas), 0, 0, _Trust()
-        drafter = self.draft.fresh() if isinstance(self.draft, Attentive) else self.draft
+        listener = self.draft.fresh() if isinstance(self.draft, Attentive) else None
+        drafter = self.draft if listener is None else listener
         while (free := _free(canvas, done)) is not None:
             begin, end = free
             noise = RoundNoise(rng, begin)
@@ -177,8 +168,8 @@ class Speculate:
             canvas = _written(canvas, draft, found, log_p, begin)
             if self.stop:
                 canvas = stopped(canvas, process.vocab.eos, done, denoise)
-            if isinstance(drafter, Attentive):
-                drafter.saw(canvas.z[:, :done], context)
+            if listener is not None:
+                listener.saw(canvas.z[:, :done], context)
             drafted = draft.tokens.shape[1]
             sure = 0 if self.costs is None else self.costs.sure
             trust = trust.after(max(0, drafted - sure), max(0, int(found.count) - sure))
@@ -233,9 +224,10 @@ def _free(canvas: Canvas, done: int) -> tuple[int, int] | None:
 
 
 def _cropped(context: Context, places: int) -> Context:
-    if not isinstance(context.cache, Croppable):
+    crop = getattr(context.cache, "cropped", None)
+    if crop is None:
         raise ValueError("this denoiser's cache cannot forget rejected tokens; speculate without guidance")
-    return replace(context, cache=context.cache.cropped(places))
+    return replace(context, cache=crop(places))
 
 
 def _written(canvas: Canvas, draft: Proposal, found: Accepted, log_p: Tensor, begin: int) -> Canvas:

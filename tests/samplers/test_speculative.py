@@ -368,7 +368,7 @@ def test_lookup_in_other_texts() -> None:
     draft = TextLookup(texts, longest=2)
     assert proposed(draft, [5, 6]) == [7, 1], "the usual token first, then nothing: a text ended there"
     assert proposed(TextLookup(texts, longest=3), [5, 6]) == [7, 8], "the longer context decides"
-    assert proposed(draft, [0]) == [], "after 0 nothing came often enough"
-    assert proposed(TextLookup(texts, share=0.3), [0]) == [5, 6, 7], "it does for a smaller share"
+    assert proposed(TextLookup(texts, sure=0.4), [0]) == [], "a third of a chance is too little"
+    assert proposed(draft, [0]) == [5], "enough, but not for another token: a third of a half"
     assert proposed(draft, [5, 6, 0, 5, 6]) == [0, 5, 6], "the text itself comes before others"
     assert proposed(draft, [8]) == []

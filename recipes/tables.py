@@ -307,7 +307,7 @@ def codecs_table(held: Held) -> str:
 
 def real_table(held: Held) -> str:
     shown = (
-        lambda row: percent(row["reconstruction"]),
+        lambda row: percent(row["reconstruction"]) if "reconstruction" in row else MISSING,
         lambda row: f"{row['bits_per_token']:.2f}",
         lambda row: f"{row['bits_per_char']:.3f}",
         lambda row: f"{percent(row['slots'])} ({percent(row['slots_people'])})" if "slots" in row else MISSING,

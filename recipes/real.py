@@ -29,7 +29,7 @@ from redraft.compare import write_and_judge
 from redraft.corpora import Content, e2e, said
 from redraft.data import Tally, TextFiles
 from redraft.runs import vary
-from redraft.samplers import Renoise, Unmask
+from redraft.samplers import AnyOrder, Renoise, Unmask
 from redraft.text import Hub, Words
 
 ASKED = 256  # sentences that a model writes
@@ -41,7 +41,7 @@ def restaurants(folder: str) -> dict[str, System]:
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = replace(presets.diffuseq_e2e(words, folder), sampler=Renoise(64))  # see the table of samplers
-    masks = replace(vary.with_text(presets.mdlm_tiny(), words, run.data, run.framing), sampler=Unmask(64))
+    masks = replace(vary.with_text(presets.mdlm_tiny(), words, run.data, run.framing), sampler=Unmask(64, AnyOrder(0.5)))
     return {
         "mdlm": System.of(vary.with_network(masks, layers=4)),
         "diffuseq": System.of(run),

@@ -76,7 +76,7 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
             )
         return StateDraft(DraftMemory(it.model))
     place = Path(asked.draft or "")
-    if place.is_file():
+    if place.is_file() or place.suffix in (".txt", ".jsonl"):
         return TextLookup(tuple(tuple(it.tokenizer.encode(text)) for text in _texts(place)))
     other = opened(place)
     if other.model.drafter is not None:
@@ -97,6 +97,8 @@ def _texts(path: Path) -> list[str]:
     """The paragraphs of a .txt file, or the field text or target of the lines of a .jsonl file."""
     if path.suffix not in (".txt", ".jsonl"):
         raise ArgumentError("draft", f"draft={path}: a file of texts to look words up in ends in .txt or .jsonl")
+    if not path.is_file():
+        raise ArgumentError("draft", f"draft={path}: there is no such file; recipes/drafts.py own writes one")
     name = str(path)
     tried = [TextFiles((name,))] if path.suffix == ".txt" else [Jsonl((name,)), Jsonl((name,), field="target")]
     found = [list(kind.read(name)) for kind in tried]

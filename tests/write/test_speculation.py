@@ -169,6 +169,7 @@ WRONG = {
     "generate causal the --new 4 --draft self": "no drafter of its own",
     "generate causal the --new 4 --draft lookup --accept block": "lookup has no probabilities",
     "generate causal the --new 4 --draft empty.jsonl": "holds no text",
+    "generate causal the --new 4 --draft nowhere.jsonl": "no such file",
     "generate causal the --new 4 --draft wrong.jsonl": "wrong.jsonl:1 is not",
     "generate causal the --new 4 --draft table.csv": "ends in .txt or .jsonl",
     "generate causal the --new 4 --draft some.txt --accept token": "lookup has no probabilities",

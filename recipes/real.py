@@ -41,9 +41,9 @@ def restaurants(folder: str) -> dict[str, System]:
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = replace(presets.diffuseq_e2e(words, folder), sampler=Renoise(64))  # see the table of samplers
-    masks = replace(vary.with_text(presets.mdlm_tiny(), words, run.data, run.framing), sampler=Unmask(64, AnyOrder(0.5)))
+    masks = vary.with_network(vary.with_text(presets.mdlm_tiny(), words, run.data, run.framing), layers=4)
     return {
-        "mdlm": System.of(vary.with_network(masks, layers=4)),
+        "mdlm": System.of(replace(masks, sampler=Unmask(64, AnyOrder(0.5)))),
         "diffuseq": System.of(run),
         "diffusion_lm": System.of(vary.whole_rows(run)),
     }

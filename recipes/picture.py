@@ -67,13 +67,17 @@ class Bar:
 
 
 def bars(results: Path) -> list[Bar]:
-    """The measured methods, best bound first; without those that are given what to write."""
+    """The measured methods, best bound first; without those that are given what to write.
+
+    A bound that was measured below the truth has an error too large to be drawn.
+    """
     methods, systems = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "continuous_systems"))
     truth = min((row["bits_per_char"] - row["excess"] for row in methods.values()), default=None)
     vectors = [
         vector_bar(name, row, truth) for name, row in systems.items() if truth is not None and "attributes" not in row
     ]
-    return sorted([*(token_bar(name, row) for name, row in methods.items()), *vectors], key=lambda b: b.excess.value)
+    tokens = [token_bar(name, row) for name, row in methods.items() if row["excess"] > 0]
+    return sorted([*tokens, *vectors], key=lambda b: b.excess.value)
 
 
 def token_bar(name: str, row: Mapping[str, Any]) -> Bar:

@@ -27,7 +27,7 @@ METHODS = {
     "udlm_tiny": "UDLM",
     "multinomial_tiny": "multinomial",
     "sedd_uniform_tiny": "SEDD, uniform noise",
-    "sedd_uniform_geometric": "SEDD, uniform noise, its geometric schedule",
+    "sedd_uniform_geometric": "SEDD, its geometric schedule",
 }
 PUBLISHED = ("ar_tiny", "bd3_tiny", "mdlm_tiny", "sedd_tiny", "udlm_tiny")  # best first
 ENGLISH = (*PUBLISHED, "gidd_tiny")

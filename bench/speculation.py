@@ -48,6 +48,7 @@ from redraft.samplers import (
 )
 from redraft.types import Canvas, Context
 from redraft.write import opened
+from redraft.write.speculation import text_lookup
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
 PROMPTS = (
@@ -146,7 +147,8 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
     if name == "lookup":
         return PromptLookup()
     if Path(name).suffix == ".jsonl":
-        return TextLookup(tuple(tuple(model.tokenizer.encode(said)) for said in answers(name)))  # type: ignore[union-attr]
+        assert model.tokenizer is not None
+        return text_lookup(Path(name), model.tokenizer)
     if name == "self":
         return StateDraft(DraftMemory(model))
     other = opened(name)
@@ -172,11 +174,6 @@ def questions(path: Path, count: int) -> list[str]:
     with path.open(encoding="utf-8") as file:
         found = (json.loads(line) for line in file)
         return [each.get("source") or each["src"] for each in islice(found, count)]
-
-
-def answers(path: str) -> list[str]:
-    with Path(path).open(encoding="utf-8") as file:
-        return [said.get("target") or said["text"] for said in map(json.loads, file)]
 
 
 def raced(

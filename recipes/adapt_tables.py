@@ -53,7 +53,7 @@ CURVES = {"causal, rescored": "16 causal candidates", "adapter": "the adapter al
 
 
 def curve_table(held: Held) -> str:
-    """Each line has its own words, the first so many, so the causal model's share is told with it."""
+    """Lines were measured on different numbers of words, so each also gives the causal model's share on its own."""
     rows = [
         [f"{row['tokens'] / 1000:,.0f}", f"{row['holes']:,}", *(share(row, way) for way in CURVES)]
         for row in curve(held)

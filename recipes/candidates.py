@@ -4,7 +4,7 @@
     python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy that has only step 100
     python recipes/candidates.py --table docs/rewrite.md
 
-A model that was trained on pairs answers unseen sources of its own task; of so many candidates the one most like all of
+A model that was trained on pairs answers unseen sources of its own task; of several candidates the one most like all of
 them is kept, as DiffuSeq does. Rows go to recipes/results/candidates.jsonl; a row that is there is not measured again.
 """
 

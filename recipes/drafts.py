@@ -97,6 +97,7 @@ def own_texts(asked: argparse.Namespace) -> None:
     with asked.out.open("w", encoding="utf-8") as file:
         for done, text in enumerate(made, 1):
             file.write(json.dumps(text, ensure_ascii=False) + "\n")
+            file.flush()
             print(f"\r{done} texts in {asked.out}", end="", flush=True)
     print()
 

@@ -21,6 +21,7 @@ from redraft.samplers import (
     StateDraft,
     TextLookup,
 )
+from redraft.text import Tokenizer
 from redraft.write.models import Opened, opened
 from redraft.write.sampling import layers
 from redraft.write.settings import ArgumentError, Generation
@@ -77,7 +78,7 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
         return StateDraft(DraftMemory(it.model))
     place = Path(asked.draft or "")
     if place.is_file() or place.suffix in (".txt", ".jsonl"):
-        return TextLookup(tuple(tuple(it.tokenizer.encode(text)) for text in _texts(place)))
+        return text_lookup(place, it.tokenizer)
     other = opened(place)
     if other.model.drafter is not None:
         _require_same_tokens(it, other, str(asked.draft))
@@ -91,6 +92,11 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
     known = other.always or other.model.config.network.positions
     window = None if known is None else max(1, known - asked.draft_length)
     return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
+
+
+def text_lookup(path: Path, tokenizer: Tokenizer) -> TextLookup:
+    """Drafts by the texts of a file."""
+    return TextLookup(tuple(tuple(tokenizer.encode(text)) for text in _texts(path)))
 
 
 def _texts(path: Path) -> list[str]:

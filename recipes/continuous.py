@@ -31,7 +31,7 @@ from redraft.heads import PredictEps, PredictX
 from redraft.objectives import Match, Snr
 from redraft.runs import Run, config, latest, load, vary
 from redraft.samplers import Ancestral, Ddim, Renoise, Sampler
-from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt
+from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt, TanD
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
 WRITTEN = 128  # texts that a model writes
@@ -81,6 +81,7 @@ def ablations() -> dict[str, System]:
     deaf = replace(vary.with_model(genie, encoder=None), framing=Documents(genie.framing.length, tail=True))
     states = presets.tencdm_tiny()
     codec = presets.tencdm_codec_tiny()
+    tan = vary.with_schedule(presets.cosmos_tiny(), Clamped(TanD(3.0), -12.0, 4.0))
     return {
         "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match())),
         "diffusion_lm eps": System.of(vary.with_head(words, PredictEps(), Match(Snr()))),
@@ -99,7 +100,8 @@ def ablations() -> dict[str, System]:
         "ld4tg half": latent(vary.with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
         "planner no kl": latent(vary.with_codec(presets.planner_tiny(), beta=0.0)),
-        "cosmos rough": latent(vary.with_codec(presets.cosmos_tiny(), smoothing=Smoothing(0.0, 0.0, 0.0))),
+        "cosmos published": latent(vary.with_codec(tan, smoothing=Smoothing())),
+        "cosmos rough": latent(vary.with_codec(tan, smoothing=Smoothing(0.0, 0.0, 0.0))),
     }
 
 
@@ -109,14 +111,12 @@ def patient() -> dict[str, System]:
     Those that name words are sampled by `Renoise`: see the table of samplers.
     """
     words, chosen = presets.diffusion_lm_tiny(), Renoise(64)
-    cosmos = vary.with_schedule(presets.cosmos_tiny(), Clamped(CosineSquared(), -12.0, 4.0))
-    mild = Smoothing(places=0.1, noise=0.5, features=0.2)
     return {
         "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match()), 8.0),
         "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
         "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=2.0),
-        "cosmos": latent(vary.with_codec(cosmos, smoothing=mild), patience=3.0),
+        "cosmos": latent(presets.cosmos_tiny(), patience=3.0),
     }
 
 

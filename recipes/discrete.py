@@ -34,7 +34,7 @@ from redraft.objectives import Bound, Clip, Importance, Objective
 from redraft.processes import Cap, Hybrid, Insertion, Interpolating, MaskNoise, Star, Switch
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
-from redraft.schedules import CosineSquared, Geometric, Mirrored, Polynomial
+from redraft.schedules import CosineSquared, Geometric, Mirrored, Polynomial, Schedule
 from redraft.text import Characters
 
 HELD_OUT = 256  # stories of the test stream
@@ -64,6 +64,7 @@ def corrected(steps: int) -> Correct:
 
 def methods() -> dict[str, tuple[Run, Sampling]]:
     """The tiny presets, and how each writes a text in n steps."""
+    flex = presets.flex_tiny()
     return {
         "ar_tiny": (presets.ar_tiny(), lambda n: Blocks(Ancestral(1), stop=True)),
         "mdlm_tiny": (presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())),
@@ -75,9 +76,10 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
         "multinomial_tiny": (presets.multinomial_tiny(), Ancestral),
         "sedd_uniform_tiny": (presets.sedd_uniform_tiny(), Ancestral),
         "sedd_uniform_geometric": (geometric(presets.sedd_uniform_tiny()), Ancestral),
-        "flex_tiny": (presets.flex_tiny(), Ancestral),
-        "flex_early": (early(presets.flex_tiny()), Ancestral),
-        "flex_long": (early(presets.flex_tiny()), Ancestral),
+        "flex_tiny": (flex, Ancestral),
+        "flex_long": (flex, Ancestral),
+        "flex_sooner": (growing(flex, Polynomial(20.0), Mirrored(Polynomial(2.0))), Ancestral),
+        "flex_together": (growing(flex, Polynomial(2.0), Polynomial(2.0), gap_share=False), Ancestral),
     }
 
 
@@ -86,13 +88,9 @@ def geometric(base: Run) -> Run:
     return vary.with_model(base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=BySigma())
 
 
-def early(base: Run) -> Run:
-    """Insertion before writing: nearly all masks have arrived before the first words are seen.
-
-    Gaps then need not be counted between words, and a closed one stays closed: counts are relative to what is missing.
-    """
-    process = Insertion(base.model.vocab, Polynomial(20.0), Mirrored(Polynomial(2.0)))
-    return vary.with_network(vary.with_model(base, process=process), gap_share=True)
+def growing(words: Run, insert: Schedule, unmask: Schedule, **network: Any) -> Run:
+    """Insertion by other schedules: when tokens arrive, and when they are revealed."""
+    return vary.with_network(vary.with_model(words, process=Insertion(words.model.vocab, insert, unmask)), **network)
 
 
 def ablations() -> dict[str, tuple[Run, Sampling]]:

@@ -27,6 +27,8 @@ from typing import Any
 
 from rows import Rows
 
+from redraft.compare import summaries
+
 ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"<!-- fig (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 _HIDDEN = re.compile(  # code, tables and what stands between marks: no prose
@@ -71,10 +73,14 @@ def figure(mark: str, results: Path) -> str:
 
 
 def _held(file: str, results: Path) -> dict[str, Any]:
-    """The rows of a file by name; those of the benchmarks are named by what they measure, and some have no name."""
+    """The rows of a file by name; those of several seeds also together, by their method.
+
+    Those of the benchmarks are named by what they measure, and some have no name.
+    """
     folder, _, name = file.rpartition("/")
     if folder != "bench":
-        return Rows(results / f"{file}.jsonl").held()
+        held = Rows(results / f"{file}.jsonl").held()
+        return held | {each["method"]: each for each in summaries([row for row in held.values() if "method" in row])}
     lines = (results.parents[1] / "bench" / "results" / f"{name}.jsonl").read_text("utf-8").splitlines()
     found = [row | {"name": row[key]} for row in map(json.loads, lines) for key in _NAMES if key in row]
     found += [row | {"name": f"{row['curve']}, {row['setting']}"} for row in map(json.loads, lines) if "curve" in row]

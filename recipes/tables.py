@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 from figures import with_figures
 from rows import Rows
 
+from redraft.compare import summaries
+
 Row: TypeAlias = Mapping[str, Any]
 Held: TypeAlias = Mapping[str, Row]  # by name
 
@@ -21,8 +23,9 @@ METHODS = {
     "sedd_tiny": "SEDD, mask noise",
     "d3pm_tiny": "D3PM, absorbing",
     "flex_tiny": "FlexMDM",
-    "flex_early": "FlexMDM, masks arrive before words",
     "flex_long": "the same, six times as long",
+    "flex_sooner": "FlexMDM, words sooner",
+    "flex_together": "FlexMDM, masks and words arrive together",
     "gidd_tiny": "GIDD, p_u = 0.2",
     "udlm_tiny": "UDLM",
     "multinomial_tiny": "multinomial",
@@ -77,7 +80,8 @@ VARIANTS = {
     "ld4tg half": "LD4TG, half as many latents",
     "ld4tg class": "LD4TG told the mood (class)",
     "planner no kl": "PLANNER without the KL",
-    "cosmos rough": "COSMOS without smoothing",
+    "cosmos published": "COSMOS, its smoothing and tan-3",
+    "cosmos rough": "COSMOS without smoothing, tan-3",
 }
 
 
@@ -86,7 +90,7 @@ PATIENT = {
     "diffuseq": "DiffuSeq, attributes → story",
     "genie": "GENIE, attributes → story",
     "planner": "PLANNER, a tenth of the KL",
-    "cosmos": "COSMOS, milder smoothing, cosine schedule",
+    "cosmos": "COSMOS",
 }
 SAMPLERS = {
     "ancestral 64": "the reverse process, 64 steps (`Ancestral`)",
@@ -94,7 +98,7 @@ SAMPLERS = {
     "ddim 64": "without new noise, 64 steps (`Ddim`)",
     "renoise 64": "words drawn, then noised anew, 64 steps (`Renoise`)",
 }
-CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos rough")
+CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos published", "cosmos rough")
 REAL = {
     "mdlm": "MDLM, E2E",
     "diffusion_lm": "Diffusion-LM, E2E",
@@ -111,6 +115,7 @@ STRIDES = {
     "ssd 256": "the same, 32 steps each",
     "ar 256": "left to right: the judge itself",
 }
+SEEDS = (16, 64, 256)  # steps of a whole text, where several seeds are compared
 LETTERS = ("ar_tiny", "mdlm_tiny", "udlm_tiny", "multinomial_tiny")
 
 
@@ -145,6 +150,7 @@ def rendered(results: Path) -> dict[str, str]:
     patient, samplers = (Rows(results / f"continuous_{name}.jsonl").held() for name in ("patient", "samplers"))
     real = Rows(results / "real.jsonl").held()
     return {
+        "seeds": seeds_table(Rows(results / "compare.jsonl").held()),
         "methods": methods_table(methods),
         "english": english_table(english),
         "ablations": ablations_table({**methods, **ablations}),
@@ -160,6 +166,22 @@ def rendered(results: Path) -> dict[str, str]:
         "codecs": codecs_table(codecs),
         "real": real_table(real),
     }
+
+
+def seeds_table(held: Held) -> str:
+    """Rows of `redraft compare`: means over seeds, with the standard error between them."""
+    found = summaries(list(held.values()))
+    head = ["method", "bits/char above the truth", *(f"right at {SEEDS[0]} steps, %", *map(str, SEEDS[1:]))]
+    rows = (
+        [
+            f"{METHODS[each['method']]} (`{each['method']}`)",
+            spread(each["bits"], 1, 4),
+            *(spread(written_over_seeds(each, steps)["share"], 100, 0) for steps in SEEDS),
+            f"{each['steps'][0]:,}",
+        ]
+        for each in found
+    )
+    return markdown([*head, "training steps"], rows)
 
 
 def methods_table(held: Held) -> str:
@@ -347,6 +369,18 @@ def above(held: Held, name: str) -> str:
 def right(row: Row | None, key: str = "share") -> str:
     """A share in per cent, with its error."""
     return cell(row, lambda row: f"{100 * row[key]:.0f} ± {100 * row[f'{key}_stderr']:.0f}")
+
+
+def spread(figure: Mapping[str, Any], times: float, digits: int) -> str:
+    """A mean over seeds; a single seed has no spread."""
+    mean, between = figure["mean"], figure["between"]
+    error = "" if between is None else f" ± {times * between:.{digits}f}"
+    return f"{times * mean:.{digits}f}{error}"
+
+
+def written_over_seeds(found: Row, steps: int) -> Mapping[str, Any]:
+    """The preset's own sampler stands for its own number of steps, and for all if there is nothing to choose."""
+    return found["written"].get(str(steps), found["written"]["own"])
 
 
 def cost(row: Row | None) -> str:

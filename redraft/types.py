@@ -352,6 +352,7 @@ class Noised(NamedTuple):
     pad: Tensor | None = None
     gaps: Tensor | None = None  # (B, L + 1) insertion: how many tokens are missing
     open: Tensor | None = None  # (B, L + 1) bool: gaps in which tokens may be missing, not those inside a prompt
+    arrived: Tensor | None = None  # (B, 1) insertion: how many tokens are there that were not given
 
 
 class Times(NamedTuple):

@@ -32,6 +32,7 @@ from redraft.schedules import (
     CosineRatio,
     CosineSquared,
     Linear,
+    Mirrored,
     Polynomial,
 )
 from redraft.text import Characters, Words
@@ -164,13 +165,14 @@ def mdlm_attribute_tiny(topic: str = "mood") -> Run:
 def flex_tiny() -> Run:
     """Insertion: texts grow while they are written and need no end token; holes may be of any length.
 
-    Equal steps of the schedules are small at the end, where a step that inserts nothing would cost the last words.
-    Words move as others arrive, but learned positions beside rotary ones still learn faster.
+    Nearly all masks have arrived before the first words are seen: gaps need not be counted between words then, and no
+    word is written at a place that is yet to move. Counts are relative to what is missing, so that a closed gap stays
+    closed. Learned positions beside rotary ones learn faster.
     """
     base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
-    process = Insertion(words.vocab, Polynomial(2.0), Polynomial(2.0))
-    places = STORY_LENGTH + 1
-    network = TransformerConfig(width=128, layers=2, heads=8, positions=places, time=64, gaps=STORY_LENGTH)
+    process = Insertion(words.vocab, Polynomial(20.0), Mirrored(Polynomial(4.0)))
+    places, most = STORY_LENGTH + 1, STORY_LENGTH
+    network = TransformerConfig(128, 2, 8, positions=places, time=64, gaps=most, gap_share=True)
     return replace(base, model=DiffusionLMConfig(process, network), tokenizer=words, framing=Documents(STORY_LENGTH))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -108,6 +109,8 @@ def test_prompts_stay_and_nothing_is_missing_inside_them(seed: int, t: float) ->
     assert noised.open[0, :2].tolist() == [False, False]
     assert noised.open[0, 2 : len(z) + 1].all()
     assert float(noised.t) == t
+    assert noised.arrived is not None
+    assert int(noised.arrived) == len(z) - 3, "what is given did not arrive"
 
 
 def test_nothing_is_learnt_of_a_row_that_is_given() -> None:
@@ -252,9 +255,10 @@ def test_a_gap_that_is_called_closed_costs_a_finite_loss() -> None:
     gaps = Expected(layer(torch.randn(1, 3, 8), None))
     assert gaps.mean.tolist() == [[0.0] * 3]
     noised = Noised(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1), torch.zeros(1, 2, dtype=torch.int64))
-    noised = noised._replace(gaps=torch.tensor([[0, 2, 0]]), open=torch.ones(1, 3, dtype=torch.bool))
+    opened = torch.ones(1, 3, dtype=torch.bool)
+    noised = noised._replace(gaps=torch.tensor([[0, 2, 0]]), open=opened, arrived=torch.tensor([[2]]))
     nats = PROCESS.nelbo(Known(torch.zeros(1, 2, 8), missing=gaps), noised)
-    assert float(nats.detach().sum()) == pytest.approx(4.0 * (-2 + 2 * (200 - 1.3862944)))
+    assert float(nats.detach().sum()) == pytest.approx(4.0 * (-2 + 2 * (200 - math.log(4) + math.log(2 / 3))))
     nats.sum().backward()
     assert layer.output.bias.grad is not None
     assert layer.output.bias.grad.item() == pytest.approx(-8.0), "it still learns that something is missing"
@@ -296,6 +300,30 @@ def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
     assert integral(SentenceOracle(one, Loose(SENTENCE_VOCAB))) == pytest.approx(one.entropy, abs=1e-4), (
         "no gap of two: no difference"
     )
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5, 9])
+def test_gaps_relative_to_the_average_cost_nothing_in_all(tokens: int) -> None:
+    """Over all times and numbers k of tokens that are there, rate·G·log(G/(k + 1)) has the mean 0, G = n − k."""
+    time, weight = quadrature(64)
+    there = torch.arange(tokens, dtype=torch.float64)
+    gone = tokens - there
+    for schedule in (Linear(), Polynomial(2.0), CosineSquared()):
+        chance = torch.distributions.Binomial(tokens, schedule.keep(time)[:, None]).log_prob(there).exp()
+        added = (chance * gone * (gone / (there + 1)).log()).sum(-1) * schedule.rate(time)
+        assert float(weight @ added) == pytest.approx(0.0, abs=1e-6)
+
+
+@given(seed=seeds, t=st.floats(0.05, 0.95))
+def test_gaps_of_a_known_text_cost_nothing_at_any_time(seed: int, t: float) -> None:
+    """A text of equal tokens and known length: the average gap is the best guess, and no draw of z changes the cost."""
+    noised = PROCESS.noise(torch.zeros(4, 12, dtype=torch.int64), column(t, 4), rng=rng(seed, 4))
+    assert noised.gaps is not None and noised.open is not None and noised.arrived is not None  # noqa: PT018
+    average = torch.where(noised.open, noised.gaps.sum(-1, keepdim=True) / (noised.arrived + 1.0), 0.0)
+    sure = torch.full((4, 12, 8), -torch.inf)
+    sure[..., 0] = 0.0
+    nats = PROCESS.nelbo(Known(sure, missing=Expected.of(average.clamp(min=1e-30))), noised)
+    assert nats.sum(-1).tolist() == pytest.approx([0.0] * 4, abs=1e-4)
 
 
 def test_the_bound_rises_with_any_error() -> None:
@@ -650,10 +678,13 @@ def replace_head(model: DiffusionLM) -> DiffusionLM:
 
 
 def test_the_original_s_losses() -> None:
-    """Its insertion loss is the loose one: ours is smaller by rate·g·log g. Both per 3 rows of 16 tokens."""
+    """Its insertion loss is the loose one: ours is smaller by rate·g·log g, and m is relative to the average gap.
+
+    Both per 3 rows of 16 tokens.
+    """
     io, scalars = golden("expectation")
     process, noised = retold(io)
-    assert noised.gaps is not None and noised.open is not None  # noqa: PT018
+    assert noised.gaps is not None and noised.open is not None and noised.arrived is not None  # noqa: PT018
     pred, cells = Known(io["token_logits"].log_softmax(-1), missing=Expected.of(io["expected_gaps"])), 3 * 16
     rate, g, m = process.insert_schedule.rate(noised.t), noised.gaps.double(), io["expected_gaps"].double()
     unmask = float(process.unmasking.nelbo(pred, noised).sum()) / cells
@@ -662,7 +693,9 @@ def test_the_original_s_losses() -> None:
     assert theirs == pytest.approx(scalars["insertion_loss"], rel=1e-4)
     assert unmask + theirs == pytest.approx(scalars["total_loss"], rel=1e-4)
     ours = float(process.nelbo(pred, noised).sum()) / cells
-    assert ours == pytest.approx(unmask + theirs - float((rate * torch.xlogy(g, g)).sum()) / cells, rel=1e-4)
+    average = g.sum(-1, keepdim=True) / (noised.arrived + 1)
+    less = float((rate * (torch.xlogy(g, g) - torch.xlogy(g, average))).sum()) / cells
+    assert ours == pytest.approx(unmask + theirs - less, rel=1e-4)
 
 
 def test_the_original_s_loss_of_counts() -> None:

@@ -2,7 +2,7 @@
 
 from redraft.objectives.adapting import Adapt, causal_nats
 from redraft.objectives.clocks import Clock, Importance, Stratified
-from redraft.objectives.conditions import drop_condition, self_condition
+from redraft.objectives.conditions import drop_condition, self_condition, torn
 from redraft.objectives.drafting import Distil
 from redraft.objectives.goals import Attribution, Autoencode, Goal, Mistakes, Objective, Step
 from redraft.objectives.measured import clipped, importance, intervals, relative_variance

@@ -1,4 +1,4 @@
-"""What a network sees in training besides z: source and label, sometimes dropped, and its own first guess."""
+"""What a network sees in training besides z: source and label, sometimes dropped, given text, its own first guess."""
 
 from __future__ import annotations
 
@@ -9,7 +9,22 @@ from torch import Tensor
 
 from redraft.model import DiffusionLM
 from redraft.ops import Rng
-from redraft.types import Context, Noised
+from redraft.types import Batch, Context, Noised
+
+def torn(batch: Batch, share: float, *, rng: Rng) -> Batch:
+    """The batch, in a share of whose rows the text is given but for one or two holes, which alone are learnt.
+
+    A hole begins anywhere and is short more often than long: its length is a square of a uniform number.
+    """
+    begin, length, whether = (each.uniform(2) for each in rng.split(3))
+    size, place = batch.learn.sum(-1, keepdim=True), torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
+    first = (begin * size).floor()
+    last = first + (length.square() * size / 2).floor()
+    one, other = ((place >= first[:, [i]]) & (place <= last[:, [i]]) for i in range(2))
+    inside = one | (other & (whether[:, :1] < 0.5))
+    rank = batch.learn.cumsum(-1) - 1
+    holes = inside.gather(1, rank.clamp(min=0)) & batch.learn
+    return replace(batch, learn=torch.where(whether[:, 1:] < share, holes, batch.learn))
 
 
 def drop_condition(model: DiffusionLM, context: Context, share: float, *, rng: Rng) -> Context:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from redraft import ops
 from redraft.model import DiffusionLM
 from redraft.objectives.clocks import Clock, Stratified
-from redraft.objectives.conditions import drop_condition, self_condition
+from redraft.objectives.conditions import drop_condition, self_condition, torn
 from redraft.objectives.terms import Bound, Term
 from redraft.ops import Rng
 from redraft.types import FINITE, Batch, Canvas, Context, Encoded, Loss, require_range
@@ -30,10 +30,12 @@ class Objective:
     times: Clock = Stratified()
     anchor: float = 0.0  # for training only; not part of the bound
     drop_condition: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
+    holes: float = 0.0  # share of the rows that are given but for a hole or two; for training only
 
     def __post_init__(self) -> None:
         require_range(self, 0, FINITE, "anchor")
         require_range(self, 0, 1, "drop_condition")
+        require_range(self, 0, 1, "holes")
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: all but those of the error layer and of a codec that was trained before."""
@@ -44,8 +46,10 @@ class Objective:
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         """`total`: tokens to divide by, if the batch is a part of a larger one."""
-        early, late, last, first, which = rng.split(5)
+        early, late, last, first, which, where = rng.split(6)
         batch = model.learnable(batch)
+        tokens = batch.learn.sum(-1)
+        batch = torn(batch, self.holes, rng=where) if self.holes else batch
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)
@@ -63,7 +67,7 @@ class Objective:
             parts["reconstruction"] = summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
         if self.anchor and model.codec is not None:
             parts["anchor"] = self.anchor * summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
-        return Loss.of(batch.learn.sum(-1), total, **parts)
+        return Loss.of(tokens, total, **parts)
 
 
 def _settled(model: DiffusionLM) -> bool:

@@ -26,6 +26,7 @@ from redraft.objectives import (
     importance,
     intervals,
     relative_variance,
+    torn,
 )
 from redraft.ops import Rng, rng
 from redraft.processes import Masked
@@ -253,10 +254,35 @@ def test_prompts_are_not_noised_by_a_chain_either(build: Build, steps: int) -> N
     assert torch.equal(heard.z[0][:, :4], batch.tokens[:, :4])
 
 
-def test_a_part_of_a_batch_is_divided_by_the_whole(build: Build) -> None:
+def test_torn_texts_have_a_hole_or_two() -> None:
+    """Only what was learnt is torn: prompts and padding stay; a text of no token stays as it is."""
+    batch, empty = prompted(4000, 20, prompt=2, pad=4), Batch.of(tokens(3, 4), torch.ones(3, 4, dtype=torch.bool))
+    learn = torn(batch, 0.3, rng=rng(0, 4000)).learn
+    assert not bool((learn & ~batch.learn).any())
+    whole = (learn == batch.learn).all(-1)
+    assert float(whole.float().mean()) == pytest.approx(0.7, abs=0.03)
+    holes = (torch.nn.functional.pad(learn[~whole].int(), (1, 0)).diff() == 1).sum(-1)
+    assert set(holes.tolist()) == {1, 2}
+    assert 1 <= int(learn[~whole].sum(-1).min()) <= 3, "short holes are the most frequent"
+    assert not bool(torn(empty, 1.0, rng=rng(0, 3)).learn.any())
+
+
+def test_what_is_left_of_a_torn_text_is_given(build: Build) -> None:
+    model, batch, keys = build(), Batch.of(tokens(8, 9)), rng(0, 8)
+    heard = Heard(model)
+    loss = Objective(Recover(), Fixed(t=1.0), holes=1.0)(model, batch, rng=keys)
+    learn = heard.z[0] == MASK
+    assert torch.equal(heard.z[0][~learn], batch.tokens[~learn])
+    assert bool(learn.any(-1).all())
+    assert not bool(learn.all())
+    assert loss.count.tolist() == [9] * 8, "a torn text counts as much as before, so that parts of a batch add up"
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.5])
+def test_a_part_of_a_batch_is_divided_by_the_whole(build: Build, holes: float) -> None:
     """Losses of slices, each divided by the total, add up to the loss of the batch: also their gradients."""
     model, batch, total = build(), Batch.of(tokens(6, 5)), torch.tensor(30)
-    keys, objective = rng(0, 6), Objective(times=Fixed(t=0.6))
+    keys, objective = rng(0, 6), Objective(times=Fixed(t=0.6), holes=holes)
     whole = objective(model, batch, rng=keys)
     whole.mean.backward()
     expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]

@@ -23,7 +23,6 @@ METHODS = {
     "sedd_tiny": "SEDD, mask noise",
     "d3pm_tiny": "D3PM, absorbing",
     "flex_tiny": "FlexMDM",
-    "flex_long": "the same, six times as long",
     "flex_sooner": "FlexMDM, words sooner",
     "flex_together": "FlexMDM, masks and words arrive together",
     "gidd_tiny": "GIDD, p_u = 0.2",

@@ -240,10 +240,7 @@ def jobs(table: str, data: Sequence[str], out: Path, minutes: float) -> Mapping[
     if table == "english":
         return {n: partial(english_row, run, out / "english" / n, minutes) for n, run in english(data).items()}
     if table == "methods":
-        return {
-            n: partial(method_row, run, how, STEPS, out / n, minutes)
-            for n, (run, how) in methods().items()
-        }
+        return {n: partial(method_row, run, how, STEPS, out / n, minutes) for n, (run, how) in methods().items()}
     return {
         n: partial(gidd_row, run, out / n, minutes)
         if n.startswith("gidd")

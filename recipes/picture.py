@@ -33,14 +33,19 @@ NOISED = (
     "One spring day, Clara felt bored and walked to the lake. She made a red cushion by the b"
     "ridge. It was for Bruno the potter."
 )
-NOISES = {"mask": "mdlm_tiny", "uniform": "udlm_tiny", "hybrid": "gidd_tiny", "insertion": "flex_tiny"}
+NOISES = {
+    "mask": ("mdlm_tiny", 6),
+    "uniform": ("udlm_tiny", 6),
+    "hybrid": ("gidd_tiny", 6),
+    "insertion": ("flex_tiny", 11),
+}
 
 
 def draw_noises(folder: Path) -> None:
     """What each kind of noise does to a text, as `redraft noise` draws it; tokens are noised without any weights."""
-    for kind, name in NOISES.items():
+    for kind, (name, times) in NOISES.items():
         run = presets.PRESETS[name]()
-        found = noised(DiffusionLM(run.model, run.tokenizer), NOISED, [i / 5 for i in range(6)])
+        found = noised(DiffusionLM(run.model, run.tokenizer), NOISED, [i / (times - 1) for i in range(times)])
         (folder / f"noise-{kind}.svg").write_text(strip(found), "utf-8")
 
 

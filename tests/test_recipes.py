@@ -331,11 +331,24 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
     """Nothing is measured: every figure is a dash, but for the published order."""
     shown = tables.rendered(tmp_path)
     assert list(shown) == [
-        *("methods", "english", "ablations", "gidd", "remask", "reuse", "strides", "letters", "systems", "variants"),
+        *(
+            "seeds",
+            "methods",
+            "english",
+            "ablations",
+            "gidd",
+            "remask",
+            "reuse",
+            "strides",
+            "letters",
+            "systems",
+            "variants",
+        ),
         *("patient", "samplers", "codecs", "real"),
     ]
     sizes = {name: [line.count("|") for line in table.splitlines()] for name, table in shown.items()}
     assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
+        "seeds": (2, {7}),
         "methods": (15, {8}),
         "english": (8, {5}),
         "ablations": (8, {5}),
@@ -347,11 +360,29 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "samplers": (6, {4}),
         "letters": (6, {7}),
         "systems": (12, {9}),
-        "variants": (18, {9}),
-        "codecs": (9, {9}),
+        "variants": (19, {9}),
+        "codecs": (10, {9}),
         "real": (6, {9}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
+
+
+def test_rows_of_several_seeds_become_means(tmp_path: Path) -> None:
+    """Best bound first; a number of steps that is missing is that of the method's own sampler."""
+    held = rows.Rows(tmp_path / "compare.jsonl")
+    for method, excess, shares in (("mdlm_tiny", 0.5, (0.25, 0.75)), ("ar_tiny", 0.25, (1.0, 1.0))):
+        for seed, share in enumerate(shares):
+            own = {"share": share, "sampler": "…"}
+            point = {"own": own} | ({} if method == "ar_tiny" else {"16": {**own, "share": 0.0}, "256": own})
+            about = {"method": method, "seed": seed, "steps": 1200, "minutes": 2, "parameters": 1}
+            bits = {"excess": excess + seed / 100, "bits_per_char": 1.0}
+            row = {**about, "process": "Masked", "text": "StoriesData", **bits, "written": point}
+            held.add(f"{method} seed {seed}", once(row))
+    assert tables.rendered(tmp_path)["seeds"].splitlines()[2:] == [
+        "| autoregressive (`ar_tiny`) | 0.2550 ± 0.0050 | 100 ± 0 | 100 ± 0 | 100 ± 0 | 1,200 |",
+        "| MDLM (`mdlm_tiny`) | 0.5050 ± 0.0050 | 0 ± 0 | 50 ± 25 | 50 ± 25 | 1,200 |",
+    ]
+    assert figures.figure("compare: mdlm_tiny: written/256/share/mean: %", tmp_path) == "50"
 
 
 def test_methods_are_drawn_best_first(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from redraft.model import DiffusionLM
 from redraft.ops import Rng
 from redraft.types import Batch, Context, Noised
 
+
 def torn(batch: Batch, share: float, *, rng: Rng) -> Batch:
     """The batch, in a share of whose rows the text is given but for one or two holes, which alone are learnt.
 

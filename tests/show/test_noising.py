@@ -11,6 +11,8 @@ import pytest
 from redraft import presets
 from redraft.cli import main
 from redraft.model import DiffusionLM
+from redraft.processes import Insertion
+from redraft.runs import vary
 from redraft.show import noised, strip
 from redraft.text import HIDDEN
 
@@ -42,7 +44,9 @@ def test_what_is_hidden_stays_hidden_and_in_its_place() -> None:
 
 
 def test_words_that_are_left_of_an_insertion_keep_their_places() -> None:
-    clean, noisy = noised(model("flex_tiny"), TEXT, (0.0, 0.5))
+    run = presets.flex_tiny()
+    together = vary.with_model(run, process=Insertion(run.model.vocab))  # where words stand beside what is missing
+    clean, noisy = noised(DiffusionLM(together.model, together.tokenizer), TEXT, (0.0, 0.5))
     words = {token.position: token.text.strip() for token in clean.frame.tokens}
     left = [token for token in noisy.frame.tokens if token.state == "settled"]
     assert 0 < len(left) < len(words)

@@ -115,6 +115,7 @@ def patient() -> dict[str, System]:
         "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match()), 8.0),
         "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
+        "ssd": System.of(presets.ssd_tiny(), 4.0),
         "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=2.0),
         "cosmos": latent(presets.cosmos_tiny(), patience=3.0),
     }

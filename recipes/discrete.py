@@ -40,6 +40,8 @@ from redraft.text import Characters
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
 STEPS = (16, 64, 256)
+PATIENT = ("sedd_tiny", "d3pm_tiny", "multinomial_tiny")  # those that have less than half of the stories right
+PATIENCE = 4  # times the minutes of the others
 CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -240,7 +242,9 @@ def jobs(table: str, data: Sequence[str], out: Path, minutes: float) -> Mapping[
     if table == "english":
         return {n: partial(english_row, run, out / "english" / n, minutes) for n, run in english(data).items()}
     if table == "methods":
-        return {n: partial(method_row, run, how, STEPS, out / n, minutes) for n, (run, how) in methods().items()}
+        asked = {n: (*each, minutes) for n, each in methods().items()}
+        asked |= {n.replace("_tiny", "_long"): (*methods()[n], PATIENCE * minutes) for n in PATIENT}
+        return {n: partial(method_row, run, how, STEPS, out / n, long) for n, (run, how, long) in asked.items()}
     return {
         n: partial(gidd_row, run, out / n, minutes)
         if n.startswith("gidd")

@@ -72,16 +72,13 @@ class Bar:
 
 
 def bars(results: Path) -> list[Bar]:
-    """The measured methods, best bound first; without those that are given what to write.
-
-    A bound that was measured below the truth has an error too large to be drawn.
-    """
+    """The measured methods, best bound first; without those that are given what to write, or more time."""
     methods, systems = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "continuous_systems"))
     truth = min((row["bits_per_char"] - row["excess"] for row in methods.values()), default=None)
     vectors = [
         vector_bar(name, row, truth) for name, row in systems.items() if truth is not None and "attributes" not in row
     ]
-    tokens = [token_bar(name, row) for name, row in methods.items() if row["excess"] > 0]
+    tokens = [token_bar(name, row) for name, row in methods.items() if not name.endswith("_long")]
     return sorted([*tokens, *vectors], key=lambda b: b.excess.value)
 
 

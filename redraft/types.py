@@ -242,8 +242,7 @@ class Prediction(ABC):
         """Tokens at the marked positions from x̂^{1/temperature}, the likeliest ones at 0: the only way to get tokens.
 
         Here each position is drawn by itself. A prediction that knows how tokens depend on each other (a pattern that
-        the text must match) draws them jointly, or takes the likeliest text as a whole; `at` are then its marginals,
-        and some of the tokens may be kept and the rest dropped.
+        the text must match) draws them jointly, or takes the likeliest text as a whole; `at` are then its marginals.
         """
         u = rng.uniform(where.shape[1]) if temperature else torch.empty(where.shape)  # the likeliest needs no draw
         return Independent(self.at(where), u.to(where.device).take(ops.marked(where)), temperature)

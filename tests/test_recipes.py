@@ -145,7 +145,7 @@ def test_corrections_cost_no_more_calls() -> None:
 
 
 def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
-    assert set(discrete.methods()) == set(tables.METHODS)
+    assert set(discrete.jobs("methods", (), tmp_path, 1.0)) == set(tables.METHODS)
     assert set(discrete.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
     assert set(discrete.remasking(8)) == set(tables.REMASKING)
     (tmp_path / "text.txt").write_text("A few words of English, again and again. " * 200)
@@ -204,14 +204,15 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
     monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0, 1.0))
     monkeypatch.setattr("redraft.compare.measuring.NOISIER", (-1.0,))
     for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"):
-        (tmp_path / name).write_text("mr,ref\n" + '"name[The Eagle], food[French]",The Eagle is French.\n' * 4)
+        lines = [f'"name[{place}], food[French]",{place} is French.\n' * 4 for place in ("The Eagle", "The Mill")]
+        (tmp_path / name).write_text("".join(["mr,ref\n", *lines]))
     for name, system in real.restaurants(str(tmp_path)).items():
         network = replace(system.run("").model.network, width=16, layers=1, heads=2, hidden=16)
         run = replace(
             system.run(""), model=replace(system.run("").model, network=network), sampler=Ancestral(2), batch=2
         )
-        found = real.row(continuous.System.of(run), real.slots, tmp_path / name, 1.0)
-        assert (found["steps"], found["slots_people"]) == (2, 1.0)
+        found = real.row(continuous.System.of(run), real.WRITERS.get(name), real.slots, tmp_path / name, 1.0)
+        assert (found["steps"], found["asked"], found["slots_people"]) == (2, 2, 1.0), "each meaning once"
         assert 0 <= found["slots"] <= 1
         assert len(found["samples"]) == 2
         assert tables.real_table({name: found}).count("100.0)") == 1
@@ -706,7 +707,7 @@ def test_the_page_is_filled_in(tmp_path: Path) -> None:
     assert tables.filled_in(empty, tables.rendered(tmp_path)) == empty
     assert all(table in empty for table in tables.tables(tmp_path).split("\n\n"))
     assert empty.splitlines()[0] == page.splitlines()[0]
-    with pytest.raises(ValueError, match="0 places `<!-- table methods -->`"):
+    with pytest.raises(ValueError, match="0 places `<!-- table seeds -->`"):
         tables.filled_in("# A page without places", tables.rendered(tmp_path))
 
 

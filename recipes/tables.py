@@ -82,7 +82,7 @@ VARIANTS = {
     "ld4tg half": "LD4TG, half as many latents",
     "ld4tg class": "LD4TG told the mood (class)",
     "planner no kl": "PLANNER without the KL",
-    "cosmos published": "COSMOS, its smoothing and tan-3",
+    "cosmos strong": "COSMOS, strong smoothing, tan-3",
     "cosmos rough": "COSMOS without smoothing, tan-3",
 }
 
@@ -101,7 +101,7 @@ SAMPLERS = {
     "ddim 64": "without new noise, 64 steps (`Ddim`)",
     "renoise 64": "words drawn, then noised anew, 64 steps (`Renoise`)",
 }
-CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos published", "cosmos rough")
+CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos strong", "cosmos rough")
 REAL = {
     "mdlm": "MDLM, E2E",
     "diffusion_lm": "Diffusion-LM, E2E",

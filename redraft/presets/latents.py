@@ -97,7 +97,7 @@ def cosmos_codec_tiny() -> Run:
 def cosmos_tiny() -> Run:
     """COSMOS: diffusion of a smooth compressed space; train `cosmos_codec_tiny` first.
 
-    The published smoothing costs so small a codec one token in ten, so it is milder here; the schedule is the cosine.
+    `Smoothing()` costs so small a codec one token in ten, so it is milder here; the schedule is the cosine.
     """
     mild = Smoothing(places=0.1, noise=0.5, features=0.2)
     codec = Smooth(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17, smoothing=mild)

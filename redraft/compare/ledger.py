@@ -102,15 +102,20 @@ def cpu() -> Iterator[CpuTime]:
     clock.seconds = time.process_time() - began
 
 
-def commit() -> str:
-    """The commit of the code, marked if files differ from it; the version of an installed package."""
-    home = str(Path(__file__).parent)
-    told = ["git", "-C", home, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+def commit(home: Path = Path(__file__).parent) -> str:
+    """The commit of the code, marked if its files differ from it; the version of a package that no repository holds."""
+
+    def git(*told: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(home), *told], capture_output=True, text=True, check=False)
+
     try:
-        found = subprocess.run(told, capture_output=True, text=True, check=False).stdout.strip()
+        held = git("ls-files", "*.py").stdout != ""  # not just a package that lies somewhere in a repository
+        found = git("rev-parse", "--short=12", "HEAD").stdout.strip() if held else ""
     except OSError:
         found = ""
-    return found or f"redraft {version('redraft')}"
+    if not found:
+        return f"redraft {version('redraft')}"
+    return found + ("-dirty" if git("diff", "--quiet", "HEAD", "--", ":/*.py").returncode else "")
 
 
 def machine_name() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 from redraft import presets
 from redraft.compare import Budget, RowFile, budgeted, over_seeds, quality, seconds_per_step, unseen_bits
+from redraft.compare.ledger import commit
 from redraft.compare.measuring import paced, samplings
 from redraft.model import DiffusionLM
 from redraft.runs import Run, vary
@@ -67,6 +69,28 @@ def test_a_line_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
     held.file.write_text('{"name": "x"}\n{}\n')
     with pytest.raises(ValueError, match=r"a\.jsonl:2 is not a row"):
         held.held()
+
+
+def test_rows_do_not_mark_the_commit_of_the_code_that_makes_them(tmp_path: Path) -> None:
+    def git(*told: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *who, *told], capture_output=True, text=True, check=True
+        ).stdout
+
+    home = tmp_path / "code"
+    home.mkdir()
+    (home / "made.py").write_text("made = 1")
+    (tmp_path / "rows.jsonl").write_text("")
+    git("init")
+    assert commit(home).startswith("redraft ")  # lies in a repository that does not hold it
+    git("add", ".")
+    git("commit", "-m", "all")
+    head = git("rev-parse", "HEAD")[:12]
+    (tmp_path / "rows.jsonl").write_text("{}")
+    assert commit(home) == head
+    (home / "made.py").write_text("made = 2")
+    assert commit(home) == f"{head}-dirty"
 
 
 def test_errors_between_and_within_seeds() -> None:

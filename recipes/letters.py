@@ -2,17 +2,21 @@
 
     python recipes/letters.py --prose PATH --wiki PATH      # books and WikiText-2, in the 27 letters of text8
     python recipes/letters.py --text8 PATH                  # text8 itself
+    python recipes/letters.py --prose PATH --wiki PATH --sets ptb=FILE tinystories=FILE     # the same models elsewhere
 
 Rows of 256 letters that begin anywhere; bits per letter of the test text: exact (left to right), in continuous time,
 and as chains of 1000 and 4000 steps, which multinomial diffusion publishes. Minutes are those of one core, 20 for each.
-Rows go to recipes/results/letters.jsonl as they are finished, models to runs/letters; called again it goes on where it
-stopped.
+With `--sets` the models are measured on text of other kinds, which none has learnt from (zero-shot perplexity). It is
+put back into the form people write, if there are rules for its name, then into the same letters.
+Rows go to recipes/results/letters.jsonl (letters_sets.jsonl) as they are finished, models to runs/letters; called again
+it goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +27,8 @@ from rows import Rows, add_places, measure_all, trained
 from spellers import in_letters, paragraphs, write_letters
 
 from redraft import evaluate, presets
-from redraft.data import Corpus, Packed, Text8, TextFiles
+from redraft.cli.eval import named_sets
+from redraft.data import Corpus, Packed, Text8, TextFiles, detokenise, rules_of
 from redraft.networks import Causal
 from redraft.objectives import Bound
 from redraft.runs import Run, vary
@@ -78,6 +83,32 @@ def bounds(run: Run) -> Iterator[tuple[str, Bound | None]]:
         yield f"chain_{steps}", Bound(steps=steps)
 
 
+def others(told: Sequence[str], out: Path) -> Iterator[tuple[str, TextFiles]]:
+    """The sets of "ptb=FILE …" in 27 letters, whole."""
+    for name, paths in named_sets(told).items():
+        file, rules = out / f"{name}.set", rules_of(name)
+        texts = [text for path in paths for text in paragraphs(Path(path))]
+        file.write_text(in_letters(texts if rules is None else [detokenise(text, rules) for text in texts]))
+        yield name, TextFiles((), (), (str(file),), split_by="file", max_line=10**9)
+
+
+def sets_row(run: Run, sets: Mapping[str, Corpus], out: Path, minutes: float, count: int) -> dict[str, Any]:
+    """Bits per letter and perplexity per word of each set, by the exact likelihood or the first of the bounds."""
+    made, (_, bound) = trained(run, out, minutes), next(bounds(run))
+    found = {}
+    for name, data in sets.items():
+        test = evaluate.HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
+        likely = evaluate.likelihood(made.model, test, draws=4, bound=bound)
+        words = sum(len(text.split()) for batch in test for text in evaluate.decoded(made.model, batch))
+        found[name] = {
+            "bits_per_char": likely.bits_per_char,
+            "bits_per_char_stderr": likely.row_error("char"),
+            "word_perplexity": math.exp(float(likely.row_nats.sum()) / words),
+            "rows": len(likely.row_nats),
+        }
+    return {**made.cost(), "sets": found}
+
+
 def jobs(data: Corpus, out: Path, minutes: float, count: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     for name, run in runs(data).items():
         yield name, partial(row, run, out / name, minutes, count)
@@ -88,6 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--prose", type=Path, help="a folder of books, as recipes/spelling.py reads them")
     parser.add_argument("--wiki", type=Path, help="a folder with train.txt, valid.txt and test.txt of WikiText-2")
     parser.add_argument("--text8", help="the file text8, instead of both")
+    parser.add_argument("--sets", nargs="+", metavar="NAME=FILE", help="text of other kinds to measure on instead")
     parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training")
     parser.add_argument("--rows", type=int, default=512, help="test rows of 256 letters")
     add_places(parser, "runs/letters")
@@ -96,8 +128,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("give --prose and --wiki, or --text8")
     torch.set_num_threads(1)
     data = Text8(told.text8) if told.text8 else local(told.prose, told.wiki, told.out)
-    rows = Rows(told.results / "letters.jsonl")
-    measure_all(rows, jobs(data, told.out, told.minutes, told.rows), told.only)
+    if told.sets:
+        sets = {"own": data, **dict(others(told.sets, told.out))}
+        each = {n: partial(sets_row, run, sets, told.out / n, told.minutes, told.rows) for n, run in runs(data).items()}
+        measure_all(Rows(told.results / "letters_sets.jsonl"), each.items(), told.only)
+    else:
+        rows = Rows(told.results / "letters.jsonl")
+        measure_all(rows, jobs(data, told.out, told.minutes, told.rows), told.only)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,7 @@ STRIDES = {
     "ar 256": "left to right: the judge itself",
 }
 SEEDS = (16, 64, 256)  # steps of a whole text, where several seeds are compared
+ELSEWHERE = {"own": "WikiText-2, as learnt", "ptb": "PTB", "tinystories": "TinyStories", "shakespeare": "Shakespeare"}
 LETTERS = ("ar_tiny", "mdlm_tiny", "udlm_tiny", "multinomial_tiny")
 
 
@@ -162,6 +163,7 @@ def rendered(results: Path) -> dict[str, str]:
         "reuse": reuse_table(Rows(results / "mdlm_reuse.jsonl").held()),
         "strides": strides_table(Rows(results / "mdlm_strides.jsonl").held()),
         "letters": letters_table(Rows(results / "letters.jsonl").held()),
+        "elsewhere": elsewhere_table(Rows(results / "letters_sets.jsonl").held()),
         "systems": systems_table("system", SYSTEMS, systems),
         "variants": systems_table("variant", VARIANTS, variants),
         "patient": patient_table(patient),
@@ -277,6 +279,18 @@ def letters_table(held: Held) -> str:
         for name in LETTERS
     )
     return markdown(["bits per letter", "exact", "continuous time", "T = 1000", "T = 4000", "training steps"], rows)
+
+
+def elsewhere_table(held: Held) -> str:
+    def told(row: Row, of: str) -> str:
+        found = row["sets"][of]
+        return f"{found['bits_per_char']:.3f} ± {found['bits_per_char_stderr']:.3f} ({found['word_perplexity']:,.0f})"
+
+    rows = (
+        [METHODS[name], *(cell(held.get(name), lambda row, of=of: told(row, of)) for of in ELSEWHERE)]
+        for name in LETTERS
+    )
+    return markdown(["bits per letter (perplexity per word)", *ELSEWHERE.values()], rows)
 
 
 def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:

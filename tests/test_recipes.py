@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import runpy
 import shlex
@@ -326,6 +327,19 @@ def test_letters_are_measured_by_the_protocol(
         "multinomial_tiny": ["continuous", *chains],
     }
     assert all(3 < row[bounds[name][0]] < 12 for name, row in held.items())
+    (tmp_path / "ptb.txt").write_text("it is n't N words <unk> long\n" * 20)
+    sets = ["--sets", f"ptb={tmp_path / 'ptb.txt'}", f"plain={tmp_path / 'ptb.txt'}"]
+    letters.main([*words, *sets, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
+    found = rows.Rows(tmp_path / "letters_sets.jsonl").held()
+    assert set(found) == set(held)
+    assert (tmp_path / "runs" / "ptb.set").read_text().startswith("it isn t one words long")
+    assert (tmp_path / "runs" / "plain.set").read_text().startswith("it is n t n words long")
+    for name, row in found.items():
+        assert row["sets"]["own"]["bits_per_char"] == pytest.approx(held[name][bounds[name][0]])
+        for each in row["sets"].values():
+            per_word = math.log2(each["word_perplexity"]) / each["bits_per_char"]
+            assert 1 < per_word < 16, "letters of a word, and the space"
+    assert len(half_a_minute) == len(held), "nothing is trained again"
 
 
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
@@ -342,6 +356,7 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
             "reuse",
             "strides",
             "letters",
+            "elsewhere",
             "systems",
             "variants",
         ),
@@ -360,6 +375,7 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "patient": (8, {9}),
         "samplers": (6, {4}),
         "letters": (6, {7}),
+        "elsewhere": (6, {6}),
         "systems": (12, {9}),
         "variants": (19, {9}),
         "codecs": (10, {9}),

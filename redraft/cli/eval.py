@@ -183,8 +183,10 @@ class Eval:
             found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
         count = len(found.row_nats)
         of = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
-        yield "bits_per_token", found.bits_per_token, {"stderr": found.bits_per_token_stderr, **of}
-        yield "bits_per_char", found.bits_per_char, {"stderr": found.bits_per_char_stderr, **of}
+        units: tuple[Literal["token", "char"], ...] = ("token", "char")
+        for name, unit in ((f"bits_per_{unit}", unit) for unit in units):
+            errors = {"rows_stderr": found.row_error(unit)} if count > 1 else {}
+            yield name, getattr(found, name), {"stderr": getattr(found, f"{name}_stderr"), **errors, **of}
         yield "perplexity", found.perplexity, of
         if words:
             count = sum(len(text.split()) for batch in held.batches for text in decoded(it.model, batch))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from continuous import System, figures, latent, staged
+from continuous import HELD_OUT, System, figures, latent, staged
 from rows import Rows, Trained
 
 from redraft import evaluate, presets
@@ -27,8 +27,8 @@ from redraft.cli.recipes import source
 from redraft.codecs import minilm
 from redraft.compare import write_and_judge
 from redraft.corpora import Content, e2e, said
-from redraft.data import Pair, PairCorpus, Split, Tally, TextFiles
-from redraft.runs import vary
+from redraft.data import Pair, PairCorpus, Split, Tally, TextFiles, evaluation, tokenise
+from redraft.runs import Run, vary
 from redraft.samplers import AnyOrder, Blocks, Confidence, Renoise, Sampler, Unmask
 from redraft.text import Hub, Words
 
@@ -121,8 +121,19 @@ def mean(found: Sequence[Content]) -> float:
 
 
 def entropy(made: Trained, texts: list[str]) -> dict[str, Any]:
-    """Of the words of single texts: a low one tells of repetition."""
-    return {"unigram_entropy": evaluate.unigram_entropy(texts)[0]}
+    """Of the words of single texts: a low one tells of repetition. And what a blind guess has for the unseen rows."""
+    return {"unigram_entropy": evaluate.unigram_entropy(texts)[0], "guessed_bits_per_token": guessed(made.run)}
+
+
+def guessed(run: Run) -> float:
+    """Bits per token of the rows that `figures` measures, each guessed by how often it stands in the training text."""
+    train = tokenise(run.data, "train", run.tokenizer, run.framing)
+    assert train.size is not None
+    seen = torch.cat([batch.tokens[batch.learn] for batch in evaluation(train, train.size, 1024)])
+    count = torch.bincount(seen, minlength=run.model.vocab.size) + 1.0  # none is impossible
+    bits = -(count / count.sum()).log2()
+    test = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
+    return float(torch.cat([bits[batch.tokens[batch.learn]] for batch in test]).mean())
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -23,10 +23,12 @@ from redraft.cli import VERBS
 from redraft.cli.arguments import parse_verb
 from redraft.codecs import MaskedLM, Size
 from redraft.corpora import StoryClasses
+from redraft.data import Packed, TextFiles
 from redraft.model import DiffusionLM
 from redraft.ops import rng
 from redraft.runs import Run, load, vary
 from redraft.samplers import Ancestral, EntropyBound, Unmask
+from redraft.text import Characters
 from redraft.train import fit
 from redraft.types import Batch
 from redraft.write import Opened
@@ -218,6 +220,19 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
         assert len(found["samples"]) == 2
         assert tables.real_table({name: found}).count("100.0)") == 1
     assert {*real.restaurants(str(tmp_path)), "tencdm"} == tables.REAL.keys()
+
+
+def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path) -> None:
+    """Three of four letters are a's where it learns, half of them where it is measured."""
+    for name, text in (("train", "aaab" * 64), ("test", "ab" * 64)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    files = [(str(tmp_path / f"{name}.txt"),) for name in ("train", "test", "test")]
+    letters_ab = Characters("ab", ("eos", "pad", "mask"))
+    data = TextFiles(*files, split_by="file")
+    run = vary.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4))
+    size = run.model.vocab.size
+    share = [(count + 1) / (256 + size) for count in (192, 64)]
+    assert real.guessed(run) == pytest.approx(-sum(map(math.log2, share)) / 2, abs=0.05)
 
 
 def test_prose_is_plain_text(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from redraft.compare import write_and_judge
 from redraft.networks import BlockCausal
 from redraft.objectives import Objective, Recover, Stratified
 from redraft.runs import Run, vary
-from redraft.samplers import Ancestral, Guided, Sampler, Strides
+from redraft.samplers import Ancestral, Blocks, Guided, Sampler, Strides
 from redraft.text import HIDDEN
 from redraft.types import Canvas, Context, Denoiser, Known, Prediction
 
@@ -93,10 +93,12 @@ def simplex(like: Run) -> Run:
 
 
 def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
-    """So many steps for each window of 256 letters."""
+    """So many steps for each window of 256 letters, more than which no network has learnt to read."""
     if name == "mdlm":
         return Strides(Ancestral(steps), WINDOW, STRIDE)
-    return write.with_steps(own, 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
+    assert isinstance(own, Blocks)
+    inner = write.with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
+    return Strides(inner, WINDOW, STRIDE)
 
 
 def long_row(

@@ -11,6 +11,7 @@ from redraft.ops import Rng
 from redraft.processes import Insertion, Process
 from redraft.samplers.ancestral import Ancestral
 from redraft.samplers.base import Sampler
+from redraft.samplers.blocks import Blocks
 from redraft.samplers.stops import refuse_ids, stopped
 from redraft.types import Canvas, Denoiser
 
@@ -19,7 +20,8 @@ from redraft.types import Canvas, Denoiser
 class Strides:
     """Write a window, keep its last `window − stride` tokens as prompt, write `stride` more, and so on (MDLM).
 
-    For any network with full attention and any inner sampler; `window` is the length that the network was trained on.
+    For any network with full attention and any inner sampler, and for networks of blocks with `Blocks(…)` inside, whose
+    positions know no more than their rows; `window` is the length that the network was trained on.
     Tokens to the left of the window are forgotten, so this is exact only if a token depends on no more than the
     `window − stride` tokens before it. With `stop`, a row ends at its first end token, as in `Blocks`.
     """
@@ -37,8 +39,8 @@ class Strides:
         refuse_ids(self.stop)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if denoise.block is not None:
-            raise ValueError("a network of blocks writes text of any length as it is; use Blocks(sampler)")
+        if denoise.block is not None and not isinstance(self.sampler, Blocks):
+            raise ValueError("a network of blocks writes block after block; use Blocks(sampler), or Strides(Blocks(…))")
         if isinstance(process, Insertion):
             raise ValueError("insertion shifts later tokens right, so it has no strides; use Ancestral or Unmask")
         canvas = process.prior(canvas, rng=rng)

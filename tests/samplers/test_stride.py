@@ -130,11 +130,25 @@ def test_a_chain_of_seven_through_windows_of_three(process: Masked | Interpolati
     assert p_values[1] < CHANCE
 
 
+@pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(6)], ids=repr)
+def test_networks_of_blocks_write_through_windows_too(
+    build: Build, ragged: Ragged, assert_promises: Promises, pattern: BlockCausal | Causal
+) -> None:
+    """A window is a row of its own whose first tokens are given: what `Blocks` writes there."""
+    model, inner = build(pattern), Blocks(Ancestral(2))
+    assert_promises(Strides(inner, 4, 2), model, ragged(6, 9, 2), rng(0, 6))
+    z = last(Strides(inner, 4, 2)(model, model.process, blank(5, 8), rng=rng(1, 5))).z
+    for lo in (0, 2, 4):
+        held = torch.arange(4) < (0 if lo == 0 else 2)
+        given = Canvas(torch.where(held, z[:, lo : lo + 4], 0), held.expand(5, 4).clone())
+        assert last(inner(model, model.process, given, rng=rng(1, 5).fold(lo))).z.equal(z[:, lo : lo + 4])
+
+
 def test_errors(build: Build) -> None:
     for window, stride in ((4, 5), (4, 0)):
         with pytest.raises(ValueError, match="a stride has at least one token and at most a window"):
             Strides(Ancestral(1), window, stride)
     for pattern in (BlockCausal(2), Causal(6)):
         model = build(pattern)
-        with pytest.raises(ValueError, match=r"writes text of any length as it is; use Blocks\(sampler\)"):
+        with pytest.raises(ValueError, match=r"block after block; use Blocks\(sampler\), or Strides"):
             last(Strides()(model, model.process, blank(1, 3), rng=rng(0)))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, commit, machine
+from rows import Rows, commit, machine, run_recipe
 from torch import Tensor
 
 from redraft.cli.adapt import AdaptModel
@@ -328,4 +328,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

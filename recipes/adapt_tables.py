@@ -7,7 +7,7 @@ from pathlib import Path
 
 from curves import Panel, Point, drawn
 from figures import with_figures
-from rows import Rows
+from rows import Rows, run_recipe
 from tables import MISSING, Held, Row, filled_in, markdown
 
 from redraft.show.charts import Scale
@@ -91,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, commit, cpu, machine
+from rows import Rows, commit, cpu, machine, run_recipe
 from tables import filled_in, markdown
 from trajectories import TOGETHER, Certainty, Trajectories
 
@@ -138,4 +138,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

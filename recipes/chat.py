@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, Trained, cpu, trained
+from rows import Rows, Trained, cpu, run_recipe, trained
 
 from redraft import presets
 from redraft.chat import prompt_ids
@@ -71,4 +71,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

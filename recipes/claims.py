@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from claim_tables import PLACES, write_page
-from rows import Rows, add_page, commit, cpu, machine
+from rows import Rows, add_page, commit, cpu, machine, run_recipe
 
 from redraft.corpora import STORIES, Follow, Telling, split_seed
 from redraft.text import UNKNOWN, spell, split_words
@@ -110,4 +110,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

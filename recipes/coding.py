@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rows import Rows, Trained, add_page, cpu, trained
+from rows import Rows, Trained, add_page, cpu, run_recipe, trained
 from tables import filled_in, markdown, right
 
 from redraft import presets
@@ -139,4 +139,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

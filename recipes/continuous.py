@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, commit, machine, measure_all, trained
+from rows import Rows, Trained, add_places, commit, machine, measure_all, run_recipe, trained
 
 from redraft import evaluate, presets, write
 from redraft.codecs import MaskedEncoder, Smoothing
@@ -116,6 +116,7 @@ def patient() -> dict[str, System]:
         "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
         "ssd": System.of(presets.ssd_tiny(), 4.0),
+        "ld4tg": latent(presets.ld4tg_tiny(), patience=2.0),
         "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=2.0),
         "cosmos": latent(presets.cosmos_tiny(), patience=3.0),
     }
@@ -221,4 +222,4 @@ def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[s
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

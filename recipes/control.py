@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import with_figures
-from rows import Rows, cpu
+from rows import Rows, cpu, run_recipe
 from tables import filled_in, markdown
 
 from redraft.corpora import STORIES, STORY_TAGS, split_seed, tags_of
@@ -368,4 +368,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

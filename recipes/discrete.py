@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from picture import draw, draw_noises
-from rows import Rows, Trained, trained
+from rows import Rows, Trained, run_recipe, trained
 from tables import filled, tables
 
 from redraft import presets, write
@@ -254,4 +254,4 @@ def jobs(table: str, data: Sequence[str], out: Path, minutes: float) -> Mapping[
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

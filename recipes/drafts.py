@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows
+from rows import Rows, run_recipe
 from tables import filled_in, markdown
 from torch import Tensor
 
@@ -333,4 +333,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

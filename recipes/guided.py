@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, trained
+from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, run_recipe, trained
 
 from redraft import ops, presets
 from redraft.compare import share_of
@@ -135,4 +135,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

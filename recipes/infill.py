@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from rows import Rows, cpu
+from rows import Rows, cpu, run_recipe
 
 from redraft.corpora import STORIES, split_seed
 from redraft.model import grows
@@ -108,4 +108,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rows import Rows, commit, cpu, machine
+from rows import Rows, commit, cpu, machine, run_recipe
 
 from redraft import presets
 from redraft.model import DiffusionLM
@@ -88,4 +88,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, add_places, measure_all, trained
+from rows import Rows, add_places, measure_all, run_recipe, trained
 from spellers import in_letters, paragraphs, write_letters
 
 from redraft import evaluate, presets
@@ -138,4 +138,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -15,6 +15,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rows import run_recipe
+
 from redraft.text import split_words
 
 UNIVERSAL = {  # Penn → Universal; the longest beginning counts
@@ -92,4 +94,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

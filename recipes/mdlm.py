@@ -18,7 +18,7 @@ from typing import Any
 
 import discrete
 import torch
-from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, trained
+from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, run_recipe, trained
 
 from redraft import evaluate, presets, write
 from redraft.compare import write_and_judge
@@ -148,4 +148,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

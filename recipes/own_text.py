@@ -23,7 +23,7 @@ from time import process_time
 from typing import Any
 
 import torch
-from rows import Rows
+from rows import Rows, run_recipe
 from tables import filled_in, markdown
 
 from redraft import cli
@@ -122,4 +122,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

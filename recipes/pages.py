@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from rows import run_recipe
 
 from redraft import ops, presets
 from redraft.codecs import neighbours
@@ -129,4 +130,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

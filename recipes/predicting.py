@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, measure_all
+from rows import Rows, Trained, add_places, measure_all, run_recipe
 
 from redraft import presets
 from redraft.codecs import point_letters
@@ -162,4 +162,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

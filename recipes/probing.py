@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, add_page, commit, cpu, machine
+from rows import Rows, add_page, commit, cpu, machine, run_recipe
 from spellers import paragraphs
 from tables import filled_in, markdown, right
 
@@ -144,4 +144,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from continuous import HELD_OUT, System, figures, latent, staged
-from rows import Rows, Trained
+from rows import Rows, Trained, run_recipe
 
 from redraft import evaluate, presets
 from redraft.cli.recipes import source
@@ -156,4 +156,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

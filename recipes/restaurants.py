@@ -26,7 +26,7 @@ import torch
 from control import E2E, SCALES, written
 from lexicon import brill, lexicon
 from real import WORDS
-from rows import Rows, trained
+from rows import Rows, run_recipe, trained
 
 from redraft import presets
 from redraft.corpora import e2e, tags_of
@@ -116,4 +116,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from redraft.compare import (
     seconds_per_step,
 )
 from redraft.compare import machine_name as machine
-from redraft.runs import Run
+from redraft.runs import CheckpointError, Run
 
 Trained = Fitted
 Measure = Callable[[], dict[str, Any]]
@@ -41,6 +42,7 @@ __all__ = [
     "machine",
     "measure_all",
     "require_units",
+    "run_recipe",
     "seconds_per_step",
     "trained",
 ]
@@ -76,6 +78,16 @@ def add_page(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument("what", nargs="?", choices=("measure", *more, "tables"), default="measure")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the rows go")
     parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+
+
+def run_recipe(main: Callable[[], None]) -> None:
+    """Runs a recipe; wrong input, such as a folder that is not there, ends in one line and exit code 2."""
+    try:
+        main()
+    except (OSError, ValueError, CheckpointError) as error:
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+        print(f"{Path(sys.argv[0]).name}: {' '.join(said.split())}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def trained(run: Run, out: Path, minutes: float, before: Sequence[Fitted] = ()) -> Fitted:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from adapt_tables import final
-from rows import Rows
+from rows import Rows, run_recipe
 
 import redraft
 from redraft.runs import load_with_run, write_adapter
@@ -65,4 +65,4 @@ def main() -> None:
 NAMES = {"left": "left only", "rescored": "causal, rescored", "adapter": "adapter", "both": "both"}
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, commit, machine
+from rows import Rows, commit, machine, run_recipe
 
 import redraft
 from redraft import presets
@@ -103,4 +103,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rows import TIMED, Rows, seconds_per_step
+from rows import TIMED, Rows, run_recipe, seconds_per_step
 from tables import filled_in, markdown
 
 from redraft.model import DiffusionLM
@@ -179,4 +179,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

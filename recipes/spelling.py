@@ -23,7 +23,7 @@ from typing import Any
 import spellers
 import torch
 from judged import Corrector, counted, judged
-from rows import Rows, cpu
+from rows import Rows, cpu, run_recipe
 from symspell import symspell, symspell_compound
 from tables import filled_in, markdown
 
@@ -309,4 +309,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_recipe(main)

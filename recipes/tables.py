@@ -92,6 +92,7 @@ PATIENT = {
     "diffuseq": "DiffuSeq, attributes → story",
     "genie": "GENIE, attributes → story",
     "ssd": "SSD-LM, blocks of 17",
+    "ld4tg": "LD4TG",
     "planner": "PLANNER, a tenth of the KL",
     "cosmos": "COSMOS",
 }

@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,6 +99,23 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in held.file.read_text().splitlines()]
     assert lines == [{"name": "a", "excess": 0.5}, {"name": "b", "excess": 0.25}]
     assert rows.Rows(held.file).held() == {row["name"]: row for row in lines}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
+        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither stories nor sotu, nor a file or"),
+        ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
+    ],
+)
+def test_wrong_input_of_a_recipe_is_told_in_one_line(command: str, said: str, tmp_path: Path) -> None:
+    recipe, *rest = shlex.split(command)
+    asked = [sys.executable, str(ROOT / "recipes" / recipe), *rest, "--results", str(tmp_path)]
+    made = subprocess.run(asked, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert made.returncode == 2
+    assert made.stderr.startswith(said)
+    assert made.stderr.count("\n") == 1
 
 
 def test_a_budget_is_kept(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:

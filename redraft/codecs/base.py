@@ -11,6 +11,8 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.types import Batch, Vocab
 
+SURVEYED = 2000  # rows of the corpus
+
 
 class Codec(nn.Module, ABC):
     """x = encode(w), (B, L) ids → (B, N, D) vectors, and p(w | z) for vectors with little noise; subclasses are final.

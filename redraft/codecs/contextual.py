@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.codecs.base import Codec, CodecConfig
+from redraft.codecs.base import SURVEYED, Codec, CodecConfig
 from redraft.codecs.corrupt import blurred_up_to, require_share
 from redraft.codecs.decoder import Parallel
 from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.size import Size
 from redraft.codecs.standard import Standard
 from redraft.ops import Rng
-from redraft.types import WIDEST, Vocab, require_range
+from redraft.types import WIDEST, Batch, Vocab, require_range
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,15 @@ class Contextual(CodecConfig):
 
     bos and eos are represented by their input vectors, rescaled to the norm √D: they have no meaning of their own, and
     their states would carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`, since a
-    denoiser's output is never quite clean.
+    denoiser's output is never quite clean. With `frequencies` it starts from how often tokens occur: where noise hides
+    the text it can say no more, and among 30,000 tokens that takes long to learn.
     """
 
     encoder: EncoderConfig
     length: int  # maximum number of tokens
     decoder: Size = Size()
     noise: float = 0.7
+    frequencies: bool = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, WIDEST, "length")
@@ -51,7 +54,11 @@ class ContextualCodec(Codec):
         self.config, self.vocab, self.width = config, vocab, config.vectors(vocab)
         self.encoder = config.encoder.build(vocab)
         self.standard = Standard(self.width)
-        self.decoder = Parallel(config.decoder, self.width, config.length, vocab)
+        self.decoder = Parallel(config.decoder, self.width, config.length, vocab, bias=config.frequencies)
+
+    def survey(self, rows: Callable[[int], list[Batch]]) -> None:
+        if self.config.frequencies:
+            self.decoder.begin_at_frequencies(rows(SURVEYED))
 
     def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return self._latents(self.encoder(tokens, pad), tokens, pad)

@@ -258,6 +258,21 @@ def test_only_words_enter_the_statistics() -> None:
     assert (cost == 0).equal(tokens == VOCAB.eos)
 
 
+def test_a_decoder_begins_with_the_frequencies_of_tokens() -> None:
+    torch.manual_seed(0)
+    made = Contextual(ENCODER, L, SMALL, frequencies=True).build(VOCAB)
+    tokens = texts(5)
+    learn = tokens != VOCAB.eos
+    asked: list[int] = []
+    made.survey(lambda count: asked.append(count) or [Batch(tokens, learn), Batch(tokens[:2], learn[:2])])  # type: ignore[func-returns-value]
+    counts = torch.bincount(torch.cat([tokens[learn], tokens[:2][learn[:2]]]), minlength=VOCAB.size) + 0.1
+    guess = made.logits(torch.randn(3, L, made.width)).softmax(-1)
+    torch.testing.assert_close(guess, (counts / counts.sum()).expand_as(guess))
+    assert asked == [2000]
+    plain = Contextual(ENCODER, L, SMALL).build(VOCAB)
+    plain.survey(lambda _: pytest.fail("nothing to look at"))
+
+
 def test_compressed_latents_have_the_norm_of_unit_variance() -> None:
     made = codec("compressed")
     assert isinstance(made, CompressedCodec)

@@ -118,6 +118,7 @@ def patient() -> dict[str, System]:
         "ssd": System.of(presets.ssd_tiny(), 4.0),
         "ld4tg": latent(presets.ld4tg_tiny(), patience=2.0),
         "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=2.0),
+        "planner clean": latent(vary.with_codec(presets.planner_tiny(), beta=1e-4, noise=0.0), patience=2.0),
         "cosmos": latent(presets.cosmos_tiny(), patience=3.0),
     }
 

@@ -94,6 +94,7 @@ PATIENT = {
     "ssd": "SSD-LM, blocks of 17",
     "ld4tg": "LD4TG",
     "planner": "PLANNER, a tenth of the KL",
+    "planner clean": "PLANNER, a hundredth of the KL, no wrong words",
     "cosmos": "COSMOS",
 }
 SAMPLERS = {
@@ -107,6 +108,7 @@ REAL = {
     "mdlm": "MDLM, E2E",
     "diffusion_lm": "Diffusion-LM, E2E",
     "diffuseq": "DiffuSeq, E2E",
+    "genie": "GENIE, E2E",
     "tencdm": "TEncDM with MiniLM, prose",
 }
 

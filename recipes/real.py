@@ -33,6 +33,7 @@ from redraft.samplers import AnyOrder, Blocks, Confidence, Renoise, Sampler, Unm
 from redraft.text import Hub, Words
 
 ASKED = 630  # sentences that a model writes at most: as many meanings as E2E's test has
+PARAGRAPHS = 64  # the same of prose, which nobody judges
 WRITERS: dict[str, Sampler] = {"mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True)}  # chosen on the valid part
 WORDS = 1000  # of E2E, with 99.8 % of its text
 
@@ -87,8 +88,9 @@ def row(
     codec = 0.0 if system.codec is None else minutes / 3
     made = staged(system, out / "codec", out / "model", (codec, minutes - codec))
     data: Any = made.run.data
-    asked = replace(made.run, data=Once(data)) if isinstance(data, PairCorpus) else made.run
-    found, record = write_and_judge(made.model, asked, sampler or made.run.sampler, ASKED)
+    pairs = isinstance(data, PairCorpus)
+    asked, count = (replace(made.run, data=Once(data)), ASKED) if pairs else (made.run, PARAGRAPHS)
+    found, record = write_and_judge(made.model, asked, sampler or made.run.sampler, count)
     texts = list(record.texts)
     cost = {"seconds_per_sample": found["seconds_per_sample"], "sampler": found["sampler"], "samples": texts[:3]}
     return {**figures(made), **judge(made, texts), **cost}

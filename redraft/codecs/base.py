@@ -11,8 +11,6 @@ from redraft import ops
 from redraft.ops import Rng
 from redraft.types import Batch, Vocab
 
-SURVEYED = 2000  # rows of the corpus
-
 
 class Codec(nn.Module, ABC):
     """x = encode(w), (B, L) ids → (B, N, D) vectors, and p(w | z) for vectors with little noise; subclasses are final.
@@ -53,6 +51,10 @@ class Codec(nn.Module, ABC):
     def places(self, learn: Tensor) -> Tensor:
         """Which tokens are learnt, (B, L) bool → which places, (B, N): all of them if the text is compressed."""
         return learn if self.latents is None else learn.new_ones(len(learn), self.latents)
+
+    def weighed(self, z: Tensor, signal: Tensor) -> Tensor:
+        """The form of noisy z that the decoder reads: z itself by default. signal: the scale a of x in it"""
+        return z
 
     def show(self, z: Tensor) -> Tensor:
         """The form of z that the network reads: z itself by default."""

@@ -75,6 +75,6 @@ class CompressedCodec(Codec):
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late, past = rng.split(3)
-        z = blurred_up_to(self.encode(tokens, pad), self.config.noise, rng=late)
+        z, _ = blurred_up_to(self.encode(tokens, pad), self.config.noise, rng=late)
         told = self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past)
         return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": told}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from redraft.codecs.base import SURVEYED, Codec, CodecConfig
+from redraft.codecs.base import Codec, CodecConfig, token_nll
 from redraft.codecs.corrupt import blurred_up_to, require_share
 from redraft.codecs.decoder import Parallel
 from redraft.codecs.encoder import EncoderConfig
@@ -18,6 +18,8 @@ from redraft.codecs.standard import Standard
 from redraft.ops import Rng
 from redraft.types import WIDEST, Batch, Vocab, require_range
 
+COUNTED = 20_000  # rows of the corpus whose tokens are counted
+
 
 @dataclass(frozen=True)
 class Contextual(CodecConfig):
@@ -25,15 +27,19 @@ class Contextual(CodecConfig):
 
     bos and eos are represented by their input vectors, rescaled to the norm √D: they have no meaning of their own, and
     their states would carry that of the text. The decoder is trained on √(1 − σ²)·x + σ·ξ with σ up to `noise`, since a
-    denoiser's output is never quite clean. With `frequencies` it starts from how often tokens occur: where noise hides
-    the text it can say no more, and among 30,000 tokens that takes long to learn.
+    denoiser's output is never quite clean.
+
+    With `tied` the decoder gives a vector y, which the encoder's own input vectors e_w name: softmax(e_w·y + b_w), b
+    starting from how often tokens occur. A pretrained encoder of 30,000 tokens knows what they mean already. Such
+    a decoder reads a·z instead of z = a·x + s·ξ, the best guess of x as long as nothing else is known: if there is next
+    to no signal it sees next to nothing, and says frequencies.
     """
 
     encoder: EncoderConfig
     length: int  # maximum number of tokens
     decoder: Size = Size()
     noise: float = 0.7
-    frequencies: bool = False
+    tied: bool = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, WIDEST, "length")
@@ -54,32 +60,46 @@ class ContextualCodec(Codec):
         self.config, self.vocab, self.width = config, vocab, config.vectors(vocab)
         self.encoder = config.encoder.build(vocab)
         self.standard = Standard(self.width)
-        self.decoder = Parallel(config.decoder, self.width, config.length, vocab, bias=config.frequencies)
+        self.decoder = Parallel(config.decoder, self.width, config.length, self.width if config.tied else vocab.size)
+        self.bias = nn.Parameter(torch.zeros(vocab.size)) if config.tied else None
 
+    @torch.no_grad()
     def survey(self, rows: Callable[[int], list[Batch]]) -> None:
-        if self.config.frequencies:
-            self.decoder.begin_at_frequencies(rows(SURVEYED))
+        if self.bias is not None:
+            tokens = torch.cat([batch.tokens[batch.learn] for batch in rows(COUNTED)])
+            counts = torch.bincount(tokens, minlength=self.vocab.size) + 0.1  # no token is impossible
+            self.bias.copy_((counts / counts.sum()).log())
 
     def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return self._latents(self.encoder(tokens, pad), tokens, pad)
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        return self.decoder.nll(z, tokens, pad)
+        return token_nll(self._named(self.decoder(z, pad)), tokens)
 
     def decode(self, z: Tensor) -> Tensor:
         return self.logits(z).argmax(-1)
 
     def logits(self, z: Tensor) -> Tensor:
-        return self.decoder.logits(z)
+        return self._named(self.decoder(z))
+
+    def weighed(self, z: Tensor, signal: Tensor) -> Tensor:
+        return z if self.bias is None else signal * z
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late = rng.split(2)
         h = self.encoder(tokens, pad)
-        z = blurred_up_to(self._latents(h, tokens, pad).detach(), self.config.noise, rng=late)
+        z, signal = blurred_up_to(self._latents(h, tokens, pad).detach(), self.config.noise, rng=late)
         return self.encoder.losses(tokens, pad, rng=early) | {
             "statistics": self.standard.nll(h).masked_fill(self._specials(tokens), 0),
-            "reconstruction": self.nll(z, tokens, pad),
+            "reconstruction": self.nll(self.weighed(z, signal), tokens, pad),
         }
+
+    def _named(self, said: Tensor) -> Tensor:
+        """What the decoder says, (B, L, V) logits or (B, L, D) vectors → (B, L, V)"""
+        if self.bias is None:
+            return said
+        table = self.encoder.words(torch.arange(self.vocab.size, device=said.device)).detach()
+        return F.linear(said, table, self.bias)
 
     def _latents(self, h: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
         specials = self.width**0.5 * F.normalize(self.encoder.words(tokens), dim=-1)

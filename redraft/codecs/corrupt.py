@@ -24,14 +24,15 @@ def blurred(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
     return (1 - sigma.square()).sqrt() * x + sigma * ops.normal_like(x, rng)
 
 
-def blurred_up_to(x: Tensor, most: float, *, rng: Rng) -> Tensor:
-    """The same, with σ = sin φ drawn for each row up to `most`, φ evenly.
+def blurred_up_to(x: Tensor, most: float, *, rng: Rng) -> tuple[Tensor, Tensor]:
+    """The same with σ = sin φ drawn for each row up to `most`, φ evenly; and the scale of its signal, √(1 − σ²).
 
     So a decoder that learns from all levels often sees almost nothing but noise, where it can only guess: if σ itself
     were drawn evenly, one row in a hundred would have a signal weaker than a fiftieth of the noise.
     """
     level, noise = rng.split(2)
-    return blurred(x, (math.asin(most) * level.uniform(1, 1)).sin(), rng=noise)
+    angle = math.asin(most) * level.uniform(1, 1)
+    return blurred(x, angle.sin(), rng=noise), angle.cos().to(x.dtype)
 
 
 def without_places(x: Tensor, share: float, *, rng: Rng) -> Tensor:

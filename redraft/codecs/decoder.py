@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,31 +11,19 @@ from redraft.codecs.base import token_nll
 from redraft.codecs.size import Size
 from redraft.networks import Causal, Ports, Transformer
 from redraft.ops import Rng
-from redraft.types import Batch, Context, Vocab
+from redraft.types import Context, Vocab
 
 
 class Parallel(nn.Module):
     """p(w | z) = Π_l p(w_l | z): one vector per token, all decoded at once (TEncDM)."""
 
-    def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab, *, bias: bool = False) -> None:
+    def __init__(self, size: Size, vectors: int, length: int, writes: int) -> None:
         super().__init__()
-        config = replace(size.network(length), head_bias=bias)
-        self.network = Transformer(config, Ports(vectors, vocab.size, vectors=True))
+        self.network = Transformer(size.network(length), Ports(vectors, writes, vectors=True))
 
-    @torch.no_grad()
-    def begin_at_frequencies(self, batches: Iterable[Batch]) -> None:
-        """Sets the output bias to the log-frequencies of tokens: with no weights yet, that is the best blind guess."""
-        tokens = torch.cat([batch.tokens[batch.learn] for batch in batches])
-        output = cast(nn.Linear, self.network.output)
-        counts = torch.bincount(tokens, minlength=output.out_features) + 0.1  # no token is impossible
-        output.bias.copy_((counts / counts.sum()).log())
-
-    def logits(self, z: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L, D) → (B, L, V)"""
+    def forward(self, z: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L, D) → (B, L, `writes`)"""
         return self.network.logits(self.network(z, None, Context(pad=pad)))
-
-    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        return token_nll(self.logits(z, pad), tokens)
 
 
 class Autoregressive(nn.Module):

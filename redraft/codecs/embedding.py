@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft import ops
-from redraft.codecs.base import SURVEYED, Codec, CodecConfig, token_nll
+from redraft.codecs.base import Codec, CodecConfig, token_nll
 from redraft.types import WIDEST, Batch, Vocab, require_range
 
 
@@ -83,6 +83,7 @@ class EmbeddingCodec(Codec):
         return self.table[torch.cdist(x.flatten(0, -2), self.table).argmin(-1)].view_as(x)
 
 
+SURVEYED = 2000  # rows of the corpus
 CONTEXTS = 1000  # words, the most frequent ones, that count as neighbours
 
 

@@ -31,7 +31,7 @@ class Smoothing:
 
     def activations(self, h: Tensor, *, rng: Rng) -> Tensor:
         early, late = rng.split(2)
-        return blurred_up_to(without_places(h, self.places, rng=early), self.noise, rng=late)
+        return blurred_up_to(without_places(h, self.places, rng=early), self.noise, rng=late)[0]
 
     def latents(self, z: Tensor, *, rng: Rng) -> Tensor:
         return without_features(z, self.features, rng=rng)

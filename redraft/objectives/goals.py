@@ -15,6 +15,7 @@ from redraft.objectives.clocks import Clock, Stratified
 from redraft.objectives.conditions import drop_condition, self_condition, torn
 from redraft.objectives.terms import Bound, Term
 from redraft.ops import Rng
+from redraft.processes import Gaussian
 from redraft.types import FINITE, Batch, Canvas, Context, Encoded, Loss, require_range
 
 
@@ -100,7 +101,9 @@ def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: 
     t = _unknown_at_one(given_at_zero(tiny, encoded), batch)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
     if model.codec is not None:
-        return model.codec.nll(noised.z, batch.tokens, batch.pad)
+        assert isinstance(model.process, Gaussian), "vectors are noised by it alone"
+        signal = model.process.path.scales(noised.t)[0][..., None].to(noised.z)
+        return model.codec.nll(model.codec.weighed(noised.z, signal), batch.tokens, batch.pad)
     pred = model(noised.z, noised.t, model.context(batch))
     return model.process.nelbo(pred, noised, torch.zeros_like(t))
 

@@ -258,19 +258,27 @@ def test_only_words_enter_the_statistics() -> None:
     assert (cost == 0).equal(tokens == VOCAB.eos)
 
 
-def test_a_decoder_begins_with_the_frequencies_of_tokens() -> None:
+def test_a_tied_decoder_names_tokens_by_the_vectors_of_the_encoder() -> None:
+    """It begins with the frequencies of tokens, whatever it reads; then with vectors that point at tokens."""
     torch.manual_seed(0)
-    made = Contextual(ENCODER, L, SMALL, frequencies=True).build(VOCAB)
+    made = Contextual(ENCODER, L, SMALL, tied=True).build(VOCAB)
     tokens = texts(5)
     learn = tokens != VOCAB.eos
-    asked: list[int] = []
-    made.survey(lambda count: asked.append(count) or [Batch(tokens, learn), Batch(tokens[:2], learn[:2])])  # type: ignore[func-returns-value]
+    made.survey(lambda _: [Batch(tokens, learn), Batch(tokens[:2], learn[:2])])
     counts = torch.bincount(torch.cat([tokens[learn], tokens[:2][learn[:2]]]), minlength=VOCAB.size) + 0.1
-    guess = made.logits(torch.randn(3, L, made.width)).softmax(-1)
+    z = torch.randn(3, L, made.width)
+    guess = made.logits(z).softmax(-1)
     torch.testing.assert_close(guess, (counts / counts.sum()).expand_as(guess))
-    assert asked == [2000]
-    plain = Contextual(ENCODER, L, SMALL).build(VOCAB)
-    plain.survey(lambda _: pytest.fail("nothing to look at"))
+    said = shaken(made).decoder(z)
+    expected = said @ made.encoder.words(torch.arange(VOCAB.size)).T + made.bias
+    torch.testing.assert_close(made.logits(z), expected)
+    torch.testing.assert_close(
+        made.nll(z, tokens[:3]), -expected.log_softmax(-1).gather(-1, tokens[:3, :, None])[..., 0]
+    )
+    made.nll(z, tokens[:3]).sum().backward()
+    assert all(p.grad is None for p in made.encoder.parameters()), "their vectors are read, not changed"
+    assert made.weighed(z, torch.tensor(0.0)).equal(torch.zeros_like(z)), "no signal, nothing to read"
+    assert codec("contextual").weighed(z, torch.tensor(0.0)) is z
 
 
 def test_compressed_latents_have_the_norm_of_unit_variance() -> None:

@@ -73,7 +73,8 @@ def _counts(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> Tensor:
     """(7,) correct tokens and nats of z, the same for x̂, number of tokens, squared error and number of coordinates"""
     codec, where = _codec(model), told(model, batch)
     z, x_hat, x = _noised(model, batch, t, rng)
-    parts = [part for read in (z, x_hat) for part in _read(codec, read, batch, where)]
+    signal = _gaussian(model).path.scales(torch.tensor(t, dtype=torch.float64))[0].to(z)
+    parts = [part for read in (codec.weighed(z, signal), x_hat) for part in _read(codec, read, batch, where)]
     return torch.stack([*parts, where.sum(), (x_hat - x).square().sum(), torch.tensor(x.numel())]).double()
 
 

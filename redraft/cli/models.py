@@ -21,11 +21,14 @@ from redraft.types import Canvas, Denoiser
 from redraft.write import Opened
 
 
-def open_model(path: str | Path, opening: Opening = Opening()) -> Opened:
-    """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project."""
+def open_model(path: str | Path, opening: Opening = Opening(), *, codec: bool = False) -> Opened:
+    """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project.
+
+    codec: whether a codec alone will do
+    """
     modules = trusted(opening.trust)
     refuse_preset(Path(path))
-    it = write.opened(path, modules, mask=opening.mask, attention=opening.attention)
+    it = write.opened(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")
     return it if opening.weights == "own" else replace(it, model=in_weights(it.model, opening.weights))

@@ -29,7 +29,7 @@ class Noise:
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model."""
+    """Directory of a run, a checkpoint or an exported model; of latents, their codec will do."""
     text: Annotated[Positional[str | None], optional("[TEXT]", "a held-out text of the run")] = None
     """The text to noise."""
     times: int = 6
@@ -53,7 +53,7 @@ class Noise:
         from redraft.cli.models import open_model
         from redraft.show import noised, strip
 
-        it = open_model(self.model, self.opening)
+        it = open_model(self.model, self.opening, codec=True)
         found = noised(
             it.model, self.text or self._held_out(it), [i / (self.times - 1) for i in range(self.times)], self.seed
         )

@@ -167,11 +167,19 @@ def as_opened(model: Model) -> Opened:
 
 
 def opened(
-    path: str | Path, trust: tuple[str, ...] = (), *, mask: int | str | None = None, attention: str | None = None
+    path: str | Path,
+    trust: tuple[str, ...] = (),
+    *,
+    mask: int | str | None = None,
+    attention: str | None = None,
+    codec: bool = False,
 ) -> Opened:
-    """What a directory holds, on the best device; the arguments are those of `redraft.load`."""
+    """What a directory holds, on the best device; the arguments are those of `redraft.load`.
+
+    codec: whether a codec will do whose diffusion is not trained yet; it can noise texts, but not write any
+    """
     found = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
-    if found.run is not None and isinstance(found.run.objective, Autoencode):
+    if not codec and found.run is not None and isinstance(found.run.objective, Autoencode):
         raise CheckpointError(
             f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
         )

@@ -451,6 +451,8 @@ def test_models_that_fill_no_holes_and_those_that_are_none(
     main(["train", "tencdm_codec_tiny", *SMALL, "--out", str(tmp_path / "codec")])
     for verb in ("generate", "eval", "levels"):
         assert "is only a codec; train the diffusion of its latents" in refused(verb, tmp_path / "codec")
+    main(["noise", str(tmp_path / "codec"), "--strip", str(tmp_path / "tencdm.svg")])  # as the page of TEncDM has it
+    assert (tmp_path / "tencdm.svg").read_text("utf-8").startswith("<svg")
 
 
 def test_one_row_and_curves_with_holes(say: Say, runs: dict[str, Path], tmp_path: Path) -> None:

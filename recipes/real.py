@@ -29,12 +29,15 @@ from redraft.compare import write_and_judge
 from redraft.corpora import Content, e2e, said
 from redraft.data import Pair, PairCorpus, Split, Tally, TextFiles, evaluation, tokenise
 from redraft.runs import Run, vary
-from redraft.samplers import AnyOrder, Blocks, Confidence, Renoise, Sampler, Unmask
+from redraft.samplers import AnyOrder, Blocks, Confidence, Renoise, Sampled, Sampler, Unmask
 from redraft.text import Hub, Words
 
 ASKED = 630  # sentences that a model writes at most: as many meanings as E2E's test has
 PARAGRAPHS = 64  # the same of prose, which nobody judges
-WRITERS: dict[str, Sampler] = {"mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True)}  # chosen on the valid part
+WRITERS: dict[str, Sampler] = {  # chosen on the valid part
+    "mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True),
+    "genie": Renoise(64, project=Sampled(0.5)),
+}
 WORDS = 1000  # of E2E, with 99.8 % of its text
 
 

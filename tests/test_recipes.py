@@ -405,14 +405,14 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "remask": (7, {7}),
         "reuse": (7, {7}),
         "strides": (7, {6}),
-        "patient": (8, {9}),
+        "patient": (10, {9}),
         "samplers": (6, {4}),
         "letters": (6, {7}),
         "elsewhere": (6, {6}),
         "systems": (12, {9}),
         "variants": (19, {9}),
         "codecs": (10, {9}),
-        "real": (6, {9}),
+        "real": (7, {9}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
 

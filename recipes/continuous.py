@@ -99,6 +99,7 @@ def ablations() -> dict[str, System]:
         "tencdm no hint": latent(vary.with_model(states, hint=False), codec),
         "ld4tg half": latent(vary.with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
+        "planner strict": latent(vary.with_codec(presets.planner_tiny(), beta=0.01, noise=0.3)),
         "planner no kl": latent(vary.with_codec(presets.planner_tiny(), beta=0.0)),
         "cosmos strong": latent(vary.with_codec(tan, smoothing=Smoothing())),
         "cosmos rough": latent(vary.with_codec(tan, smoothing=Smoothing(0.0, 0.0, 0.0))),
@@ -117,8 +118,7 @@ def patient() -> dict[str, System]:
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
         "ssd": System.of(presets.ssd_tiny(), 4.0),
         "ld4tg": latent(presets.ld4tg_tiny(), patience=2.0),
-        "planner": latent(vary.with_codec(presets.planner_tiny(), beta=0.001), patience=2.0),
-        "planner clean": latent(vary.with_codec(presets.planner_tiny(), beta=1e-4, noise=0.0), patience=2.0),
+        "planner": latent(presets.planner_tiny(), patience=3.0),
         "cosmos": latent(presets.cosmos_tiny(), patience=3.0),
     }
 

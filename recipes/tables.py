@@ -81,6 +81,7 @@ VARIANTS = {
     "tencdm no hint": "TEncDM without self-conditioning",
     "ld4tg half": "LD4TG, half as many latents",
     "ld4tg class": "LD4TG told the mood (class)",
+    "planner strict": "PLANNER, a hundred times the KL, wrong words",
     "planner no kl": "PLANNER without the KL",
     "cosmos strong": "COSMOS, strong smoothing, tan-3",
     "cosmos rough": "COSMOS without smoothing, tan-3",
@@ -93,8 +94,7 @@ PATIENT = {
     "genie": "GENIE, attributes → story",
     "ssd": "SSD-LM, blocks of 17",
     "ld4tg": "LD4TG",
-    "planner": "PLANNER, a tenth of the KL",
-    "planner clean": "PLANNER, a hundredth of the KL, no wrong words",
+    "planner": "PLANNER",
     "cosmos": "COSMOS",
 }
 SAMPLERS = {
@@ -103,7 +103,10 @@ SAMPLERS = {
     "ddim 64": "without new noise, 64 steps (`Ddim`)",
     "renoise 64": "words drawn, then noised anew, 64 steps (`Renoise`)",
 }
-CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner no kl", "cosmos strong", "cosmos rough")
+CODECS = (
+    *("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half"),
+    *("planner strict", "planner no kl", "cosmos strong", "cosmos rough"),
+)
 REAL = {
     "mdlm": "MDLM, E2E",
     "diffusion_lm": "Diffusion-LM, E2E",

@@ -16,7 +16,7 @@ from redraft.codecs.encoder import EncoderConfig
 from redraft.codecs.size import Size
 from redraft.codecs.standard import Standard
 from redraft.ops import Rng
-from redraft.types import WIDEST, Batch, Vocab, require_range
+from redraft.types import FINITE, WIDEST, Batch, Vocab, require_range
 
 COUNTED = 20_000  # rows of the corpus whose tokens are counted
 
@@ -40,10 +40,13 @@ class Contextual(CodecConfig):
     decoder: Size = Size()
     noise: float = 0.7
     tied: bool = False
+    spread: float = 1.0  # of noise levels: as in `TanD`
 
     def __post_init__(self) -> None:
         require_range(self, 1, WIDEST, "length")
         require_share("noise", self.noise)
+        if not 0 < self.spread <= FINITE:
+            raise ValueError(f"spread={self.spread}; how much noise a text takes must be above 0 (1: angles evenly)")
 
     def vectors(self, vocab: Vocab) -> int:
         return self.encoder.states
@@ -88,7 +91,7 @@ class ContextualCodec(Codec):
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late = rng.split(2)
         h = self.encoder(tokens, pad)
-        z, signal = blurred_up_to(self._latents(h, tokens, pad).detach(), self.config.noise, rng=late)
+        z, signal = blurred_up_to(self._latents(h, tokens, pad).detach(), self.config.noise, self.config.spread, rng=late)
         return self.encoder.losses(tokens, pad, rng=early) | {
             "statistics": self.standard.nll(h).masked_fill(self._specials(tokens), 0),
             "reconstruction": self.nll(self.weighed(z, signal), tokens, pad),

@@ -24,14 +24,17 @@ def blurred(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
     return (1 - sigma.square()).sqrt() * x + sigma * ops.normal_like(x, rng)
 
 
-def blurred_up_to(x: Tensor, most: float, *, rng: Rng) -> tuple[Tensor, Tensor]:
+def blurred_up_to(x: Tensor, most: float, spread: float = 1.0, *, rng: Rng) -> tuple[Tensor, Tensor]:
     """The same with σ = sin φ drawn for each row up to `most`, φ evenly; and the scale of its signal, √(1 − σ²).
 
     So a decoder that learns from all levels often sees almost nothing but noise, where it can only guess: if σ itself
-    were drawn evenly, one row in a hundred would have a signal weaker than a fiftieth of the noise.
+    were drawn evenly, one row in a hundred would have a signal weaker than a fiftieth of the noise. With `spread` d it
+    is tan φ that is d times as large, as in the schedule `TanD`: the more numbers a vector has, the more noise it takes
+    before a word is in doubt.
     """
     level, noise = rng.split(2)
-    angle = math.asin(most) * level.uniform(1, 1)
+    furthest = math.atan(math.tan(math.asin(most)) / spread)
+    angle = (spread * (furthest * level.uniform(1, 1)).tan()).atan()
     return blurred(x, angle.sin(), rng=noise), angle.cos().to(x.dtype)
 
 

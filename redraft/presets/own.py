@@ -51,13 +51,13 @@ def tencdm_prose(
     """A small TEncDM on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
 
     The sizes are not from a paper: it learns something in half an hour on a CPU. 384 numbers tell a word through much
-    noise, so the decoder learns from states of every noise level; one that has seen less than the diffusion ends with
-    gives a bound worse than a blind guess. It names pieces of words by the encoder's own vectors.
+    noise, so the decoder learns from states of every noise level, most of them noisy; one that has seen less than the
+    diffusion ends with gives a bound worse than a blind guess. It names pieces of words by the encoder's own vectors.
     """
     text = _tokenizer(tokenizer)
     base = vary.with_text(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
     base = vary.with_network(base, width=256, layers=4)
     process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
-    codec = Contextual(encoder, 64, Size(256, 1), noise=1.0, tied=True)
+    codec = Contextual(encoder, 64, Size(256, 1), noise=1.0, tied=True, spread=4.0)
     run = vary.with_vectors(replace(base, batch=16), process, codec)
     return vary.diffusion_on(run, "runs/tencdm_codec_prose")

@@ -42,6 +42,16 @@ def test_a_blur_of_all_levels_often_leaves_almost_nothing() -> None:
     assert float((kept < 0.2).float().mean()) == pytest.approx(2 / math.pi * math.asin(0.2), abs=0.03)
 
 
+@pytest.mark.parametrize("most", [0.6, 1.0])
+def test_a_spread_puts_more_rows_at_the_noisy_levels(most: float) -> None:
+    """tan φ = 9·tan ψ with ψ uniform, up to where σ = sin φ is as asked; half of the rows lie below the middle ψ."""
+    x = torch.ones(20_000, 1, 1)
+    _, signal = blurred_up_to(x, most, 9.0, rng=rng(3, len(x)))
+    furthest = math.atan(math.tan(math.asin(most)) / 9)
+    assert float(signal.min()) >= math.cos(math.asin(most)) - 1e-6
+    assert float(signal.median()) == pytest.approx(math.cos(math.atan(9 * math.tan(furthest / 2))), abs=0.01)
+
+
 def test_shares_are_as_asked() -> None:
     x = torch.ones(ROWS, L, D)
     places, features = without_places(x, 0.3, rng=KEYS), without_features(x, 0.3, rng=KEYS)

@@ -118,7 +118,7 @@ def patient() -> dict[str, System]:
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
         "ssd": System.of(presets.ssd_tiny(), 4.0),
         "ld4tg": latent(presets.ld4tg_tiny(), patience=2.0),
-        "planner": latent(presets.planner_tiny(), patience=3.0),
+        "planner": latent(presets.planner_tiny(), patience=2.0),
         "cosmos": latent(presets.cosmos_tiny(), patience=3.0),
     }
 

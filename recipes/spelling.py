@@ -299,6 +299,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if told.channel:
         told.channel.write_text(json.dumps(json.loads(EditChannel.learnt(pairs(), space=0.15).to_json())) + "\n")
         return
+    for folder in filter(None, (told.prose, told.wiki)):
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is no folder with text; say where the text is, or leave the option out")
     rows = Rows(told.results / "spelling.jsonl")
     spellers.train(told.only, told.prose, told.wiki, told.out)
     story_rows(rows, told.out, told.only)

@@ -357,7 +357,7 @@ def real_table(held: Held) -> str:
         lambda row: f"{row['bits_per_char']:.3f}",
         lambda row: f"{percent(row['slots'])} ({percent(row['slots_people'])})" if "slots" in row else MISSING,
         lambda row: f"{row['bleu']:.2f} ({row['bleu_people']:.2f})" if "bleu_people" in row else MISSING,
-        lambda row: f"{row['minutes']:.0f}",
+        lambda row: f"{sum(stage['minutes'] for stage in row.get('stages', [row])):.0f}",
         trained,
     )
     head = [

@@ -106,6 +106,7 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
     [
         ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
         ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither stories nor sotu, nor a file or"),
+        ("spelling.py --prose nowhere", "spelling.py: nowhere is no folder with text; say where the text is"),
         ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
     ],
 )
@@ -232,8 +233,10 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
         run = replace(
             system.run(""), model=replace(system.run("").model, network=network), sampler=Ancestral(2), batch=2
         )
-        found = real.row(continuous.System.of(run), real.WRITERS.get(name), real.slots, tmp_path / name, 1.0)
+        writer, candidates = real.WRITERS.get(name), real.CANDIDATES.get(name, 1)
+        found = real.row(continuous.System.of(run), writer, real.slots, tmp_path / name, 1.0, candidates)
         assert (found["steps"], found["asked"], found["slots_people"]) == (2, 2, 1.0), "each meaning once"
+        assert found["candidates"] == candidates
         assert 0 <= found["slots"] <= 1
         assert len(found["samples"]) == 2
         assert tables.real_table({name: found}).count("100.0)") == 1

@@ -100,7 +100,6 @@ def ablations() -> dict[str, System]:
         "ld4tg half": latent(vary.with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
         "planner strict": latent(vary.with_codec(presets.planner_tiny(), beta=0.01, noise=0.3)),
-        "planner no kl": latent(vary.with_codec(presets.planner_tiny(), beta=0.0)),
         "cosmos strong": latent(vary.with_codec(tan, smoothing=Smoothing())),
         "cosmos rough": latent(vary.with_codec(tan, smoothing=Smoothing(0.0, 0.0, 0.0))),
     }

@@ -36,7 +36,7 @@ ASKED = 630  # sentences that a model writes at most: as many meanings as E2E's 
 PARAGRAPHS = 64  # the same of prose, which nobody judges
 WRITERS: dict[str, Sampler] = {  # chosen on the valid part
     "mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True),
-    "genie": Renoise(64, project=Sampled(0.5)),
+    "genie": Renoise(32, project=Sampled(0.5)),
 }
 CANDIDATES = {"genie": 8}  # written to each meaning; the one that is most like the others is taken
 WORDS = 1000  # of E2E, with 99.8 % of its text

@@ -82,7 +82,6 @@ VARIANTS = {
     "ld4tg half": "LD4TG, half as many latents",
     "ld4tg class": "LD4TG told the mood (class)",
     "planner strict": "PLANNER, a hundred times the KL, wrong words",
-    "planner no kl": "PLANNER without the KL",
     "cosmos strong": "COSMOS, strong smoothing, tan-3",
     "cosmos rough": "COSMOS without smoothing, tan-3",
 }
@@ -103,10 +102,7 @@ SAMPLERS = {
     "ddim 64": "without new noise, 64 steps (`Ddim`)",
     "renoise 64": "words drawn, then noised anew, 64 steps (`Renoise`)",
 }
-CODECS = (
-    *("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half"),
-    *("planner strict", "planner no kl", "cosmos strong", "cosmos rough"),
-)
+CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner strict", "cosmos strong", "cosmos rough")
 REAL = {
     "mdlm": "MDLM, E2E",
     "diffusion_lm": "Diffusion-LM, E2E",

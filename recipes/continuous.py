@@ -29,7 +29,7 @@ from redraft.data import Documents, evaluation, tokenise
 from redraft.evaluate import diagnose
 from redraft.heads import PredictEps, PredictX
 from redraft.objectives import Match, Snr
-from redraft.runs import Run, config, latest, load, vary
+from redraft.runs import Run, config, latest, vary
 from redraft.samplers import Ancestral, Ddim, Renoise, Sampler
 from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt, TanD
 
@@ -164,18 +164,24 @@ def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
     it = write.opened(str(model))
     assert it.run is not None
     found, record = write_and_judge(it.model, it.run, sampler, SAMPLED)
-    cost = {"run": it.run.digest, "step": it.step, "commit": commit(), "machine": machine()}
-    return {**cost, **found, "different": len(set(record.texts)) / len(record.texts)}
+    return {**weights(it), **found, "different": len(set(record.texts)) / len(record.texts)}
+
+
+def weights(it: write.Opened) -> dict[str, Any]:
+    """Which weights are measured, by which code, on which machine."""
+    return {"run": it.name, "step": it.step, "commit": commit(), "machine": machine()}
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
-    model = load(trained)
+    it = write.opened(str(trained))
+    model = it.model
     texts = write.fill(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)
     [halfway] = diagnose.interpolation(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())
     return {
+        **weights(it),
         "aubleu": diagnose.aubleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
         "noisy": {str(sigma): right for sigma, right in diagnose.robustness(model, batches, SIGMAS)},
         "halfway": halfway.spherical,

@@ -95,7 +95,7 @@ def ablations() -> dict[str, System]:
         "genie without cross attention": System.of(deaf),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
-        "tencdm cosine": latent(vary.with_schedule(states, Clamped(CosineSquared(), -12.0, 4.0)), codec),
+        "tencdm tan": latent(vary.with_schedule(states, Clamped(TanD(7.0), -12.0, 4.0)), codec),
         "tencdm no hint": latent(vary.with_model(states, hint=False), codec),
         "ld4tg half": latent(vary.with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),

@@ -77,7 +77,7 @@ VARIANTS = {
     "genie without cross attention": "GENIE without cross attention",
     "ssd 34": "SSD-LM, blocks of 34",
     "ssd 68": "SSD-LM, one block",
-    "tencdm cosine": "TEncDM, cosine schedule",
+    "tencdm tan": "TEncDM, tan-7",
     "tencdm no hint": "TEncDM without self-conditioning",
     "ld4tg half": "LD4TG, half as many latents",
     "ld4tg class": "LD4TG told the mood (class)",

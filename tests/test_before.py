@@ -41,6 +41,8 @@ CHANGED = {  # on purpose
     "sedd_uniform_tiny",  # it has UDLM's schedule
     "flex_tiny",  # masks arrive before words
     *("cosmos_tiny", "cosmos_codec_tiny"),  # smoothed less, cosine schedule
+    *("tencdm_tiny", "tencdm_codec_tiny"),  # cosine schedule
+    *("planner_tiny", "planner_codec_tiny"),  # less KL, no wrong words
 }
 
 

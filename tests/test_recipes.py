@@ -408,7 +408,7 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "remask": (7, {7}),
         "reuse": (7, {7}),
         "strides": (7, {6}),
-        "patient": (10, {9}),
+        "patient": (9, {9}),
         "samplers": (6, {4}),
         "letters": (6, {7}),
         "elsewhere": (6, {6}),

@@ -14,6 +14,7 @@ from redraft.compare import Recipe
 from redraft.compare.measuring import NOISIER, best_end, unseen
 from redraft.model import DiffusionLM
 from redraft.runs import vary
+from redraft.schedules import Clamped, TanD
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 from test_page import Balance
@@ -134,7 +135,7 @@ def test_another_comparison_needs_another_place(tmp_path: Path, capsys: pytest.C
 
 def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
     """Each level that an untrained denoiser passes costs bits and tells nothing; the search goes below its grid."""
-    run = vary.shrunken(presets.tencdm_tiny())
+    run = vary.with_schedule(vary.shrunken(presets.tencdm_tiny()), Clamped(TanD(7.0), -12.0, 4.0))
     model = DiffusionLM(run.model, run.tokenizer).eval()
     rows = unseen(run, "valid", 2).batches
     assert best_end(model, rows, 1, seed=0) in NOISIER[1:]

@@ -72,7 +72,7 @@ def prose(names: Sequence[str]) -> dict[str, System]:
 class Once:
     """Pairs with each source once: people wrote several sentences to the same attributes, a model writes one.
 
-    It may write several candidates for it: then each source comes so many times, one after the other.
+    With several candidates, each source is repeated that many times in a row.
     """
 
     corpus: PairCorpus
@@ -95,7 +95,8 @@ def row(
 ) -> dict[str, Any]:
     """A third of the time is for the codec, if there is one to train; no sampler: that of the run.
 
-    Of several candidates for a sentence it is the one of minimum risk, as DiffuSeq and GENIE are published.
+    If the model writes several candidates, the one with the lowest risk is judged, as in the papers of DiffuSeq and
+    GENIE.
     """
     codec = 0.0 if system.codec is None else minutes / 3
     made = staged(system, out / "codec", out / "model", (codec, minutes - codec))

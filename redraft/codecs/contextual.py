@@ -90,8 +90,9 @@ class ContextualCodec(Codec):
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late = rng.split(2)
-        h, (most, spread) = self.encoder(tokens, pad), (self.config.noise, self.config.spread)
-        z, signal = blurred_up_to(self._latents(h, tokens, pad).detach(), most, spread, rng=late)
+        h = self.encoder(tokens, pad)
+        x = self._latents(h, tokens, pad).detach()
+        z, signal = blurred_up_to(x, self.config.noise, self.config.spread, rng=late)
         return self.encoder.losses(tokens, pad, rng=early) | {
             "statistics": self.standard.nll(h).masked_fill(self._specials(tokens), 0),
             "reconstruction": self.nll(self.weighed(z, signal), tokens, pad),

@@ -87,7 +87,6 @@ def ablations() -> dict[str, System]:
         "diffusion_lm eps": System.of(vary.with_head(words, PredictEps(), Match(Snr()))),
         "diffusion_lm sqrt": System.of(vary.with_schedule(words, Clamped(Sqrt(), -12.0, 2.0))),
         "diffusion_lm cosine": System.of(vary.with_schedule(words, Clamped(CosineSquared(), -12.0, 2.0))),
-        "diffusion_lm patient": System.of(words, 8.0),
         "diffusion_lm no kinds": System.of(
             vary.with_schedule(vary.with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))
         ),

@@ -3,7 +3,6 @@
     python recipes/discrete.py methods                      # the embedded stories, 5 minutes each
     python recipes/discrete.py ablations                    # MDLM's parts, GIDD's noise
     python recipes/discrete.py remask                       # MDLM, ReMDM, star and G-Star on the same weights
-    python recipes/discrete.py english --data PATH          # characters of real text, 20 minutes each
     python recipes/discrete.py tables --write docs/methods.md README.md   # what is measured, into tables and sentences
 
 Minutes are those of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete; called
@@ -24,10 +23,8 @@ from picture import draw, draw_noises
 from rows import Rows, Trained, run_recipe, trained
 from tables import filled, tables
 
-from redraft import presets, write
-from redraft.cli.recipes import recipe, source
+from redraft import presets
 from redraft.compare import unseen_bits, write_and_judge
-from redraft.data import Endless, Split, Tally
 from redraft.heads import Head, Subs
 from redraft.model import BySigma
 from redraft.objectives import Bound, Clip, Importance, Objective, Recover
@@ -35,7 +32,6 @@ from redraft.processes import Cap, Hybrid, Insertion, Interpolating, MaskNoise, 
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
 from redraft.schedules import CosineSquared, Geometric, Mirrored, Polynomial, Schedule
-from redraft.text import Characters
 
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
@@ -44,8 +40,6 @@ PATIENT = ("sedd_tiny", "d3pm_tiny", "multinomial_tiny")  # those that have less
 PATIENCE = 4  # times the minutes of the others
 CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-ROWS, LENGTH = 512, 256  # of real text, in characters
 
 Sampling = Callable[[int], Sampler]  # so many steps for a whole text
 
@@ -184,43 +178,19 @@ def remask_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
     return {**made.cost(), **written(made, sampler, REMASKED)}
 
 
-# --- real text ---
-
-
-def english(data: Sequence[str]) -> dict[str, Run]:
-    """The same methods on characters of real text: rows that begin anywhere, so rotary positions."""
-    names = ("ar_tiny", "mdlm_tiny", "bd3_tiny", "udlm_tiny", "gidd_tiny", "sedd_tiny")
-    text = source(data)
-    assert not isinstance(text, Endless)
-    every = (document for split in SPLITS for document in text.documents(split, Tally()))
-    letters = Characters.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
-    runs = {name: vary.with_tokenizer(recipe(name, data, "chars", LENGTH)[0], letters) for name in names}
-    sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
-    return {name: replace(vary.with_network(run, **sizes), batch=16) for name, run in runs.items()}
-
-
-def english_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
-    """Bits per character; the error is that of another choice of rows and of noise."""
-    made = trained(run, out, minutes)
-    text = write.fill(made.model, run.sampler, made.model.canvas(new=LENGTH), seed=1).texts[0]
-    return {**made.cost(), **unseen_bits(made.model, run, ROWS), "sample": text}
-
-
 # --- the command ---
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["methods", "ablations", "remask", "english", "tables"])
-    parser.add_argument("--data", nargs="+", default=["sotu"], help="real text for `english`: files or a directory")
-    parser.add_argument("--minutes", type=float, help="of one core, for each training (5; english: 20)")
+    parser.add_argument("table", choices=["methods", "ablations", "remask", "tables"])
+    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
     parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--only", nargs="+", help="rows to measure")
     parser.add_argument("--write", type=Path, nargs="+", help="with `tables`: pages to fill in; a picture goes beside")
     told = parser.parse_args(argv)
     rows = Rows(told.results / f"{told.table}.jsonl")
-    minutes = told.minutes or (20.0 if told.table == "english" else 5.0)
     torch.set_num_threads(1)
     if told.table == "tables" and told.write:
         for page in told.write:
@@ -231,16 +201,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif told.table == "tables":
         print(tables(told.results))
     elif told.table == "remask":
-        remask(rows, told.out, minutes, lambda name: not told.only or name in told.only)
+        remask(rows, told.out, told.minutes, lambda name: not told.only or name in told.only)
     else:
-        for name, measure in jobs(told.table, told.data, told.out, minutes).items():
+        for name, measure in jobs(told.table, told.out, told.minutes).items():
             if not told.only or name in told.only:
                 rows.add(name, measure)
 
 
-def jobs(table: str, data: Sequence[str], out: Path, minutes: float) -> Mapping[str, Callable[[], dict[str, Any]]]:
-    if table == "english":
-        return {n: partial(english_row, run, out / "english" / n, minutes) for n, run in english(data).items()}
+def jobs(table: str, out: Path, minutes: float) -> Mapping[str, Callable[[], dict[str, Any]]]:
     if table == "methods":
         asked = {n: (*each, minutes) for n, each in methods().items()}
         asked |= {n.replace("_tiny", "_long"): (*methods()[n], PATIENCE * minutes) for n in PATIENT}

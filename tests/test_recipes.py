@@ -167,11 +167,9 @@ def test_corrections_cost_no_more_calls() -> None:
 
 
 def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
-    assert set(discrete.jobs("methods", (), tmp_path, 1.0)) == set(tables.METHODS)
+    assert set(discrete.jobs("methods", tmp_path, 1.0)) == set(tables.METHODS)
     assert set(discrete.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
     assert set(discrete.remasking(8)) == set(tables.REMASKING)
-    (tmp_path / "text.txt").write_text("A few words of English, again and again. " * 200)
-    assert set(discrete.english([str(tmp_path / "text.txt")])) == set(tables.ENGLISH)
 
 
 def test_every_system_has_a_place() -> None:
@@ -267,12 +265,11 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")
     commands = [line for line in page.splitlines() if line.startswith("python recipes/discrete.py")]
     tables_told = [command.split()[2] for command in commands]
-    assert tables_told == ["methods", "english", "ablations", "remask", "tables"]
+    assert tables_told == ["methods", "ablations", "remask", "tables"]
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "methods.md").write_text(page, "utf-8")
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
     results = shutil.copytree(ROOT / "recipes" / "results", tmp_path / "recipes" / "results")
-    (tmp_path / "PATH").write_text("A few words of English, again and again. " * 200)
     monkeypatch.chdir(tmp_path)
     for command in commands:
         discrete.main([*shlex.split(command, comments=True)[2:], "--only", "nothing"])
@@ -328,8 +325,6 @@ def test_long_texts_are_judged(tmp_path: Path, half_a_minute: list[Run], monkeyp
         ("STRIDE_STEPS", (4,)),
     ):
         monkeypatch.setattr(mdlm, name, few)
-    monkeypatch.setattr(mdlm, "STRIDE_STEPS", (4,))
-    monkeypatch.setattr(discrete, "LENGTH", 32)
     found = ["strides", "--data", str(tmp_path / "text.txt"), "--minutes", "1", "--out", str(tmp_path / "runs")]
     mdlm.main([*found, "--results", str(tmp_path)])
     held = rows.Rows(tmp_path / "mdlm_strides.jsonl").held()
@@ -379,13 +374,12 @@ def test_letters_are_measured_by_the_protocol(
 
 
 def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
-    """Nothing is measured: every figure is a dash, but for the published order."""
+    """Nothing is measured: every figure is a dash."""
     shown = tables.rendered(tmp_path)
     assert list(shown) == [
         *(
             "seeds",
             "methods",
-            "english",
             "ablations",
             "gidd",
             "remask",
@@ -402,7 +396,6 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
     assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
         "seeds": (2, {7}),
         "methods": (18, {8}),
-        "english": (8, {5}),
         "ablations": (8, {5}),
         "gidd": (5, {5}),
         "remask": (7, {7}),
@@ -413,9 +406,9 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "letters": (6, {7}),
         "elsewhere": (6, {6}),
         "systems": (12, {9}),
-        "variants": (19, {9}),
+        "variants": (18, {9}),
         "codecs": (10, {9}),
-        "real": (7, {9}),
+        "real": (6, {9}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
 
@@ -736,22 +729,6 @@ def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:
     assert "| G-Star | 62 ± 3 | – | – | – | – |" in shown["remask"]
 
 
-def test_real_text_is_ranked(tmp_path: Path) -> None:
-    """Best first, those not measured last, in the published order."""
-    file = rows.Rows(tmp_path / "english.jsonl")
-    for name, bits in (("mdlm_tiny", 2.5), ("ar_tiny", 2.0), ("gidd_tiny", 2.25)):
-        file.add(name, once({"bits_per_char": bits, "bits_per_char_stderr": 0.01, "steps": 10}))
-    lines = tables.rendered(tmp_path)["english"].splitlines()[2:]
-    assert [line.split(" | ")[1:3] for line in lines] == [
-        ["2.000 ± 0.010", "1"],
-        ["2.250 ± 0.010", "–"],
-        ["2.500 ± 0.010", "3"],
-        ["–", "2"],
-        ["–", "4"],
-        ["–", "5"],
-    ]
-
-
 def test_the_page_is_filled_in(tmp_path: Path) -> None:
     """The document has a place for each table; what stands around them stays."""
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")
@@ -790,6 +767,13 @@ def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pyte
     assert list(held) == [f"{name}, step {step}" for name in own_text.COMMANDS for step in (1, 2)]
     assert all(row["minutes"] > 0 and row["bits_per_char"] > 0 for row in held.values())
     assert held["plain, step 2"]["minutes"] > held["plain, step 1"]["minutes"]
+    known = [
+        (stage["run"], rows.derived(tmp_path / "recipes" / "results", stage["run"]))
+        for row in held.values()
+        for stage in row["stages"]
+    ]
+    assert len(known) == len(held)
+    assert all(told == found for told, found in known)
     own_text.main(write)
     filled = (tmp_path / "docs" / "how-long.md").read_text("utf-8")
     assert f"{held['larger, step 2']['bits_per_char']:.3f}" in filled

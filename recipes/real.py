@@ -57,9 +57,12 @@ def restaurants(folder: str) -> dict[str, System]:
 
 def prose(names: Sequence[str]) -> dict[str, System]:
     """TEncDM on the states of MiniLM: paragraphs, cut to a row."""
+    for name in names:
+        if not Path(name).exists():
+            raise ValueError(f"--prose {name} is not there; give files of English that end in .txt, or their folder")
     text = source(names)
     if not isinstance(text, TextFiles):
-        raise SystemExit(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
+        raise ValueError(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
     args = Hub.load(minilm.folder()), text.paths
     return {"tencdm": latent(presets.tencdm_prose(*args), presets.tencdm_codec_prose(*args))}
 

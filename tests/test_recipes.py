@@ -166,6 +166,21 @@ def test_corrections_cost_no_more_calls() -> None:
     assert sampler.sampler.steps + sampler.steps == 64
 
 
+def test_remasking_is_measured_on_the_same_weights(
+    tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Model and error layer are trained once; each of the rows says how both came to be."""
+    monkeypatch.setattr(discrete, "REMASKED", 1)
+    for _ in range(2):
+        discrete.main(["remask", "--out", str(tmp_path / "runs"), "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "remask.jsonl").held()
+    assert list(held) == [f"{name} {steps}" for steps in (8, 16, 32, 64) for name in tables.REMASKING]
+    assert len(half_a_minute) == 2
+    for row in held.values():
+        assert [rows.derived(tmp_path, stage["run"]) for stage in row["stages"]] == [s["run"] for s in row["stages"]]
+        assert len(row["stages"]) == 2
+
+
 def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
     assert set(discrete.jobs("methods", tmp_path, 1.0)) == set(tables.METHODS)
     assert set(discrete.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
@@ -256,8 +271,10 @@ def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path) -> None:
 
 def test_prose_is_plain_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    with pytest.raises(SystemExit, match="no plain text"):
+    with pytest.raises(ValueError, match="no plain text"):
         real.prose([str(tmp_path)])
+    with pytest.raises(ValueError, match="--prose nowhere is not there"):
+        real.prose(["nowhere"])
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,8 +549,10 @@ def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: l
     first = rows.trained(run, tmp_path / "first", 1.0)
     made = rows.trained(replace(run, seed=3), tmp_path / "second", 1.5, (first,))
     held = rows.Rows(tmp_path / "a.jsonl")
-    held.add("x", once({**made.cost(), "excess": 0.5}))
+    for name in ("x", "y"):  # several rows of one training
+        held.add(name, once({**made.cost(), "excess": 0.5}))
     row = held.held()["x"]
+    assert held.held()["y"] == {**row, "name": "y"}
     assert [(s["run"], s["steps"], s["seed"], s["minutes"]) for s in row["stages"]] == [
         (first.run.digest, 2, 0, 1.0),
         (made.run.digest, 3, 3, 1.5),

@@ -57,7 +57,9 @@ class RowFile:
         require_units(row)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         for stage in row.get("stages", ()):
-            file_config(self.file.parent, stage["run"], stage.pop("config"))
+            file_config(self.file.parent, stage["run"], stage["config"])
+        if "stages" in row:  # several rows may measure one training
+            row["stages"] = [{key: stage[key] for key in stage if key != "config"} for stage in row["stages"]]
         whole = len("".join(self._whole()).encode())
         with self.file.open("ab") as file:
             file.truncate(whole)

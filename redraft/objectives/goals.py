@@ -172,8 +172,8 @@ class Autoencode:
         if model.codec is None:
             raise ValueError("this model has no codec to train: its process works on tokens")
         costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
-        parts = {name: summed(cost, batch.learn) for name, cost in costs.items()}
-        return Loss.of(batch.learn.sum(-1), total, **parts)
+        every = Batch.of(batch.tokens, batch.pad).learn  # decoders write given tokens too, such as the start token
+        return Loss.of(batch.learn.sum(-1), total, **{name: summed(cost, every) for name, cost in costs.items()})
 
 
 class Goal(Protocol):

@@ -162,6 +162,16 @@ def test_the_codec_is_trained_alone(name: str) -> None:
 
 
 @every
+def test_the_codec_learns_to_write_given_tokens_too(name: str) -> None:
+    """Such as a start token: what a decoder has never learnt, it would write wrong, and go on from there."""
+    made, whole = model(name), Batch.of(texts(4))
+    given = replace(whole, learn=whole.learn & (torch.arange(L) > 0))
+    known, all_learnt = (Autoencode()(made, batch, rng=rng(0, 4)) for batch in (given, whole))
+    torch.testing.assert_close(known.nats, all_learnt.nats)
+    assert known.count.tolist() == [L - 1] * 4
+
+
+@every
 def test_saving_and_loading_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
     made, tokens = model(name), texts(2)
     again = load(export(tmp_path / "model", made))

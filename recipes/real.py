@@ -1,6 +1,6 @@
 """Systems on real text, half an hour of one core each, row by row.
 
-    python recipes/real.py --e2e PATH           # the folder of the E2E challenge: MDLM, DiffuSeq, GENIE
+    python recipes/real.py --e2e PATH           # the folder of the E2E challenge: MDLM, DiffuSeq, GENIE, LD4TG
     python recipes/real.py --prose PATH         # files of English: TEncDM with MiniLM (pip install 'redraft[latent]')
 
 Rows go to recipes/results/real.jsonl as they are finished, models to runs/real; called again it goes on where it
@@ -38,12 +38,12 @@ WRITERS: dict[str, Sampler] = {  # chosen on the valid part
     "mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True),
     "genie": Renoise(32, project=Sampled(0.5)),
 }
-CANDIDATES = {"genie": 8}  # written to each meaning; the one that is most like the others is taken
+CANDIDATES = {"genie": 8, "ld4tg": 8}  # written to each meaning; the one that is most like the others is taken
 WORDS = 1000  # of E2E, with 99.8 % of its text
 
 
 def restaurants(folder: str) -> dict[str, System]:
-    """Attributes → a sentence: an encoder reads them for GENIE, for the others they stand before it in its row."""
+    """Attributes → a sentence. An encoder reads them for GENIE and LD4TG; for the others they stand before it."""
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = replace(presets.diffuseq_e2e(words, folder), sampler=Renoise(64))  # see the table of samplers
@@ -52,6 +52,7 @@ def restaurants(folder: str) -> dict[str, System]:
         "mdlm": System.of(replace(masks, sampler=Unmask(64, AnyOrder(0.5)))),
         "diffuseq": System.of(run),
         "genie": System.of(replace(presets.genie_e2e(words, folder), sampler=run.sampler)),
+        "ld4tg": latent(presets.ld4tg_e2e(words, folder), presets.ld4tg_codec_e2e(words, folder)),
     }
 
 

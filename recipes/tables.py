@@ -104,6 +104,7 @@ REAL = {
     "mdlm": "MDLM, E2E",
     "diffuseq": "DiffuSeq, E2E",
     "genie": "GENIE, E2E",
+    "ld4tg": "LD4TG, E2E",
     "tencdm": "TEncDM with MiniLM, prose",
 }
 

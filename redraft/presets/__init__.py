@@ -21,7 +21,14 @@ from redraft.presets.latents import (
     tencdm_roc,
     tencdm_tiny,
 )
-from redraft.presets.own import diffuseq_e2e, genie_e2e, tencdm_codec_prose, tencdm_prose
+from redraft.presets.own import (
+    diffuseq_e2e,
+    genie_e2e,
+    ld4tg_codec_e2e,
+    ld4tg_e2e,
+    tencdm_codec_prose,
+    tencdm_prose,
+)
 from redraft.presets.tiny import (
     STORY_LENGTH,
     ar_code_tiny,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redraft.codecs import Contextual, EncoderConfig, MiniLM, Size
+from redraft.codecs import Compressed, Contextual, EncoderConfig, MaskedLM, MiniLM, Size
 from redraft.corpora import e2e
 from redraft.data import Documents, Pairs, Sourced, TextFiles
+from redraft.heads import PredictV
+from redraft.objectives import Match, Snr
 from redraft.presets.tiny import _tiny
 from redraft.presets.tokens import _tokenizer
 from redraft.processes import Gaussian, Preserving
 from redraft.runs import Run, vary
-from redraft.schedules import Clamped, TanD
+from redraft.schedules import Clamped, CosineSquared, TanD
 from redraft.text import Tokenizer
 
 
@@ -32,6 +34,24 @@ def genie_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     """
     base = vary.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
     return vary.with_encoder(vary.with_embedding(vary.with_network(base, layers=4)))
+
+
+def ld4tg_codec_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """The codec of `ld4tg_e2e`: a causal decoder of two layers writes a sentence from its latents."""
+    return vary.codec_of(ld4tg_e2e(tokenizer, folder))
+
+
+def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """A small LD4TG on E2E: an encoder of two layers reads the attributes: 4 × 128, sixteen latents of 32 numbers.
+
+    The sizes are not from a paper: it learns something in an hour on a CPU. Train `ld4tg_codec_e2e` first. Its decoder
+    forgets half of its past in training, so that it uses the latents sooner.
+    """
+    base = vary.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
+    process = Gaussian(base.model.vocab, Preserving(Clamped(CosineSquared(), -12.0, 4.0)))
+    codec = Compressed(MaskedLM(48, Size(width=64)), 48, 16, noise=0.3, forget=0.5)
+    run = vary.with_vectors(vary.with_network(base, layers=4), process, codec, PredictV())
+    return vary.with_encoder(vary.diffusion_on(run, "runs/ld4tg_codec_e2e", Match(Snr(1.0))))
 
 
 def tencdm_codec_prose(

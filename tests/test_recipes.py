@@ -233,7 +233,7 @@ def test_trained_codecs_are_diagnosed_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the files of E2E to the table: both systems are asked for the sentence alone."""
+    """From the files of E2E to the table: all systems are asked for the sentence alone, LD4TG after its codec."""
     for module, name, few in ((continuous, "HELD_OUT", 2), (real, "ASKED", 2)):
         monkeypatch.setattr(module, name, few)
     monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0, 1.0))
@@ -242,13 +242,14 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
         lines = [f'"name[{place}], food[French]",{place} is French.\n' * 4 for place in ("The Eagle", "The Mill")]
         (tmp_path / name).write_text("".join(["mr,ref\n", *lines]))
     for name, system in real.restaurants(str(tmp_path)).items():
-        network = replace(system.run("").model.network, width=16, layers=1, heads=2, hidden=16)
-        run = replace(
-            system.run(""), model=replace(system.run("").model, network=network), sampler=Ancestral(2), batch=2
+        small = continuous.System(
+            lambda base, run=system.run: replace(vary.shrunken(run(base)), sampler=Ancestral(2), batch=2),
+            system.codec and replace(vary.shrunken(system.codec), batch=2),
         )
         writer, candidates = real.WRITERS.get(name), real.CANDIDATES.get(name, 1)
-        found = real.row(continuous.System.of(run), writer, real.slots, tmp_path / name, 1.0, candidates)
-        assert (found["steps"], found["asked"], found["slots_people"]) == (2, 2, 1.0), "each meaning once"
+        found = real.row(small, writer, real.slots, tmp_path / name, 1.5, candidates)
+        assert [stage["steps"] for stage in found["stages"]] == ([3] if system.codec is None else [1, 2])
+        assert (found["asked"], found["slots_people"]) == (2, 1.0), "each meaning once"
         assert found["candidates"] == candidates
         assert 0 <= found["slots"] <= 1
         assert len(found["samples"]) == 2
@@ -425,7 +426,7 @@ def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
         "systems": (12, {9}),
         "variants": (18, {9}),
         "codecs": (10, {9}),
-        "real": (6, {9}),
+        "real": (7, {9}),
     }
     assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
 

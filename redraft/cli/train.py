@@ -99,7 +99,8 @@ def _report(run: Run, out: Path, json: bool) -> None:
     if "valid_reconstruction" in valid:
         note(f"next: train the diffusion of these latents, redraft train … --base {out}")
     else:
-        note(f"next: redraft generate {out} --watch")
+        source = ' --source "TEXT"' if run.framing.asked and run.model.network.classes is None else ""
+        note(f"next: redraft generate {out}{source} --watch")
 
 
 def _step(out: Path) -> int:

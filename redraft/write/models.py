@@ -108,10 +108,13 @@ class Opened:
 
     def _require_known(self, text: str) -> None:
         tokenizer = self.tokenizer
-        strange = [
-            word for word in dict.fromkeys(text.split()) if UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))
-        ]
-        words = [word.strip(punctuation) or word for word in strange[:5]]
+
+        def is_strange(word: str) -> bool:
+            return UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))
+
+        strange = [word for word in dict.fromkeys(text.split()) if is_strange(word)]
+        bare = [word.strip(punctuation) for word in strange[:5]]  # unless it is the sign that is strange
+        words = [inner if is_strange(inner) else word for inner, word in zip(bare, strange, strict=False)]
         more = f" and {len(strange) - 5} more words" if len(strange) > 5 else ""
         known = tokenizer.words if isinstance(tokenizer, Words) else ()
         close = [match for word in words for match in get_close_matches(word, known, n=2)]

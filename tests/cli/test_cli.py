@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -306,6 +307,20 @@ def test_a_training_that_could_not_begin_leaves_nothing(say: Say, place: Path, t
     assert "redraft: train fills no row" in err
     assert not out.exists()
     say("train", "mdlm_tiny", *SMALL, "--out", out)  # the mended command may have the directory
+
+
+@pytest.mark.parametrize("name", ["mdlm_tiny", "genie_tiny", "ld4tg_class_tiny"])
+def test_what_comes_next_can_be_typed(say: Say, tmp_path: Path, name: str) -> None:
+    """A model that answers is given a source, others write from nothing."""
+    small = [arg for arg in SMALL if arg != "--quiet"]
+    if name.startswith("ld4tg"):
+        say("train", "ld4tg_codec_tiny", *small, "--out", tmp_path / "codec")
+        small += ["--base", str(tmp_path / "codec")]
+    _, err = say("train", name, *small, "--out", tmp_path / "run")
+    (said,) = (line for line in err.splitlines() if line.startswith("next: redraft generate"))
+    told = shlex.split(said.removeprefix("next: redraft "))
+    out, _ = say(*[arg.replace("TEXT", "who Emma, where lake") for arg in told], "--steps", "2")
+    assert out
 
 
 def test_divergence_is_a_failed_job(say: Say, tmp_path: Path) -> None:
@@ -722,6 +737,7 @@ WRONG = [
     ("generate trained --sampler first-hitting --steps 3", "FirstHitting() has no steps"),
     ("generate trained --seed x", "--seed: 'x' is not a whole number"),
     ("generate trained|Anna Ana, Zog", "does not know 'Ana', 'Zog'; use its words, say Anna"),
+    ("generate trained|Anna: Zog.", "does not know 'Anna:', 'Zog'; use its words, say Anna"),
     ("generate trained|xyzzy", "without a prompt shows words that it knows"),
     ("generate trained|" + "One " * 99, "the prompt fills all"),
     ("generate trained|One|day", "day is not an option of this command"),

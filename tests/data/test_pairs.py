@@ -479,11 +479,12 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
     assert words.vocab.bos is not None
     run = vary.with_tokenizer(run, words)
     assert tokenise(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
-    beside = vary.with_tokenizer(recipe("genie_e2e", [str(tmp_path)], "words:20")[0], words)
-    row = tokenise(beside.data, "train", words, beside.framing).take([0])
-    assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
-    assert row.source is not None
-    assert words.decode(row.source[0].tolist()) == "name [ Aromi ]"
+    for name in ("genie_e2e", "ld4tg_codec_e2e", "ld4tg_e2e"):
+        beside = vary.with_tokenizer(recipe(name, [str(tmp_path)], "words:20")[0], words)
+        row = tokenise(beside.data, "train", words, beside.framing).take([0])
+        assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
+        assert row.source is not None
+        assert words.decode(row.source[0].tolist()) == "name [ Aromi ]"
     with pytest.raises(ValueError, match="learns to answer sources"):
         recipe("genie_tiny", [str(tmp_path / "trainset.csv")])
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from continuous import HELD_OUT, System, figures, latent, staged
 from rows import Rows, Trained, run_recipe
+from torch import Tensor
 
 from redraft import evaluate, presets
 from redraft.cli.recipes import source
@@ -32,6 +34,8 @@ from redraft.runs import Run, vary
 from redraft.samplers import AnyOrder, Blocks, Confidence, Renoise, Sampled, Sampler, Unmask
 from redraft.text import Hub, Words
 
+Row = Mapping[str, Any]
+Judged = Callable[[Trained, list[str], Row], dict[str, Any]]  # a model, what it wrote, its other figures
 ASKED = 630  # sentences that a model writes at most: as many meanings as E2E's test has
 PARAGRAPHS = 64  # the same of prose, which nobody judges
 WRITERS: dict[str, Sampler] = {  # chosen on the valid part
@@ -88,7 +92,7 @@ class Once:
 def row(
     system: System,
     sampler: Sampler | None,
-    judge: Callable[[Trained, list[str]], dict[str, Any]],
+    judge: Judged,
     out: Path,
     minutes: float,
     candidates: int = 1,
@@ -106,10 +110,11 @@ def row(
     found, record = write_and_judge(made.model, asked, sampler or made.run.sampler, count * candidates)
     texts = [evaluate.minimum_risk(several) for several in zip(*[iter(record.texts)] * candidates, strict=True)]
     cost = {"seconds_per_sample": candidates * found["seconds_per_sample"], "sampler": found["sampler"]}
-    return {**figures(made), **judge(made, texts), **cost, "candidates": candidates, "samples": texts[:3]}
+    known = figures(made)
+    return {**known, **judge(made, texts, known), **cost, "candidates": candidates, "samples": texts[:3]}
 
 
-def slots(made: Trained, texts: list[str]) -> dict[str, Any]:
+def slots(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
     """Which share of the attributes the sentences tell, beside those that people wrote to the same.
 
     BLEU is that of the challenge, against all sentences that people wrote to these attributes; of people's own, each
@@ -139,20 +144,32 @@ def mean(found: Sequence[Content]) -> float:
     return sum(each.share for each in found) / len(found)
 
 
-def entropy(made: Trained, texts: list[str]) -> dict[str, Any]:
-    """Of the words of single texts: a low one tells of repetition. And what a blind guess has for the unseen rows."""
-    return {"unigram_entropy": evaluate.unigram_entropy(texts)[0], "guessed_bits_per_token": guessed(made.run)}
+def entropy(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
+    """Of the words of single texts: a low one tells of repetition. And how the bound compares with a blind guess."""
+    return {"unigram_entropy": evaluate.unigram_entropy(texts)[0], **against_guess(made, known["end"])}
 
 
-def guessed(run: Run) -> float:
-    """Bits per token of the rows that `figures` measures, each guessed by how often it stands in the training text."""
+def against_guess(made: Trained, end: float) -> dict[str, float]:
+    """What a blind guess has for the unseen rows, and how far above it the bound is (below: negative), row by row."""
+    test = evaluation(tokenise(made.run.data, "test", made.run.tokenizer, made.run.framing), HELD_OUT)
+    bits = guessed(made.run)
+    rows = torch.cat([(bits[batch.tokens] * batch.learn).sum(-1) for batch in test])
+    likely = evaluate.likelihood(evaluate.ending(made.model, end), test, draws=4)
+    above, error = evaluate.excess(likely, (-math.log(2) * rows).tolist())
+    return {
+        "guessed_bits_per_token": float(rows.sum() / sum(batch.learn.sum() for batch in test)),
+        "above_guess_bits_per_char": above,
+        "above_guess_bits_per_char_stderr": error,
+    }
+
+
+def guessed(run: Run) -> Tensor:
+    """(V,) bits of each token, guessed by how often it stands in the training text."""
     train = tokenise(run.data, "train", run.tokenizer, run.framing)
     assert train.size is not None
     seen = torch.cat([batch.tokens[batch.learn] for batch in evaluation(train, train.size, 1024)])
     count = torch.bincount(seen, minlength=run.model.vocab.size) + 1.0  # none is impossible
-    bits = -(count / count.sum()).log2()
-    test = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
-    return float(torch.cat([bits[batch.tokens[batch.learn]] for batch in test]).mean())
+    return -(count / count.sum()).log2()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -19,12 +19,12 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from redraft import presets
+from redraft import evaluate, presets
 from redraft.cli import VERBS
 from redraft.cli.arguments import parse_verb
 from redraft.codecs import MaskedLM, Size
 from redraft.corpora import StoryClasses
-from redraft.data import Packed, TextFiles
+from redraft.data import Packed, TextFiles, evaluation, tokenise
 from redraft.model import DiffusionLM
 from redraft.ops import rng
 from redraft.runs import Run, load, vary
@@ -257,17 +257,24 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
     assert {*real.restaurants(str(tmp_path)), "tencdm"} == tables.REAL.keys()
 
 
-def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path) -> None:
-    """Three of four letters are a's where it learns, half of them where it is measured."""
+def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path, half_a_minute: list[Run]) -> None:
+    """Three of four letters are a's where it learns, half of them where it is measured; the bound is set against it."""
     for name, text in (("train", "aaab" * 64), ("test", "ab" * 64)):
         (tmp_path / f"{name}.txt").write_text(text)
     files = [(str(tmp_path / f"{name}.txt"),) for name in ("train", "test", "test")]
     letters_ab = Characters("ab", ("eos", "pad", "mask"))
     data = TextFiles(*files, split_by="file")
-    run = vary.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4))
+    run = vary.shrunken(vary.with_embedding(vary.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4))))
     size = run.model.vocab.size
     share = [(count + 1) / (256 + size) for count in (192, 64)]
-    assert real.guessed(run) == pytest.approx(-sum(map(math.log2, share)) / 2, abs=0.05)
+    assert real.guessed(run).tolist()[:2] == pytest.approx([-math.log2(each) for each in share], abs=0.05)
+    found = real.against_guess(made := rows.trained(run, tmp_path / "run", 1.0), 1.0)
+    assert found["guessed_bits_per_token"] == pytest.approx(-sum(map(math.log2, share)) / 2, abs=0.05)
+    test = evaluation(tokenise(data, "test", letters_ab, run.framing), real.HELD_OUT)
+    likely = evaluate.likelihood(evaluate.ending(made.model, 1.0), test, draws=4)
+    above = likely.bits_per_char - found["guessed_bits_per_token"]  # a token is a character
+    assert found["above_guess_bits_per_char"] == pytest.approx(above, abs=1e-4)
+    assert 0 < found["above_guess_bits_per_char_stderr"] < likely.row_error("char") + 1
 
 
 def test_prose_is_plain_text(tmp_path: Path) -> None:

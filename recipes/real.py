@@ -30,8 +30,9 @@ from redraft.codecs import minilm
 from redraft.compare import write_and_judge
 from redraft.corpora import Content, e2e, said
 from redraft.data import Pair, PairCorpus, Split, Tally, TextFiles, evaluation, tokenise
+from redraft.guidance import ClassifierFree
 from redraft.runs import Run, vary
-from redraft.samplers import AnyOrder, Blocks, Confidence, Renoise, Sampled, Sampler, Unmask
+from redraft.samplers import Ancestral, AnyOrder, Blocks, Confidence, Guided, Renoise, Sampled, Sampler, Unmask
 from redraft.text import Hub, Words
 
 Row = Mapping[str, Any]
@@ -41,6 +42,7 @@ PARAGRAPHS = 64  # the same of prose, which nobody judges
 WRITERS: dict[str, Sampler] = {  # chosen on the valid part
     "mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True),
     "genie": Renoise(32, project=Sampled(0.5)),
+    "ld4tg": Guided(Ancestral(64), ClassifierFree(2.0)),
 }
 CANDIDATES = {"genie": 8, "ld4tg": 8}  # written to each meaning; the one that is most like the others is taken
 WORDS = 1000  # of E2E, with 99.8 % of its text

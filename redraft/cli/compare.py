@@ -14,7 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 from redraft.cli.arguments import Flag
 from redraft.cli.limits import require_in_range
 from redraft.cli.opening import Opening
-from redraft.cli.output import emit, note, program
+from redraft.cli.output import emit, note, program, to_watch
 from redraft.cli.progress import Progress
 from redraft.write import optional
 
@@ -171,9 +171,9 @@ class Compare:
                 own = self._words("data", "tokenizer", "length") if self.data or self.tokenizer or self.length else ""
                 for line in method.commands(self.out, row["seed"], [stage["steps"] for stage in row["stages"]]):
                     yield Command(f"{row['name']}: train it alone", f"{program()} {line} {own}".rstrip())
-                place = quote(str(method.place(self.out, row["seed"])))
-                yield Command(f"{row['name']}: measure it again", f"{program()} eval {place} --split test")
-                yield Command(f"{row['name']}: let it write", f"{program()} generate {place} --watch")
+                place = method.place(self.out, row["seed"])
+                yield Command(f"{row['name']}: measure it again", f"{program()} eval {quote(str(place))} --split test")
+                yield Command(f"{row['name']}: let it write", f"{program()} {to_watch(method.run, place)}")
 
     def _words(self, *flags: str) -> str:
         """Flags of this command that differ from what they are by default; if none are named, all, and the methods."""

@@ -9,7 +9,11 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redraft.runs import Run
 
 
 def emit(record: Mapping[str, Any], json: bool, text: str) -> None:
@@ -37,6 +41,12 @@ def say(text: str) -> None:
 def program() -> str:
     """How the reader of a page calls us from here."""
     return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))
+
+
+def to_watch(run: Run, place: object) -> str:
+    """The rest of the command that lets a trained model write; one that answers is given a source."""
+    source = ' --source "TEXT"' if run.framing.asked and run.model.network.classes is None else ""
+    return f"generate {quote(str(place))}{source} --watch"
 
 
 def first() -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Fixed, Positional, Suppress, arg
 
 from redraft.cli.arguments import Flag, parse_settings
-from redraft.cli.output import emit, first, note
+from redraft.cli.output import emit, first, note, to_watch
 from redraft.write import optional
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def _report(run: Run, out: Path, json: bool) -> None:
     if "valid_reconstruction" in valid:
         note(f"next: train the diffusion of these latents, redraft train … --base {out}")
     else:
-        source = ' --source "TEXT"' if run.framing.asked and run.model.network.classes is None else ""
-        note(f"next: redraft generate {out}{source} --watch")
+        note(f"next: redraft {to_watch(run, out)}")
 
 
 def _step(out: Path) -> int:

@@ -13,7 +13,7 @@ import predicting
 from curves import Panel, Point, drawn
 from figures import with_figures
 from rows import Rows
-from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, right, trained
+from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, right
 
 from redraft.show.charts import Scale
 
@@ -26,11 +26,10 @@ KINDS = {"mask": "masks", "uniform": "uniform noise", "vectors": "vectors (Diffu
 HEADS = {"x": "x₀", "eps": "ε", "v": "v"}
 LEVELS = {"linear": "linear β", "cosine": "cosine", "even": "even log-SNR"}
 STORIES = {
-    "diffusion_lm": "words, cross-entropy, even log-SNR",
-    "diffusion_lm sqrt": "the same, sqrt schedule",
-    "diffusion_lm cosine": "the same, cosine schedule",
-    "diffusion_lm x": "x₀, even log-SNR",
-    "diffusion_lm eps": "ε, even log-SNR",
+    "words even": "words, cross-entropy, even log-SNR",
+    "words sqrt": "the same, sqrt schedule",
+    "words cosine": "the same, cosine schedule",
+    **{f"{head} even": f"{said}, even log-SNR" for head, said in HEADS.items()},
 }
 HINTS = {"hints without": "without self-conditioning", "hints with": "with it"}
 SEEN = (1, 16, 32, 48)  # steps whose entropy the table tells
@@ -45,15 +44,14 @@ def write_page(page: Path, results: Path) -> None:
 
 
 def tables(results: Path) -> dict[str, str]:
-    claims, cost, gamma, heads, *others = held(results, *FILES, "continuous_systems", "continuous_ablations")
-    systems = {name: row for rows in others for name, row in rows.items()}
+    claims, cost, gamma, heads = held(results, *FILES)
     return {
         "errors": errors_table(claims),
         "planning": planning_table(claims),
         "lengths": lengths_table(cost),
         "guided": guided_table(gamma),
         "heads": heads_table(heads),
-        "levels": stories_table(systems),
+        "levels": stories_table(heads),
         "hints": hints_table(heads),
     }
 
@@ -219,8 +217,8 @@ def _shown(found: tuple[float, float] | None) -> str:
 
 
 def stories_table(rows: Held) -> str:
-    lines = [[said, cell(rows.get(name), bits), cell(rows.get(name), trained)] for name, said in STORIES.items()]
-    return markdown(["Diffusion-LM predicts", "bits/char", "training steps"], lines)
+    lines = [[said, cell(rows.get(f"stories {name}"), bits)] for name, said in STORIES.items()]
+    return markdown(["Diffusion-LM predicts", "bits/char"], lines)
 
 
 def hints_table(rows: Held) -> str:

@@ -27,11 +27,11 @@ from redraft.codecs import MaskedEncoder, Smoothing
 from redraft.compare import unseen_bits, write_and_judge
 from redraft.data import Documents, evaluation, tokenise
 from redraft.evaluate import diagnose
-from redraft.heads import PredictEps, PredictX
-from redraft.objectives import Match, Snr
+from redraft.heads import PredictX
+from redraft.objectives import Match
 from redraft.runs import Run, config, latest, vary
 from redraft.samplers import Ancestral, Ddim, Renoise, Sampler
-from redraft.schedules import Clamped, CosineSquared, Retimed, Sqrt, TanD
+from redraft.schedules import Clamped, Retimed, TanD
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
 WRITTEN = 128  # texts that a model writes
@@ -83,10 +83,6 @@ def ablations() -> dict[str, System]:
     codec = presets.tencdm_codec_tiny()
     tan = vary.with_schedule(presets.cosmos_tiny(), Clamped(TanD(3.0), -12.0, 4.0))
     return {
-        "diffusion_lm x": System.of(vary.with_head(words, PredictX(), Match())),
-        "diffusion_lm eps": System.of(vary.with_head(words, PredictEps(), Match(Snr()))),
-        "diffusion_lm sqrt": System.of(vary.with_schedule(words, Clamped(Sqrt(), -12.0, 2.0))),
-        "diffusion_lm cosine": System.of(vary.with_schedule(words, Clamped(CosineSquared(), -12.0, 2.0))),
         "diffusion_lm no kinds": System.of(
             vary.with_schedule(vary.with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))
         ),

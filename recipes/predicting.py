@@ -1,11 +1,12 @@
 """What a network of Gaussian diffusion should predict, at which noise levels, and whether it should see what it said.
 
     python recipes/predicting.py points                     # about two minutes on a core
+    python recipes/predicting.py stories                    # about five for each of six rows
     python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
 
-*points.* Every training takes *equal steps* with the same rows and the same network; each head has its own plain loss,
-‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it. The truth is known: bits above it are what counts. Stories at
-equal minutes are rows of recipes/continuous.py.
+*points*, *stories.* Every training takes *equal steps* with the same rows and the same network; each head has its own
+plain loss, ‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it, and names words by cross-entropy where nothing is
+said. The truth of points is known: bits above it are what counts.
 *hints.* A trained Diffusion-LM goes on for some steps, with self-conditioning and without. How sure it is of its words
 while it writes: the entropy of x̂ at each step, in bits per token, and the length of x̂.
 Rows go to recipes/results/predicting.jsonl as they are finished, models to runs/predicting.
@@ -32,7 +33,7 @@ from redraft.heads import PredictEps, PredictV, PredictX, VectorHead
 from redraft.objectives import Match, Snr
 from redraft.runs import Run, vary
 from redraft.samplers import Ancestral, Guided
-from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, VPLinear
+from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt, VPLinear
 from redraft.types import Around, Context, Denoiser, Mean, Prediction
 from redraft.write import opened
 
@@ -44,7 +45,7 @@ HEADS: dict[str, tuple[VectorHead, Match]] = {
     "v": (PredictV(), Match(Snr(1.0))),
 }
 SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared()}
-STEPS = {"points": 100, "hints": 1000}
+STEPS = {"points": 100, "stories": 1200, "hints": 1000}
 
 
 def levels(name: str, low: float, high: float) -> Schedule:
@@ -61,6 +62,17 @@ def points() -> dict[str, Run]:
         for name in ("linear", "cosine", "even")
     }
     return {f"{name} {seed}": replace(run, seed=seed) for name, run in made.items() for seed in range(SEEDS)}
+
+
+def stories() -> dict[str, Run]:
+    """Diffusion-LM by other schedules, and with each head at the preset's even levels."""
+    base = presets.diffusion_lm_tiny()
+    paced: dict[str, Schedule] = {"sqrt": Sqrt(), "cosine": CosineSquared()}
+    return {
+        "stories words even": base,
+        **{f"stories words {name}": vary.with_schedule(base, Clamped(of, -12.0, 2.0)) for name, of in paced.items()},
+        **{f"stories {head} even": vary.with_head(base, *how) for head, how in HEADS.items()},
+    }
 
 
 def hints(base: Path) -> dict[str, Run]:
@@ -82,6 +94,11 @@ def point_row(made: Trained) -> dict[str, Any]:
     assert test.truth is not None
     above, error = (point_letters(2) * bits for bits in excess(likely, test.truth.log_probs))
     return {**made.cost(), "bits_above": above, "bits_above_stderr": error}
+
+
+def story_row(made: Trained) -> dict[str, Any]:
+    """Bits of unseen text."""
+    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT)}
 
 
 @dataclass
@@ -135,8 +152,12 @@ def before(base: Path) -> Trained:
     return Ready(str(base), opened(base)).fitted(base, Budget(steps=1), 0, quiet=True)
 
 
-def jobs(out: Path, steps: int, base: Path | None) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    measure, runs, first = (point_row, points(), ()) if base is None else (hint_row, hints(base), (before(base),))
+def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    first: Sequence[Trained] = ()
+    if base is not None:
+        measure, runs, first = hint_row, hints(base), [before(base)]
+    else:
+        measure, runs = (point_row, points()) if table == "points" else (story_row, stories())
     for name, run in runs.items():
         yield name, partial(row, measure, run, out / name.replace(" ", "-"), steps, first)
 
@@ -150,15 +171,15 @@ def row(
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of each training (points 100, hints 1000)")
+    parser.add_argument("--steps", type=int, help="of each training (points 100, stories 1200, hints 1000)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     add_places(parser, "runs/predicting")
     told = parser.parse_args(argv)
     if (told.table == "hints") != (told.model is not None):
-        parser.error("`hints` needs --model DIR, a trained Diffusion-LM; `points` takes none")
+        parser.error("`hints` needs --model DIR, a trained Diffusion-LM; the others take none")
     torch.set_num_threads(1)
     rows = Rows(told.results / "predicting.jsonl")
-    measure_all(rows, jobs(told.out, told.steps or STEPS[told.table], told.model), told.only)
+    measure_all(rows, jobs(told.table, told.out, told.steps or STEPS[told.table], told.model), told.only)
 
 
 if __name__ == "__main__":

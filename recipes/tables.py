@@ -65,10 +65,6 @@ SYSTEMS = {
     "cosmos": "COSMOS",
 }
 VARIANTS = {
-    "diffusion_lm x": "Diffusion-LM that predicts x (squared error)",
-    "diffusion_lm eps": "Diffusion-LM that predicts ε (squared error)",
-    "diffusion_lm sqrt": "Diffusion-LM, sqrt schedule",
-    "diffusion_lm cosine": "Diffusion-LM, cosine schedule",
     "diffusion_lm no kinds": "Diffusion-LM, vectors begun at random",
     "diffuseq joint": "DiffuSeq, source noised too",
     "genie without cross attention": "GENIE without cross attention",

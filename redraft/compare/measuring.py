@@ -88,8 +88,10 @@ def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed
 
 def best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: int) -> float:
     """The log-SNR at which the diffusion should end: vectors of many numbers tell their words through much noise."""
-    best, likely = token_bound(model, batches, ENDS, draws=draws, seed=seed)
-    for lower in NOISIER if best == min(ENDS) else ():
+    assert isinstance(model.process, Gaussian)
+    ends, noisier = ([end for end in some if end > model.process.path.noisiest] for some in (ENDS, NOISIER))
+    best, likely = token_bound(model, batches, ends, draws=draws, seed=seed)
+    for lower in noisier if best == min(ends) else ():
         _, further = token_bound(model, batches, (lower,), draws=draws, seed=seed)
         if further.row_nats.sum() >= likely.row_nats.sum():
             break

@@ -97,6 +97,11 @@ class Path(ABC):
         """f = d ln a/dt of the forward SDE dz = f·z dt + g dw (Song et al. 2021)."""
         return self.slopes(t)[0] / self.signal(t)
 
+    @property
+    def noisiest(self) -> float:
+        """The log-SNR at which generation begins."""
+        return float(self.logsnr(torch.ones(1, 1)))
+
     def ending(self, logsnr: float) -> Path:
         """The same path, stopped at this log-SNR instead of its own generative end."""
         raise ValueError(f"only variance-preserving noise can end elsewhere, not {type(self).__name__}")
@@ -121,8 +126,11 @@ class Preserving(Path):
             )
 
     def ending(self, logsnr: float) -> Preserving:
-        low = float(self.logsnr(torch.ones(1, 1)))
-        return Preserving(Clamped(self.schedule, min(low, logsnr - 1), logsnr))
+        if logsnr <= self.noisiest:
+            raise ValueError(
+                f"it cannot end at a log-SNR of {logsnr:g}: it begins at {self.noisiest:g}; choose one above that"
+            )
+        return Preserving(Clamped(self.schedule, self.noisiest, logsnr))
 
     def signal(self, t: Tensor) -> Tensor:
         return self.schedule.keep(_wide(t)).sqrt()

@@ -12,9 +12,10 @@ import torch
 from redraft import cli, presets
 from redraft.compare import Recipe
 from redraft.compare.measuring import NOISIER, best_end, unseen
+from redraft.evaluate import ending
 from redraft.model import DiffusionLM
 from redraft.runs import vary
-from redraft.schedules import Clamped, TanD
+from redraft.schedules import Clamped, Retimed, TanD
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 from test_page import Balance
@@ -139,3 +140,12 @@ def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
     model = DiffusionLM(run.model, run.tokenizer).eval()
     rows = unseen(run, "valid", 2).batches
     assert best_end(model, rows, 1, seed=0) in NOISIER[1:]
+
+
+def test_a_diffusion_ends_above_where_it_begins() -> None:
+    """No level is tried that the noise never reaches, whatever the grid has."""
+    run = vary.with_schedule(vary.shrunken(presets.diffusion_lm_tiny()), Retimed((1.0, -1.5)))
+    model = DiffusionLM(run.model, run.tokenizer).eval()
+    assert best_end(model, unseen(run, "valid", 2).batches, 1, seed=0) > -1.5
+    with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it begins at -1\.5"):
+        ending(model, -2.0)

@@ -86,7 +86,7 @@ def near_words(runs: Path) -> str:
     run = presets.d3pm_tiny()
     batches = evaluation(tokenise(run.data, "train", run.tokenizer, run.framing), 1000)
     vocab = run.tokenizer.vocab
-    jumps = nearest(neighbours(batches, vocab.size, 32), vocab, 6)
+    jumps = nearest(neighbours(batches, vocab.size, 32), vocab, 12)
     count = torch.bincount(torch.cat([batch.tokens[batch.learn] for batch in batches]), minlength=vocab.size)
     run = vary.with_model(run, process=Markov(vocab, jumps, mutual_information(jumps, vocab, count, points=8)))
     return strip(noised(DiffusionLM(run.model, run.tokenizer), STORY, TIMES))

@@ -104,6 +104,7 @@ def neighbours(batches: Sequence[Batch], words: int, width: int) -> Tensor:
     by_chance = counts.sum(1, keepdim=True) * counts.sum(0, keepdim=True) / counts.sum()
     ppmi = (counts / by_chance).nan_to_num(0.0).clamp(min=1.0).log()
     square, way = (part.flip(-1)[..., :width] for part in torch.linalg.eigh(ppmi.T @ ppmi))
+    way = way * way.gather(0, way.abs().argmax(0, keepdim=True)).sign()  # eigenvectors have no sign; machines differ
     main = F.pad(ppmi @ way / square.clamp(min=1e-12) ** 0.25, (0, max(0, width - way.shape[1])))
     return F.normalize(main + 1e-3 * ops.normal_like(main, ops.rng(0, words)), dim=-1).float()
 

@@ -311,6 +311,18 @@ def test_words_with_the_same_neighbours_lie_together() -> None:
     assert torch.equal(neighbours(sentences(), 11, 6), found)
 
 
+def test_the_signs_of_eigenvectors_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines choose them differently; the same seed must begin with the same vectors on all."""
+    found, solve = neighbours(sentences(), 11, 6), torch.linalg.eigh
+
+    def flipped(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = solve(matrix)
+        return values, vectors * (-1) ** torch.arange(len(values))
+
+    monkeypatch.setattr(torch.linalg, "eigh", flipped)
+    assert torch.equal(neighbours(sentences(), 11, 6), found)
+
+
 @torch.no_grad()
 def test_a_survey_puts_words_of_a_kind_together_and_tells_them_apart() -> None:
     torch.manual_seed(0)

@@ -31,7 +31,7 @@ from redraft.runs import Run, config
 
 COMMANDS = {
     "plain": "mdlm_tiny",
-    "larger": "mdlm_tiny --tokenizer bpe:1024 --length 128 --batch 16 --steps 4000 --sampler.steps 128 "
+    "larger": "mdlm_tiny --tokenizer bpe:1024 --length 128 --batch 16 --sampler.steps 128 "
     "--model.network.width 192 --model.network.layers 4 --model.network.heads 6",
     "places": "mdlm_tiny --model.network.rotary None",
 }

@@ -17,11 +17,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, commit, cpu, machine, run_recipe
+from rows import Budget, Rows, Trained, cpu, fitted, given, run_recipe
 from tables import filled_in, markdown
 from trajectories import TOGETHER, Certainty, Trajectories
 
@@ -29,9 +30,8 @@ from redraft import presets
 from redraft.evaluate import grammatical, unigram_entropy
 from redraft.model import DiffusionLM
 from redraft.objectives import Goal
-from redraft.runs import Optimiser, Run, export, load_with_run
+from redraft.runs import Optimiser, Run, export
 from redraft.samplers import EntropyBound, Sampler, Unmask
-from redraft.train import fit
 from redraft.write import fill
 
 TEXTS, STEPS, WRITTEN = 512, 400, 256
@@ -40,11 +40,11 @@ LEVELS: dict[str, Sampler] = {
 }
 
 
-def distilled(run: Run, base: Path, goal: Goal, steps: int) -> Run:
+def distilled(run: Run, base: Path, goal: Goal) -> Run:
     """A student that begins as the base. Rows of the run's own data are counted, not read."""
     optimiser = Optimiser(lr=5e-4, warmup=20, floor=0.0, ema=0.98)
-    few = replace(run, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep=1)
-    return replace(few, base=str(base), objective=goal, optimiser=optimiser, steps=steps)
+    few = replace(run, eval_rows=16, samples=0, log_every=50, keep=1)
+    return replace(few, base=str(base), objective=goal, optimiser=optimiser)
 
 
 def measured(model: DiffusionLM, sampler: Sampler, texts: int, length: int) -> dict[str, Any]:
@@ -67,29 +67,27 @@ def measured(model: DiffusionLM, sampler: Sampler, texts: int, length: int) -> d
 def measure_all(options: argparse.Namespace) -> None:
     """Base and student at every level, row by row."""
     base = options.base or options.out / "base"
-    if options.base is None:
-        fit(presets.mdlm_tiny(), base)
-    loaded = load_with_run(base)
-    assert loaded.run is not None
-    run, length = loaded.run, loaded.run.framing.length
+    untrained = presets.mdlm_tiny()
+    first = given(base) if options.base else fitted(untrained, base, Budget(steps=untrained.steps))
+    run, length = first.run, first.run.framing.length
     file = options.out / "trajectories.safetensors"
     if not file.exists():
-        made = Trajectories.of(loaded.model, Unmask(None, EntropyBound(0.1, 1.0)), options.texts, length)
-        made.save(file)
+        Trajectories.of(first.model, Unmask(None, EntropyBound(0.1, 1.0)), options.texts, length).save(file)
     rows = Rows(options.results / "certainty.jsonl")
     for weight in options.weights:
-        student = fit(distilled(run, base, Certainty(str(file), weight), options.steps), options.out / f"{weight:g}")
+        student = distilled(run, base, Certainty(str(file), weight))
+        made = fitted(student, options.out / f"{weight:g}", Budget(steps=options.steps), [first])
         shared = options.out / f"student-{weight:g}"
         if not shared.exists():
-            export(shared, student)
-        models = {"before": loaded.model, f"after, weight {weight:g}": student}
-        for who, model in models.items():
+            export(shared, made.model)
+        for who, of in {"before": first, f"after, weight {weight:g}": made}.items():
             for level, sampler in LEVELS.items():
-                row = {"model": who, "level": level, "steps": options.steps, "commit": commit(), "machine": machine()}
-                row["stages"] = []  # the runs lie beside the models
-                rows.add(
-                    f"{who} {level}", lambda m=model, s=sampler, r=row: r | measured(m, s, options.written, length)
-                )
+                rows.add(f"{who} {level}", partial(row, of, who, level, sampler, options.written))
+
+
+def row(made: Trained, who: str, level: str, sampler: Sampler, texts: int) -> dict[str, Any]:
+    length = made.run.framing.length
+    return {"model": who, "level": level, **made.cost(), **measured(made.model, sampler, texts, length)}
 
 
 def table(held: Mapping[str, Mapping[str, Any]]) -> str:

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, measure_all, run_recipe
+from rows import Budget, Rows, Trained, add_places, fitted, given, measure_all, run_recipe
 
 from redraft import presets
 from redraft.codecs import point_letters
-from redraft.compare import Budget, Ready, fitted, unseen_bits, write_and_judge
+from redraft.compare import unseen_bits, write_and_judge
 from redraft.evaluate import HeldOut, excess, likelihood
 from redraft.heads import PredictEps, PredictV, PredictX, VectorHead
 from redraft.objectives import Match, Snr
@@ -147,15 +147,10 @@ def hint_row(made: Trained) -> dict[str, Any]:
 # --- the command ---
 
 
-def before(base: Path) -> Trained:
-    """The training that another one goes on from."""
-    return Ready(str(base), opened(base)).fitted(base, Budget(steps=1), 0, quiet=True)
-
-
 def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     first: Sequence[Trained] = ()
     if base is not None:
-        measure, runs, first = hint_row, hints(base), [before(base)]
+        measure, runs, first = hint_row, hints(base), [given(base)]
     else:
         measure, runs = (point_row, points()) if table == "points" else (story_row, stories())
     for name, run in runs.items():

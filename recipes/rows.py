@@ -14,6 +14,7 @@ from redraft.compare import (
     TIMED,
     Budget,
     Fitted,
+    Ready,
     RowFile,
     commit,
     cpu,
@@ -24,6 +25,7 @@ from redraft.compare import (
 )
 from redraft.compare import machine_name as machine
 from redraft.runs import CheckpointError, Run
+from redraft.write import opened
 
 Trained = Fitted
 Measure = Callable[[], dict[str, Any]]
@@ -31,6 +33,7 @@ RESULTS = Path(__file__).parent / "results"
 __all__ = [
     "RESULTS",
     "TIMED",
+    "Budget",
     "Measure",
     "Rows",
     "Trained",
@@ -39,6 +42,8 @@ __all__ = [
     "commit",
     "cpu",
     "derived",
+    "fitted",
+    "given",
     "machine",
     "measure_all",
     "require_units",
@@ -93,3 +98,8 @@ def run_recipe(main: Callable[[], None]) -> None:
 def trained(run: Run, out: Path, minutes: float, before: Sequence[Fitted] = ()) -> Fitted:
     """Trains for so many minutes of one core, or goes on where it was stopped; `before`: what it is built on."""
     return fitted(run, out, Budget(minutes=minutes), before)
+
+
+def given(base: Path) -> Fitted:
+    """A training that is there already, which another one goes on from."""
+    return Ready(str(base), opened(base)).fitted(base, Budget(steps=1), 0, quiet=True)

@@ -581,7 +581,9 @@ def test_committed_rows_say_how_they_came_to_be() -> None:
             rows.require_units(row)
             if "steps" in row and file.stem != "sizes" and row.get("provenance") != "not recorded":
                 assert row["commit"], (file.name, row["name"])
-                assert all(rows.derived(RESULTS, stage["run"]) == stage["run"] for stage in row["stages"])
+                assert all(
+                    rows.derived(RESULTS, stage["run"], ["trajectories"]) == stage["run"] for stage in row["stages"]
+                )
 
 
 def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
@@ -855,6 +857,9 @@ def test_certainty_is_distilled(run: Run, tmp_path: Path, capsys: pytest.Capture
     assert [row["model"] for row in held.values()] == ["before"] * 5 + ["after, weight 1"] * 5
     assert all(row["texts"] == 2 and row["tokens_per_forward"] > 0 and row["diversity"] > 0 for row in held.values())
     assert load(tmp_path / "out" / "student-1").config == run.model
+    stages = [[stage["steps"] for stage in row["stages"]] for row in held.values()]
+    assert stages == [[1]] * 5 + [[1, 2]] * 5
+    assert all(rows.derived(tmp_path, row["run"], ["trajectories"]) == row["run"] for row in held.values())
     certainty.main(asked)
     assert len((tmp_path / "certainty.jsonl").read_text().splitlines()) == 10
     capsys.readouterr()

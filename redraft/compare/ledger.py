@@ -14,7 +14,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -82,9 +82,12 @@ def file_config(results: Path, run: str, described: Any) -> None:
     file.write_text(json.dumps(described, ensure_ascii=False) + "\n", "utf-8")
 
 
-def derived(results: Path, run: str) -> str:
-    """The digest that a filed configuration has: that of its row, unless one of them was changed."""
-    found = config.from_json(json.loads((results / "configs" / f"{run}.json").read_text("utf-8")))
+def derived(results: Path, run: str, trust: Sequence[str] = ()) -> str:
+    """The digest that a filed configuration has: that of its row, unless one of them was changed.
+
+    `trust`: modules outside the package whose classes it may name.
+    """
+    found = config.from_json(json.loads((results / "configs" / f"{run}.json").read_text("utf-8")), trust=trust)
     assert isinstance(found, Run)
     return found.digest
 

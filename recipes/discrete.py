@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from picture import draw, draw_noises
-from rows import Rows, Trained, run_recipe, trained
+from rows import Measure, Rows, Trained, measure_all, run_recipe, trained
 from tables import filled, tables
 
 from redraft import presets
@@ -161,17 +161,20 @@ def remasking(steps: int) -> dict[str, Sampler]:
     }
 
 
-def remask(rows: Rows, out: Path, minutes: float, wanted: Callable[[str], bool]) -> None:
+def remask(out: Path, minutes: float) -> Mapping[str, Measure]:
     """The error layer takes a fifth of the time of the model that it is put on."""
-    if not any(map(wanted, remasking(1))):
-        return
-    base = out / "mdlm_tiny"
-    first = trained(presets.mdlm_tiny(), base, minutes)
-    made = trained(vary.with_errors(presets.mdlm_tiny(), str(base)), out / "gstar_tiny", minutes / 5, (first,))
-    for steps in (8, 16, 32, 64):
-        for name, sampler in remasking(steps).items():
-            if wanted(name):
-                rows.add(f"{name} {steps}", partial(remask_row, made, sampler))
+
+    @cache
+    def made() -> Trained:
+        first = trained(presets.mdlm_tiny(), out / "mdlm_tiny", minutes)
+        errors = vary.with_errors(presets.mdlm_tiny(), str(out / "mdlm_tiny"))
+        return trained(errors, out / "gstar_tiny", minutes / 5, (first,))
+
+    return {
+        f"{name} {steps}": lambda sampler=sampler: remask_row(made(), sampler)
+        for steps in (8, 16, 32, 64)
+        for name, sampler in remasking(steps).items()
+    }
 
 
 def remask_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
@@ -200,15 +203,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         draw_noises(pictures)
     elif told.table == "tables":
         print(tables(told.results))
-    elif told.table == "remask":
-        remask(rows, told.out, told.minutes, lambda name: not told.only or name in told.only)
     else:
-        for name, measure in jobs(told.table, told.out, told.minutes).items():
-            if not told.only or name in told.only:
-                rows.add(name, measure)
+        measure_all(rows, jobs(told.table, told.out, told.minutes).items(), told.only)
 
 
-def jobs(table: str, out: Path, minutes: float) -> Mapping[str, Callable[[], dict[str, Any]]]:
+def jobs(table: str, out: Path, minutes: float) -> Mapping[str, Measure]:
+    if table == "remask":
+        return remask(out, minutes)
     if table == "methods":
         asked = {n: (*each, minutes) for n, each in methods().items()}
         asked |= {n.replace("_tiny", "_long"): (*methods()[n], PATIENCE * minutes) for n in PATIENT}

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from continuous import HELD_OUT, System, figures, latent, staged
-from rows import Rows, Trained, run_recipe
+from rows import Rows, Trained, measure_all, run_recipe
 from torch import Tensor
 
 from redraft import evaluate, presets
@@ -185,13 +185,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / "real.jsonl")
+    if not (told.e2e or told.prose):
+        parser.error("say what to learn from: --e2e PATH, --prose PATH, or both")
     wanted = [(name, system, slots) for name, system in (restaurants(told.e2e) if told.e2e else {}).items()]
     wanted += [(name, system, entropy) for name, system in (prose(told.prose) if told.prose else {}).items()]
-    for name, system, judge in wanted:
-        if told.only and name not in told.only:
-            continue
-        candidates = CANDIDATES.get(name, 1)
-        rows.add(name, partial(row, system, WRITERS.get(name), judge, told.out / name, told.minutes, candidates))
+    jobs = (
+        (name, partial(row, of, WRITERS.get(name), judge, told.out / name, told.minutes, CANDIDATES.get(name, 1)))
+        for name, of, judge in wanted
+    )
+    measure_all(rows, jobs, told.only)
 
 
 if __name__ == "__main__":

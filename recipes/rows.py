@@ -66,9 +66,11 @@ class Rows(RowFile):
 
 def measure_all(rows: Rows, jobs: Iterable[tuple[str, Measure]], only: Sequence[str] | None = None) -> None:
     """Measures the rows that are asked for and not there yet, one after the other."""
-    for name, measure in jobs:
-        if not only or name in only:
-            rows.add(name, measure)
+    known = dict(jobs)
+    if strange := [name for name in only or () if name not in known]:
+        raise ValueError(f"--only {strange[0]!r} is no row here; there are {', '.join(map(repr, known)) or 'none yet'}")
+    for name in only or known:
+        rows.add(name, known[name])
 
 
 def add_places(parser: argparse.ArgumentParser, out: str) -> None:

@@ -161,7 +161,7 @@ def millions(count: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", help="presets to measure")
+    parser.add_argument("--only", nargs="+", choices=PRESETS, metavar="PRESET", help="presets to measure")
     parser.add_argument("--steps", type=int, default=TIMED, help="steps that are timed")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--write", type=Path, help="the page for the tables; nothing is measured")

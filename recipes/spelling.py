@@ -286,7 +286,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prose", type=Path, help="a folder with books as plain text")
     parser.add_argument("--wiki", type=Path, help="the folder of WikiText-2: train.txt and valid.txt")
-    parser.add_argument("--only", nargs="+", default=[], help="names of models and correctors; default: all")
+    parser.add_argument(
+        "--only", nargs="+", choices=LABELS, metavar="NAME", default=[], help="models and correctors; default: all"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/spelling"), help="where the models go")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--write", type=Path, help="the page for the rows; nothing is measured")

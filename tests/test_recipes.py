@@ -108,6 +108,10 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
         ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither stories nor sotu, nor a file or"),
         ("spelling.py --prose nowhere", "spelling.py: nowhere is no folder with text; say where the text is"),
         ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
+        (
+            "continuous.py systems --only cosmo",
+            "continuous.py: --only 'cosmo' is no row here; there are 'diffusion_lm',",
+        ),
     ],
 )
 def test_wrong_input_of_a_recipe_is_told_in_one_line(command: str, said: str, tmp_path: Path) -> None:
@@ -117,6 +121,14 @@ def test_wrong_input_of_a_recipe_is_told_in_one_line(command: str, said: str, tm
     assert made.returncode == 2
     assert made.stderr.startswith(said)
     assert made.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("table", ["methods", "ablations", "remask"])
+def test_rows_that_do_not_exist_are_refused(table: str, tmp_path: Path) -> None:
+    """Before anything is measured; a mistyped name would otherwise pass for a row that is there."""
+    with pytest.raises(ValueError, match="--only 'gstar' is no row here; there are "):
+        discrete.main([table, "--only", "gstar", "--out", str(tmp_path), "--results", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_budget_is_kept(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:

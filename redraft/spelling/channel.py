@@ -38,7 +38,7 @@ class EditChannel:
 
     @classmethod
     def standard(cls) -> EditChannel:
-        """Learnt from human misspellings and made errors, half of each (`python recipes/spelling.py channel`)."""
+        """Learnt from human misspellings and made errors, half of each (`recipes/spelling.py --channel FILE`)."""
         held = json.loads((resources.files("redraft.spelling") / "channel.json").read_text("utf-8"))
         return cls(tuple(held["edits"]), tuple(map(tuple, held["replaced"])), tuple(held["inserted"]), held["space"])
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, commit, machine, run_recipe
+from rows import Rows, run_recipe
 from torch import Tensor
 
 from redraft.cli.adapt import AdaptModel
@@ -289,8 +289,6 @@ def measured(asked: argparse.Namespace, it: Opened, kind: str, count: int) -> di
         "gain_stderr": round(float(torch.tensor(gained).double().std()) / max(1, len(gained)) ** 0.5, 4),
         "tries": TRIES,
         "after": AFTER,
-        "commit": commit(),
-        "machine": machine(),
         "command": " ".join(["python recipes/adapt.py", *sys.argv[1:]]),
     }
 

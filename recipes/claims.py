@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from claim_tables import PLACES, write_page
-from rows import Rows, add_page, commit, cpu, machine, run_recipe
+from rows import Rows, add_page, cpu, run_recipe
 
 from redraft.corpora import STORIES, Follow, Telling, split_seed
 from redraft.text import UNKNOWN, spell, split_words
@@ -91,7 +91,7 @@ CLAIMS = {"errors": errors, "planning": planning}
 def measured(it: Opened, claim: str, count: int) -> dict[str, Any]:
     found = CLAIMS[claim](it, count)
     error = math.sqrt(found["right"] * (1 - found["right"]) / count)
-    return {"run": it.name, "step": it.step} | found | {"right_stderr": error, "commit": commit(), "machine": machine()}
+    return {"run": it.name, "step": it.step} | found | {"right_stderr": error}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

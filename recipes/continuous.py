@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, commit, machine, measure_all, run_recipe, trained
+from rows import Rows, Trained, add_places, measure_all, run_recipe, trained
 
 from redraft import evaluate, presets, write
 from redraft.codecs import MaskedEncoder, Smoothing
@@ -164,7 +164,7 @@ def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
 
 def weights(it: write.Opened) -> dict[str, Any]:
     """Which weights are measured, by which code, on which machine."""
-    return {"run": it.name, "step": it.step, "commit": commit(), "machine": machine()}
+    return {"run": it.name, "step": it.step}
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, run_recipe, trained
+from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
 
 from redraft import ops, presets
 from redraft.compare import share_of
@@ -84,7 +84,7 @@ def true_row(each: int) -> dict[str, Any]:
         pair = TOPIC.pair("test", index)
         texts[pair.source] += [pair.target] * (len(texts[pair.source]) < each)
         index += 1
-    return {**spread(texts), "texts": each * len(texts), "commit": commit(), "machine": machine()}
+    return {**spread(texts), "texts": each * len(texts)}
 
 
 def point_row(scale: float) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def point_row(scale: float) -> dict[str, Any]:
     log_p = torch.stack([one_blob(blobs, number, drawn) for number in range(len(blobs.means))], -1)
     hit = float((log_p.argmax(-1) == TOWARD).double().mean())
     wide = float(drawn.std(0).mean()) / blobs.stds[TOWARD]
-    made = {"points": POINTS, "sampler": "Heun, 40 steps", "commit": commit(), "machine": machine()}
+    made = {"points": POINTS, "sampler": "Heun, 40 steps"}
     return {"scale": scale, **fidelity(hit, POINTS), "width": wide, **made}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, commit, cpu, machine, measure_all, run_recipe, trained
+from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
 
 from redraft import evaluate, presets, write
 from redraft.cli.recipes import recipe, source
@@ -71,7 +71,7 @@ def reuse_row(sampler: Sampler) -> dict[str, Any]:
     it = write.opened("story")
     assert it.run is not None
     found = write_and_judge(it.model, it.run, sampler, TEXTS)[0]
-    return {**found, "run": it.name, "commit": commit(), "machine": machine()}
+    return {**found, "run": it.name}
 
 
 def reuse() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:

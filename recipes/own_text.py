@@ -23,7 +23,7 @@ from time import process_time
 from typing import Any
 
 import torch
-from rows import Rows, commit, machine, run_recipe
+from rows import Rows, run_recipe
 from tables import filled_in, markdown
 
 from redraft import cli
@@ -85,8 +85,7 @@ def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict
     run = config.from_json(begun["run"])
     assert isinstance(run, Run)
     stage = {"run": run.digest, "precision": begun["precision"]["name"], "seed": run.seed, "config": begun["run"]}
-    origin = {"commit": commit(), "machine": machine(), "stages": [stage]}
-    return {"command": name, **figures, "samples": record["samples"], **origin}
+    return {"command": name, **figures, "samples": record["samples"], "stages": [stage]}
 
 
 # --- the page ---

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, add_page, commit, cpu, machine, run_recipe
+from rows import Rows, add_page, cpu, run_recipe
 from spellers import paragraphs
 from tables import filled_in, markdown, right
 
@@ -49,7 +49,7 @@ def probed(it: Opened, topic: str, count: int) -> dict[str, Any]:
     assert it.run is not None
     train, test = (classed(it.run, StoryClasses(topic), split, count, LAST) for split in ("train", "test"))
     row = {"run": it.name, "step": it.step, "topic": topic, "last": LAST, "texts": count, "tuned_steps": TUNED}
-    return row | both(it.model, train, test) | {"commit": commit(), "machine": machine()}
+    return row | both(it.model, train, test)
 
 
 def classed(run: Run, data: StoryClasses | JsonlClasses, split: Split, count: int, last: int | None) -> list[Batch]:
@@ -99,7 +99,7 @@ def author_row(it: Opened, data: JsonlClasses, count: int) -> dict[str, Any]:
     assert it.run is not None
     train, test = (classed(it.run, data, split, count, None) for split in ("train", "test"))
     row = {"run": it.name, "step": it.step, "topic": "author", "words": PIECE, "texts": count, "tuned_steps": TUNED}
-    return row | both(it.model, train, test) | {"commit": commit(), "machine": machine()}
+    return row | both(it.model, train, test)
 
 
 # --- the table ---

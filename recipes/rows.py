@@ -16,14 +16,12 @@ from redraft.compare import (
     Fitted,
     Ready,
     RowFile,
-    commit,
     cpu,
     derived,
     fitted,
     require_units,
     seconds_per_step,
 )
-from redraft.compare import machine_name as machine
 from redraft.runs import CheckpointError, Run
 from redraft.write import opened
 
@@ -39,12 +37,10 @@ __all__ = [
     "Trained",
     "add_page",
     "add_places",
-    "commit",
     "cpu",
     "derived",
     "fitted",
     "given",
-    "machine",
     "measure_all",
     "require_units",
     "run_recipe",

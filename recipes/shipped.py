@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, commit, machine, run_recipe
+from rows import Rows, run_recipe
 
 import redraft
 from redraft import presets
@@ -67,8 +67,6 @@ def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
         "steps": run.steps,
         "batch": run.batch,
         "precision": run.precision,
-        "commit": commit(),
-        "machine": machine(),
         "stages": [{"run": run.digest, "steps": run.steps, "seed": run.seed, "config": config.to_json(run)}],
         "parameters": sum(p.numel() for p in model.parameters()),
         "words": len(STORIES.words()),

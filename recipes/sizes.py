@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -94,7 +93,7 @@ def measured(name: str, steps: int) -> dict[str, Any]:
         if run.base is not None:
             separately(folder, Path(run.base).name, "--base")
         found = separately(folder, name, "--steps", str(steps))
-    return {**counted(run), **found, "machine": machine()}
+    return {**counted(run), **found}
 
 
 def separately(folder: str, *words: str) -> dict[str, Any]:
@@ -116,14 +115,6 @@ def child(name: str, steps: int, *, as_base: bool) -> dict[str, Any]:
     seconds = seconds_per_step(run, steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"batch": run.batch, "length": run.framing.length, "seconds_per_step": seconds, "peak_bytes": peak}
-
-
-def machine() -> str:
-    """The processor, as the system names it."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 # --- the page ---

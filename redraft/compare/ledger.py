@@ -1,8 +1,8 @@
 """Rows of figures that grow one by one: what a file of JSON lines holds is not measured again.
 
-A row says how it came to be: commit, machine, and for each stage of its training the run, steps, batch, seed and
-precision. The whole configuration of a run lies beside the rows, in configs/RUN.json, where RUN is its digest: that can
-be computed again from the file (`derived`). Rows measured before say `"provenance": "not recorded"`.
+A row says how it came to be: commit and machine, which are noted here, and for each stage of its training the run,
+steps, batch, seed and precision. The whole configuration of a run lies beside the rows, in configs/RUN.json, where RUN
+is its digest: that can be computed again from the file (`derived`). Rows of before say `"provenance": "not recorded"`.
 An error carries the name of its figure: `share_stderr` beside `share`. A bare `stderr` is refused, since bits per
 character once stood beside the error of bits per token.
 """
@@ -53,7 +53,7 @@ class RowFile:
         """Measures the row, unless it is there; says whether it had to."""
         if name in self.held():
             return False
-        row = {"name": name, **measure()}
+        row = {"name": name, **measure(), "commit": commit(), "machine": machine_name()}
         require_units(row)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         for stage in row.get("stages", ()):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from redraft.compare.ledger import commit, cpu, machine_name
+from redraft.compare.ledger import cpu
 from redraft.model import DiffusionLM
 from redraft.runs import Run, config, vary
 from redraft.train import fit
@@ -64,7 +64,7 @@ class Fitted:
     def cost(self) -> dict[str, Any]:
         """How the row came to be."""
         run = {"run": self.run.digest, "minutes": self.minutes, "steps": self.run.steps, "batch": self.run.batch}
-        return {**run, "commit": commit(), "machine": machine_name(), "stages": list(self.stages())}
+        return {**run, "stages": list(self.stages())}
 
 
 def fitted(

@@ -586,16 +586,19 @@ def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: l
     assert rows.derived(tmp_path, row["run"]) != row["run"]
 
 
+OLD = ("candidates", "control", "control_e2e", "control_wishes", "infill", "sizes", "spelling")
+
+
 def test_committed_rows_say_how_they_came_to_be() -> None:
-    """Old ones say that it was not recorded; of the others every digest can be derived again."""
+    """Every digest can be derived again. Some tables are older: their rows say that nothing was recorded."""
     for file in RESULTS.glob("*.jsonl"):
         for row in rows.Rows(file).held().values():
             rows.require_units(row)
-            if "steps" in row and file.stem != "sizes" and row.get("provenance") != "not recorded":
-                assert row["commit"], (file.name, row["name"])
-                assert all(
-                    rows.derived(RESULTS, stage["run"], ["trajectories"]) == stage["run"] for stage in row["stages"]
-                )
+            if file.stem in OLD and row.get("provenance") == "not recorded":
+                continue
+            assert row["commit"], (file.name, row["name"])
+            for stage in row.get("stages", ()):
+                assert rows.derived(RESULTS, stage["run"], ["trajectories"]) == stage["run"], (file.name, row["name"])
 
 
 def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """LLaDA's fine-tuning in small: a question by the chat template, a story as the answer.
 
-    python recipes/chat.py --minutes 2
+    python recipes/chat.py --minutes 3
 
 Minutes are those of one core. The row goes to recipes/results/chat.jsonl, the model to runs/chat; called again it goes
 on where it stopped.
@@ -57,7 +57,7 @@ def answered(made: Trained, count: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=2.0, help="of one core")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of one core")
     parser.add_argument("--questions", type=int, default=ASKED)
     parser.add_argument("--out", type=Path, default=Path("runs/chat"))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")

@@ -1,7 +1,7 @@
 """What a network of Gaussian diffusion should predict, at which noise levels, and whether it should see what it said.
 
     python recipes/predicting.py points                     # about two minutes on a core
-    python recipes/predicting.py stories                    # about five for each of six rows
+    python recipes/predicting.py stories                    # about four for each of six rows
     python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
 
 *points*, *stories.* Every training takes *equal steps* with the same rows and the same network; each head has its own
@@ -45,7 +45,7 @@ HEADS: dict[str, tuple[VectorHead, Match]] = {
     "v": (PredictV(), Match(Snr(1.0))),
 }
 SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared()}
-STEPS = {"points": 100, "stories": 1200, "hints": 1000}
+STEPS = {"points": 100, "stories": 800, "hints": 1000}
 
 
 def levels(name: str, low: float, high: float) -> Schedule:
@@ -166,7 +166,7 @@ def row(
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of each training (points 100, stories 1200, hints 1000)")
+    parser.add_argument("--steps", type=int, help="of each training (points 100, stories 800, hints 1000)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     add_places(parser, "runs/predicting")
     told = parser.parse_args(argv)

@@ -75,7 +75,7 @@ def measure(name: str, data: Sequence[str], out: Path, rows: Rows, more: Sequenc
 
     command = [*shlex.split(COMMANDS[name]), *more]
     with metrics(tell):
-        cli.main(["train", *command, "--data", *data, "--out", str(out), "--json", "--quiet"])
+        cli.main(["train", *command, "--data", *data, "--out", str(out), "--json"])
 
 
 def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict[str, Any]:

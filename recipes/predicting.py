@@ -160,7 +160,7 @@ def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple
 def row(
     measure: Callable[[Trained], dict[str, Any]], run: Run, out: Path, steps: int, first: Sequence[Trained]
 ) -> dict[str, Any]:
-    return measure(fitted(run, out, Budget(steps=steps), first, quiet=True))
+    return measure(fitted(run, out, Budget(steps=steps), first))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

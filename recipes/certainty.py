@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from trajectories import TOGETHER, Certainty, Trajectories
 
 from redraft import presets
 from redraft.evaluate import grammatical, unigram_entropy
-from redraft.model import DiffusionLM
 from redraft.objectives import Goal
 from redraft.runs import Optimiser, Run, export
 from redraft.samplers import EntropyBound, Sampler, Unmask
@@ -47,12 +45,14 @@ def distilled(run: Run, base: Path, goal: Goal) -> Run:
     return replace(few, base=str(base), objective=goal, optimiser=optimiser)
 
 
-def measured(model: DiffusionLM, sampler: Sampler, texts: int, length: int) -> dict[str, Any]:
+def measured(made: Trained, sampler: Sampler, texts: int) -> dict[str, Any]:
     """How good, how diverse, and how fast."""
+    canvas = made.model.canvas(new=made.run.framing.length, rows=texts)
     with cpu() as clock:
-        record = fill(model, sampler, model.canvas(new=length, rows=texts), seed=2, batch=TOGETHER)
+        record = fill(made.model, sampler, canvas, seed=2, batch=TOGETHER)
     inner, diverse = unigram_entropy(record.texts)
     return {
+        **made.cost(),
         "tokens_per_forward": record.new_tokens / texts / record.nfe,
         "nfe": record.nfe,
         "grammatical": grammatical(record.texts).share,
@@ -69,25 +69,21 @@ def measure_all(options: argparse.Namespace) -> None:
     base = options.base or options.out / "base"
     untrained = presets.mdlm_tiny()
     first = given(base) if options.base else fitted(untrained, base, Budget(steps=untrained.steps))
-    run, length = first.run, first.run.framing.length
     file = options.out / "trajectories.safetensors"
     if not file.exists():
-        Trajectories.of(first.model, Unmask(None, EntropyBound(0.1, 1.0)), options.texts, length).save(file)
+        sampler, length = Unmask(None, EntropyBound(0.1, 1.0)), first.run.framing.length
+        Trajectories.of(first.model, sampler, options.texts, length).save(file)
     rows = Rows(options.results / "certainty.jsonl")
     for weight in options.weights:
-        student = distilled(run, base, Certainty(str(file), weight))
+        student = distilled(first.run, base, Certainty(str(file), weight))
         made = fitted(student, options.out / f"{weight:g}", Budget(steps=options.steps), [first])
         shared = options.out / f"student-{weight:g}"
         if not shared.exists():
             export(shared, made.model)
         for who, of in {"before": first, f"after, weight {weight:g}": made}.items():
             for level, sampler in LEVELS.items():
-                rows.add(f"{who} {level}", partial(row, of, who, level, sampler, options.written))
-
-
-def row(made: Trained, who: str, level: str, sampler: Sampler, texts: int) -> dict[str, Any]:
-    length = made.run.framing.length
-    return {"model": who, "level": level, **made.cost(), **measured(made.model, sampler, texts, length)}
+                named = {"model": who, "level": level}
+                rows.add(f"{who} {level}", lambda n=named, m=of, s=sampler: n | measured(m, s, options.written))
 
 
 def table(held: Mapping[str, Mapping[str, Any]]) -> str:

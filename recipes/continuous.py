@@ -163,7 +163,7 @@ def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
 
 
 def weights(it: write.Opened) -> dict[str, Any]:
-    """Which weights are measured, by which code, on which machine."""
+    """Which weights are measured."""
     return {"run": it.name, "step": it.step}
 
 

@@ -5,8 +5,8 @@
     python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
 
 *points*, *stories.* Every training takes *equal steps* with the same rows and the same network; each head has its own
-plain loss, ‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it, and names words by cross-entropy where nothing is
-said. The truth of points is known: bits above it are what counts.
+plain loss, ‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it; the preset of stories names words by cross-entropy.
+The truth of points is known: bits above it are what counts.
 *hints.* A trained Diffusion-LM goes on for some steps, with self-conditioning and without. How sure it is of its words
 while it writes: the entropy of x̂ at each step, in bits per token, and the length of x̂.
 Rows go to recipes/results/predicting.jsonl as they are finished, models to runs/predicting.
@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from continuous import HELD_OUT, figures
 from rows import Budget, Rows, Trained, add_places, fitted, given, measure_all, run_recipe
 
 from redraft import presets
 from redraft.codecs import point_letters
-from redraft.compare import unseen_bits, write_and_judge
+from redraft.compare import write_and_judge
 from redraft.evaluate import HeldOut, excess, likelihood
 from redraft.heads import PredictEps, PredictV, PredictX, VectorHead
 from redraft.objectives import Match, Snr
@@ -38,7 +39,7 @@ from redraft.types import Around, Context, Denoiser, Mean, Prediction
 from redraft.write import opened
 
 SEEDS = 2
-HELD_OUT, WRITTEN = 256, 64
+WRITTEN = 64
 HEADS: dict[str, tuple[VectorHead, Match]] = {
     "x": (PredictX(), Match()),
     "eps": (PredictEps(), Match(Snr())),
@@ -96,11 +97,6 @@ def point_row(made: Trained) -> dict[str, Any]:
     return {**made.cost(), "bits_above": above, "bits_above_stderr": error}
 
 
-def story_row(made: Trained) -> dict[str, Any]:
-    """Bits of unseen text."""
-    return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT)}
-
-
 @dataclass
 class Sureness:
     """What x̂ is like at each step."""
@@ -139,9 +135,8 @@ def hint_row(made: Trained) -> dict[str, Any]:
     """Bits of unseen text, what is written, and how sure the model is at each of 64 steps."""
     seen = Sureness()
     found, _ = write_and_judge(made.model, made.run, Guided(Ancestral(64), Watching(seen)), WRITTEN)
-    bits = unseen_bits(made.model, made.run, HELD_OUT)
     found |= {"sampler": str(Ancestral(64)), "entropy": seen.entropy, "length": seen.length}
-    return {**made.cost(), **bits, **found}
+    return {**figures(made), **found}
 
 
 # --- the command ---
@@ -152,7 +147,7 @@ def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple
     if base is not None:
         measure, runs, first = hint_row, hints(base), [given(base)]
     else:
-        measure, runs = (point_row, points()) if table == "points" else (story_row, stories())
+        measure, runs = (point_row, points()) if table == "points" else (figures, stories())
     for name, run in runs.items():
         yield name, partial(row, measure, run, out / name.replace(" ", "-"), steps, first)
 

@@ -736,8 +736,9 @@ def test_guidance_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
 
 
 def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, few in (("HELD_OUT", 4), ("WRITTEN", 2)):
-        monkeypatch.setattr(predicting, name, few)
+    monkeypatch.setattr(predicting, "WRITTEN", 2)
+    for module in (predicting, continuous):
+        monkeypatch.setattr(module, "HELD_OUT", 4)
     monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0,))
     run = predicting.points()["points v even 1"]
     row = predicting.row(predicting.point_row, small_of(run), tmp_path / "points", 2, ())
@@ -745,7 +746,7 @@ def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeyp
     rows.require_units(row)
     stories = predicting.stories()
     assert len(set(stories.values())) == 6
-    row = predicting.row(predicting.story_row, small_of(stories["stories eps even"]), tmp_path / "stories", 2, ())
+    row = predicting.row(continuous.figures, small_of(stories["stories eps even"]), tmp_path / "stories", 2, ())
     assert row["bits_per_char"] > 0
     rows.require_units(row)
     fit(replace(small_of(presets.diffusion_lm_tiny()), steps=1, samples=0), tmp_path / "base", quiet=True)

@@ -20,9 +20,9 @@ from bench.limit import machine
 from bench.race import Row, report, tell
 from bench.reference import Reference, empty
 from bench.texts import cpu_seconds
-from redraft.networks import BlockCausal
-from redraft.samplers import AnyOrder, Blocks, Unmask
-from redraft.write import fill
+from redraft.decoding import AnyOrder, Blocks, Unmask
+from redraft.models import BlockCausal
+from redraft.tasks import fill
 
 RESULTS = Path(__file__).parent / "results" / "blocks.jsonl"
 GOAL = 20.0  # times fewer seconds per text

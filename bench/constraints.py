@@ -33,10 +33,11 @@ from redraft import (
     last,
     rng,
 )
-from redraft.constraints import TextRule, marks, rules
-from redraft.constraints.compiling import from_regex, from_schema
-from redraft.samplers import Guided
-from redraft.text import Tokenizer, train_bpe
+from redraft.core import Tokenizer, train_bpe
+from redraft.decoding import Guided, TextRule
+from redraft.decoding.constraints import placement as marks
+from redraft.decoding.constraints import rules
+from redraft.decoding.constraints.compiler import from_regex, from_schema
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
 VOCAB, LENGTH, STEPS = 8192, 64, 16

@@ -33,7 +33,7 @@ from redraft import (
     last,
     rng,
 )
-from redraft.train import clip
+from redraft.training import clip
 
 LENGTH = 256
 PRODUCTS_GOAL = 1.35  # training step / its own matrix products, back to back

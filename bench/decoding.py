@@ -25,10 +25,10 @@ from bench.models import RUNS, VOCAB, trained, widened
 from bench.race import Job, Row, compared, report, tell
 from bench.reference import Reference, empty
 from bench.texts import Quality, blank, by_reference, by_sampler, cpu_seconds, rounds, timed, timed_reference
-from redraft.model import DiffusionLM
-from redraft.samplers import AnyOrder, Blocks, EntropyBound, Sampler, Unmask
-from redraft.types import Canvas
-from redraft.write import Opened, Record, fill, profiled
+from redraft.core import Canvas
+from redraft.decoding import AnyOrder, Blocks, EntropyBound, Sampler, Unmask
+from redraft.models import DiffusionLM
+from redraft.tasks import Opened, Record, fill, profiled
 
 RESULTS = Path(__file__).parent / "results" / "decoding.jsonl"
 GOAL = 6.0  # times fewer seconds per text

@@ -14,13 +14,11 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.race import Row, report
-from redraft import DiffusionLM, Step, ops
-from redraft.data import Loader, tokenise
-from redraft.machine import choose_precision
-from redraft.presets import mdlm_tiny
-from redraft.runs import Run
-from redraft.train import begin, optimisers, state
-from redraft.train import loop as train
+from redraft import DiffusionLM, Step
+from redraft.core import choose_precision, ops
+from redraft.training import Loader, Run, mdlm_tiny, optimisers, state, tokenise
+from redraft.training import loop as train
+from redraft.training import setup as begin
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 

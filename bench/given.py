@@ -19,8 +19,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from bench import limit
 from bench.race import Row, report, tell
 from redraft import DiffusionLM, DiffusionLMConfig, Masked, TransformerConfig
-from redraft.text import Bytes, Hub, Tokenizer, train_bpe
-from redraft.write import Opened, infill
+from redraft.core import Bytes, Hub, Tokenizer, train_bpe
+from redraft.tasks import Opened, infill
 
 RESULTS = Path(__file__).parent / "results" / "given.jsonl"
 CASES = 5_000  # with each tokenizer

@@ -17,11 +17,11 @@ import torch
 
 from bench.limit import machine
 from redraft import load
-from redraft.corpora import StoriesData
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.samplers import Blocks, DiffusionDraft, Drafter, PromptLookup, Sampler, Speculate, Unmask, last
-from redraft.write import opened
+from redraft.core import rng
+from redraft.decoding import Blocks, DiffusionDraft, Drafter, PromptLookup, Sampler, Speculate, Unmask, last
+from redraft.models import DiffusionLM
+from redraft.tasks import opened
+from redraft.training import StoriesData
 
 RESULTS = Path(__file__).parent / "results" / "identical.jsonl"
 

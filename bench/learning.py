@@ -14,13 +14,9 @@ from pathlib import Path
 import torch
 
 from bench.race import Row, report, tell
-from redraft import evaluate
-from redraft.data import evaluation, tokenise
-from redraft.objectives import Objective
-from redraft.presets import TINY
-from redraft.runs import Run
-from redraft.train import fit
-from redraft.types import Batch
+from redraft import evaluation as evaluate
+from redraft.core import Batch
+from redraft.training import TINY, Objective, Run, evaluation, fit, tokenise
 
 STEPS, ROWS = 200, 64
 

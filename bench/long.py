@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.race import Row, report, tell
-from redraft.cli.usercode import load_module
+from redraft.apps.cli.user_code import load_module
 
 child = load_module(Path(__file__).parents[1] / "tests" / "train_child.py")
 KILLED = -signal.SIGKILL

@@ -12,12 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.runs import vary
-from redraft.text import Words
-from redraft.train import fit
-from redraft.write import Opened, opened
+from redraft.core import Words
+from redraft.models import DiffusionLM
+from redraft.tasks import Opened, opened
+from redraft.training import fit, presets
+from redraft.training.runs import variations as vary
 
 VOCAB = 8192  # ids: the stories use 375 of them
 NEVER = -30.0  # logit of an id that no text has

@@ -17,7 +17,7 @@ from bench.limit import machine
 from bench.models import RUNS, trained
 from bench.race import Row, tell
 from bench.texts import by_sampler
-from redraft.samplers import (
+from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Confidence,
@@ -32,7 +32,7 @@ from redraft.samplers import (
     Sampler,
     Unmask,
 )
-from redraft.write import Opened
+from redraft.tasks import Opened
 
 RESULTS = Path(__file__).parent / "results" / "curve.jsonl"
 STEPS = (8, 12, 17, 23, 34, 68)

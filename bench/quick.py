@@ -14,7 +14,7 @@ import torch
 
 from bench import core, engine, limit
 from bench.race import Row, tell
-from redraft.machine import TYPICAL, PrecisionError, choose_precision, compare
+from redraft.core import TYPICAL, PrecisionError, choose_precision, compare
 
 RESULTS = Path(__file__).parent / "results" / "quick.jsonl"
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.types import Canvas
+from redraft.core import Canvas
+from redraft.models import DiffusionLM
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Serving:
 
 @contextmanager
 def serving(*words: object, **environment: str) -> Iterator[Serving]:
-    command = [sys.executable, "-m", "redraft.cli", "serve", *map(str, words), "--port", "0"]
+    command = [sys.executable, "-m", "redraft.apps.cli", "serve", *map(str, words), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
     assert process.stderr is not None
     try:
@@ -411,7 +411,7 @@ def trained(folder: str) -> str:
         "fp32",
         *size,
     ]
-    subprocess.run([sys.executable, "-m", "redraft.cli", *words, "--quiet", "--out", place], check=True)
+    subprocess.run([sys.executable, "-m", "redraft.apps.cli", *words, "--quiet", "--out", place], check=True)
     return place
 
 

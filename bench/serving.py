@@ -20,11 +20,9 @@ from torch import Tensor
 from bench import limit
 from bench.core import build
 from bench.race import Row, report, rounds, tell
-from redraft.machine import steady_rows
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, KeyValues, Pass, Stand, States, Transformer
-from redraft.ops import rng
-from redraft.samplers import (
+from redraft.apps import ONE_ORDER, Switchboard
+from redraft.core import Canvas, rng, steady_rows
+from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blocks,
@@ -36,8 +34,7 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.serve import ONE_ORDER, Switchboard
-from redraft.types import Canvas
+from redraft.models import BlockCausal, DiffusionLM, KeyValues, Pass, Stand, States, Transformer
 
 RESULTS = Path(__file__).parent / "results" / "serving.jsonl"
 VOCAB, WRITERS = 4096, 8

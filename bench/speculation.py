@@ -25,11 +25,8 @@ import torch
 from bench.identical import prompts
 from bench.limit import machine
 from redraft import load
-from redraft.model import DiffusionLM, DraftMemory
-from redraft.networks import Transformer
-from redraft.ops import rng
-from redraft.runs import in_weights
-from redraft.samplers import (
+from redraft.core import Canvas, Context, rng
+from redraft.decoding import (
     Ancestral,
     Blocks,
     Costs,
@@ -46,9 +43,10 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Context
-from redraft.write import opened
-from redraft.write.speculation import text_lookup
+from redraft.models import DiffusionLM, DraftMemory, Transformer
+from redraft.tasks import opened
+from redraft.tasks.engine.speculation import text_lookup
+from redraft.training import in_weights
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
 PROMPTS = (

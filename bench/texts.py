@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from bench.race import Job, Row
 from bench.reference import Reference
-from redraft.evaluate import grammatical, unigram_entropy
-from redraft.samplers import Sampler
-from redraft.types import Canvas
-from redraft.write import Opened, Record, fill
+from redraft.core import Canvas
+from redraft.decoding import Sampler
+from redraft.evaluation import grammatical, unigram_entropy
+from redraft.tasks import Opened, Record, fill
 
 BATCH = 64
 

@@ -17,10 +17,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import redraft
-from redraft import ops, presets
-from redraft.ops import Rng
-from redraft.text import Characters
-from redraft.types import Canvas, Noised, Prediction, Vocab
+from redraft.core import Canvas, Characters, Noised, Prediction, Rng, Vocab, ops
+from redraft.training import presets
 
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm,.")  # each row half a key to the right of the one above
 

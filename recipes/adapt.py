@@ -26,16 +26,12 @@ import torch
 from rows import Rows, run_recipe
 from torch import Tensor
 
-from redraft.cli.adapt import AdaptModel
-from redraft.data import evaluation, tokenise
-from redraft.model import DiffusionLM
-from redraft.networks import KeyValues, adapter_off
-from redraft.ops import rng
-from redraft.runs import Run, describe
-from redraft.samplers import ProposeAndJudge, last
-from redraft.text import Tokenizer
-from redraft.types import Canvas, Context, Prediction
-from redraft.write import CausalJudge, Opened, opened
+from redraft.apps import AdaptModel
+from redraft.core import Canvas, Context, Prediction, Tokenizer, rng
+from redraft.decoding import last
+from redraft.models import DiffusionLM, KeyValues, adapter_off
+from redraft.tasks import CausalJudge, Opened, ProposeAndJudge, opened
+from redraft.training import Run, describe, evaluation, tokenise
 
 RESULTS = Path(__file__).parent / "results"
 WAYS = ("unadapted", "left only", "causal, rescored", "adapter", "both")

@@ -10,7 +10,7 @@ from figures import with_figures
 from rows import Rows, run_recipe
 from tables import MISSING, Held, Row, filled_in, markdown
 
-from redraft.show.charts import Scale
+from redraft.apps.reports.charts import Scale
 
 ROOT = Path(__file__).parents[1]
 WAYS = {

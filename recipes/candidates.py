@@ -21,9 +21,9 @@ from figures import with_figures
 from rows import Rows, cpu, run_recipe
 from tables import filled_in, markdown
 
-from redraft.corpora import Task
-from redraft.evaluate import bleu, minimum_risk
-from redraft.write import Opened, opened, rewrite
+from redraft.evaluation import bleu, minimum_risk
+from redraft.tasks import Opened, opened, rewrite
+from redraft.training import Task
 
 COUNTS = (1, 5, 10)
 

@@ -25,12 +25,10 @@ from rows import Budget, Rows, Trained, cpu, fitted, given, run_recipe
 from tables import filled_in, markdown
 from trajectories import TOGETHER, Certainty, Trajectories
 
-from redraft import presets
-from redraft.evaluate import grammatical, unigram_entropy
-from redraft.objectives import Goal
-from redraft.runs import Optimiser, Run, export
-from redraft.samplers import EntropyBound, Sampler, Unmask
-from redraft.write import fill
+from redraft.decoding import EntropyBound, Sampler, Unmask
+from redraft.evaluation import grammatical, unigram_entropy
+from redraft.tasks import fill
+from redraft.training import Goal, Optimiser, Run, export, presets
 
 TEXTS, STEPS, WRITTEN = 512, 400, 256
 LEVELS: dict[str, Sampler] = {

@@ -16,13 +16,10 @@ from typing import Any
 
 from rows import Rows, Trained, cpu, run_recipe, trained
 
-from redraft import presets
-from redraft.chat import prompt_ids
-from redraft.corpora import STORIES, StoryAttributes
-from redraft.data import evaluation, tokenise
-from redraft.evaluate import grammatical, likelihood
-from redraft.text import Hub
-from redraft.write import fill, to_write
+from redraft.core import Hub, prompt_ids
+from redraft.evaluation import grammatical
+from redraft.tasks import fill, to_write
+from redraft.training import STORIES, StoryAttributes, evaluation, likelihood, presets, tokenise
 
 ASKED = 128  # questions of the test stream
 

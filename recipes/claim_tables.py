@@ -15,7 +15,7 @@ from figures import with_figures
 from rows import Rows
 from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, right
 
-from redraft.show.charts import Scale
+from redraft.apps.reports.charts import Scale
 
 FILES = ("claims", "lengths", "guided", "predicting")
 PLACES = (10, 20, 30, 40, 50)

@@ -24,9 +24,10 @@ from typing import Any
 from claim_tables import PLACES, write_page
 from rows import Rows, add_page, cpu, run_recipe
 
-from redraft.corpora import STORIES, Follow, Telling, split_seed
-from redraft.text import UNKNOWN, spell, split_words
-from redraft.write import Opened, generate, infill, opened, score
+from redraft.core import spell, split_words
+from redraft.core.text.tokenizers import UNKNOWN
+from redraft.tasks import Opened, generate, infill, opened, score
+from redraft.training import STORIES, Follow, Telling, split_seed
 
 CANDIDATES = 8
 

@@ -23,10 +23,9 @@ import torch
 from rows import Rows, Trained, add_page, cpu, run_recipe, trained
 from tables import filled_in, markdown, right
 
-from redraft import presets
-from redraft.corpora import Programs, bracketed
-from redraft.text import UNKNOWN
-from redraft.write import Opened, generate, infill, opened, score
+from redraft.core.text.tokenizers import UNKNOWN
+from redraft.tasks import Opened, generate, infill, opened, score
+from redraft.training import Programs, bracketed, presets
 
 PROGRAMS = Programs()
 HOLES = {"middle": 2, "last": 4}  # the number of the statement that is lost

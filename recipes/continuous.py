@@ -22,16 +22,16 @@ from typing import Any
 import torch
 from rows import Rows, Trained, add_places, measure_all, run_recipe, trained
 
-from redraft import evaluate, presets, write
-from redraft.codecs import MaskedEncoder, Smoothing
-from redraft.compare import unseen_bits, write_and_judge
-from redraft.data import Documents, evaluation, tokenise
-from redraft.evaluate import diagnose
-from redraft.heads import PredictX
-from redraft.objectives import Match
-from redraft.runs import Run, config, latest, vary
-from redraft.samplers import Ancestral, Ddim, Renoise, Sampler
-from redraft.schedules import Clamped, Retimed, TanD
+from redraft import evaluation as evaluate
+from redraft import tasks as write
+from redraft.core import Clamped, Retimed, TanD
+from redraft.decoding import Ancestral, Ddim, Renoise, Sampler
+from redraft.evaluation import noise_levels as diagnose
+from redraft.evaluation import unseen_bits, write_and_judge
+from redraft.models import MaskedEncoder, PredictX, Smoothing, latest
+from redraft.models.checkpoints import serialization as config
+from redraft.training import Documents, Match, Run, evaluation, presets, tokenise
+from redraft.training.runs import variations as vary
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
 WRITTEN = 128  # texts that a model writes

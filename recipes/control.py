@@ -35,13 +35,11 @@ from figures import with_figures
 from rows import Rows, cpu, run_recipe
 from tables import filled_in, markdown
 
-from redraft.corpora import STORIES, STORY_TAGS, split_seed, tags_of
-from redraft.evaluate import ModelJudge, generative_perplexity
-from redraft.guidance import FirstOrder
-from redraft.processes import Masked
-from redraft.samplers import AnyOrder, Guided, Unmask
-from redraft.text import split_words
-from redraft.write import Controlling, Opened, Wishes, control, controlling, opened
+from redraft.core import Masked, split_words
+from redraft.decoding import AnyOrder, FirstOrder, Guided, Unmask
+from redraft.evaluation import ModelJudge, generative_perplexity
+from redraft.tasks import Controlling, Opened, Wishes, control, controlling, opened
+from redraft.training import STORIES, STORY_TAGS, split_seed, tags_of
 
 SCALES: Mapping[str, dict[str, Any]] = {
     "free": {"scale": 0.0},

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from redraft.show.charts import Scale
+from redraft.apps.reports.charts import Scale
 
 WIDTH, HEIGHT, HEAD, FOOT = 421, 250, 62, 26  # of a panel, in pixels; what its title and its axis take
 LEFT, RIGHT, LINE = 52, 24, 20

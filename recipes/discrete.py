@@ -23,15 +23,25 @@ from picture import draw, draw_noises
 from rows import Measure, Rows, Trained, measure_all, run_recipe, trained
 from tables import filled, tables
 
-from redraft import presets
-from redraft.compare import unseen_bits, write_and_judge
-from redraft.heads import Head, Subs
-from redraft.model import BySigma
-from redraft.objectives import Bound, Clip, Importance, Objective, Recover
-from redraft.processes import Cap, Hybrid, Insertion, Interpolating, MaskNoise, Star, Switch
-from redraft.runs import Run, vary
-from redraft.samplers import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
-from redraft.schedules import CosineSquared, Geometric, Mirrored, Polynomial, Schedule
+from redraft.core import (
+    Cap,
+    CosineSquared,
+    Geometric,
+    Hybrid,
+    Insertion,
+    Interpolating,
+    MaskNoise,
+    Mirrored,
+    Polynomial,
+    Schedule,
+    Star,
+    Switch,
+)
+from redraft.decoding import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
+from redraft.evaluation import unseen_bits, write_and_judge
+from redraft.models import BySigma, Head, Subs
+from redraft.training import Bound, Clip, Importance, Objective, Recover, Run, presets
+from redraft.training.runs import variations as vary
 
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps

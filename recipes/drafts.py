@@ -26,15 +26,12 @@ from rows import Rows, run_recipe
 from tables import filled_in, markdown
 from torch import Tensor
 
-from redraft.chat import question_ids
-from redraft.cli.recipes import source
-from redraft.data import Packed, evaluation, tokenise
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.samplers import Ancestral, Blocks, Unmask, last
-from redraft.text import Hub
-from redraft.types import Canvas
-from redraft.write import Opened, opened
+from redraft.apps.cli.run_arguments import source
+from redraft.core import Canvas, Hub, question_ids, rng
+from redraft.decoding import Ancestral, Blocks, Unmask, last
+from redraft.models import DiffusionLM
+from redraft.tasks import Opened, opened
+from redraft.training import Packed, evaluation, tokenise
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"

@@ -27,7 +27,7 @@ from typing import Any
 
 from rows import Rows, run_recipe
 
-from redraft.compare import summaries
+from redraft.evaluation import summaries
 
 ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"<!-- fig (.*?) -->(.*?)<!-- end -->", re.DOTALL)

@@ -20,17 +20,13 @@ from typing import Any
 import torch
 from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
 
-from redraft import ops, presets
-from redraft.compare import share_of
-from redraft.corpora import Blobs, StoryClasses
-from redraft.evaluate import grammatical, unigram_entropy
-from redraft.laws import Mixture
-from redraft.processes import Gaussian
-from redraft.runs import Run, vary
-from redraft.samplers import EvenLogSnr, Heun, last
-from redraft.show import exact_scene
-from redraft.types import Canvas
-from redraft.write import Opened, generate
+from redraft.apps import exact_scene
+from redraft.core import Canvas, Gaussian, ops
+from redraft.decoding import EvenLogSnr, Heun, last
+from redraft.evaluation import Mixture, grammatical, share_of, unigram_entropy
+from redraft.tasks import Opened, generate
+from redraft.training import Blobs, Run, StoryClasses, presets
+from redraft.training.runs import variations as vary
 
 SCALES = (0.0, 0.5, 1.0, 2.0, 4.0)
 TOPIC = StoryClasses("where")

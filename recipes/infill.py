@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from rows import Rows, cpu, run_recipe
 
-from redraft.corpora import STORIES, split_seed
-from redraft.model import grows
-from redraft.text import spell, split_words
-from redraft.write import Opened, infill, opened
+from redraft.core import spell, split_words
+from redraft.models import grows
+from redraft.tasks import Opened, infill, opened
+from redraft.training import STORIES, split_seed
 
 LONGEST = 8  # words of a hole
 GOAL = 0.85

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from redraft.spelling import WORD, Corrupted
+from redraft.tasks import WORD, Corrupted
 
 Corrector = Callable[[Sequence[str]], Sequence[str]]
 

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from rows import Rows, cpu, run_recipe
 
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, Pattern
-from redraft.runs import vary
-from redraft.samplers import Ancestral, AnyOrder, Blocks, Sampler, Unmask
-from redraft.write import fill
+from redraft.decoding import Ancestral, AnyOrder, Blocks, Sampler, Unmask
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern
+from redraft.tasks import fill
+from redraft.training import presets
+from redraft.training.runs import variations as vary
 
 LENGTHS = (64, 128, 256, 512)
 BLOCK = 16

@@ -26,13 +26,13 @@ import torch
 from rows import Rows, add_places, measure_all, run_recipe, trained
 from spellers import in_letters, paragraphs, write_letters
 
-from redraft import evaluate, presets
-from redraft.cli.eval import named_sets
-from redraft.data import Corpus, Packed, Text8, TextFiles, detokenise, rules_of
-from redraft.networks import Causal
-from redraft.objectives import Bound
-from redraft.runs import Run, vary
-from redraft.text import TEXT8, Characters
+from redraft import evaluation as evaluate
+from redraft.apps.cli.commands.measure.eval import named_sets
+from redraft.core import Characters
+from redraft.core.text.tokenizers import TEXT8
+from redraft.models import Causal
+from redraft.training import Bound, Corpus, Packed, Run, Text8, TextFiles, detokenise, presets, rules_of
+from redraft.training.runs import variations as vary
 
 LENGTH, BATCH = 256, 16
 CHAINS = (1000, 4000)

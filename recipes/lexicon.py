@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rows import run_recipe
 
-from redraft.text import split_words
+from redraft.core import split_words
 
 UNIVERSAL = {  # Penn → Universal; the longest beginning counts
     "NN": "NOUN",

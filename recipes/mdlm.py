@@ -19,16 +19,16 @@ from typing import Any
 import torch
 from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
 
-from redraft import evaluate, presets, write
-from redraft.cli.recipes import recipe, source
-from redraft.compare import write_and_judge
-from redraft.data import Endless, Split, Tally
-from redraft.networks import BlockCausal
-from redraft.objectives import Objective, Recover, Stratified
-from redraft.runs import Run, vary
-from redraft.samplers import Ancestral, Blocks, Guided, Sampler, Strides
-from redraft.text import HIDDEN, Characters
-from redraft.types import Canvas, Context, Denoiser, Known, Prediction
+from redraft import evaluation as evaluate
+from redraft import tasks as write
+from redraft.apps.cli.run_arguments import recipe, source
+from redraft.core import Canvas, Characters, Context, Denoiser, Known, Prediction
+from redraft.core.text.tokenizers import HIDDEN
+from redraft.decoding import Ancestral, Blocks, Guided, Sampler, Strides
+from redraft.evaluation import write_and_judge
+from redraft.models import BlockCausal
+from redraft.training import Endless, Objective, Recover, Run, Split, Stratified, Tally, presets
+from redraft.training.runs import variations as vary
 
 REUSE_STEPS = (16, 64, 256, 1000, 5000)
 TEXTS = 32

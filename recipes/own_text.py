@@ -26,8 +26,9 @@ import torch
 from rows import Rows, run_recipe
 from tables import filled_in, markdown
 
-from redraft import cli
-from redraft.runs import Run, config
+from redraft.apps import cli
+from redraft.models.checkpoints import serialization as config
+from redraft.training import Run
 
 COMMANDS = {
     "plain": "mdlm_tiny",

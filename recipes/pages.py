@@ -20,14 +20,12 @@ from pathlib import Path
 import torch
 from rows import run_recipe
 
-from redraft import ops, presets
-from redraft.codecs import neighbours
-from redraft.data import evaluation, tokenise
-from redraft.model import DiffusionLM, evaluating
-from redraft.processes import Cap, Markov, mutual_information, nearest
-from redraft.runs import load, load_with_run, vary
-from redraft.samplers import Ancestral, AnyOrder, Remasked, Sampler, Strides, Unmask
-from redraft.show import frames, noised, picture, strip
+from redraft.apps import frames, noised, picture, strip
+from redraft.core import Cap, Markov, mutual_information, nearest, ops
+from redraft.decoding import Ancestral, AnyOrder, Remasked, Sampler, Strides, Unmask
+from redraft.models import DiffusionLM, evaluating, neighbours
+from redraft.training import evaluation, load, load_with_run, presets, tokenise
+from redraft.training.runs import variations as vary
 
 STORY = (
     "One spring day, Clara felt bored and walked to the lake. She made a red cushion by the bridge. It was for "

@@ -12,10 +12,10 @@ from typing import Any
 from rows import Rows
 from tables import METHODS, SYSTEMS
 
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.show import noised, strip
-from redraft.show.charts import round_numbers, ticks
+from redraft.apps import noised, strip
+from redraft.apps.reports.charts import round_numbers, ticks
+from redraft.models import DiffusionLM
+from redraft.training import presets
 
 TOKENS, VECTORS = "tokens", "vectors"
 WIDTH, LINE, TOP, BOTTOM = 842, 24, 64, 46  # pixels

@@ -26,17 +26,25 @@ import torch
 from continuous import HELD_OUT, figures
 from rows import Budget, Rows, Trained, add_places, fitted, given, measure_all, run_recipe
 
-from redraft import presets
-from redraft.codecs import point_letters
-from redraft.compare import write_and_judge
-from redraft.evaluate import HeldOut, excess, likelihood
-from redraft.heads import PredictEps, PredictV, PredictX, VectorHead
-from redraft.objectives import Match, Snr
-from redraft.runs import Run, vary
-from redraft.samplers import Ancestral, Guided
-from redraft.schedules import Clamped, CosineSquared, Retimed, Schedule, Sqrt, VPLinear
-from redraft.types import Around, Context, Denoiser, Mean, Prediction
-from redraft.write import opened
+from redraft.core import (
+    Around,
+    Clamped,
+    Context,
+    CosineSquared,
+    Denoiser,
+    Mean,
+    Prediction,
+    Retimed,
+    Schedule,
+    Sqrt,
+    VPLinear,
+)
+from redraft.decoding import Ancestral, Guided
+from redraft.evaluation import write_and_judge
+from redraft.models import PredictEps, PredictV, PredictX, VectorHead, point_letters
+from redraft.tasks import opened
+from redraft.training import HeldOut, Match, Run, Snr, excess, likelihood, presets
+from redraft.training.runs import variations as vary
 
 SEEDS = 2
 WRITTEN = 64

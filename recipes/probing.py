@@ -27,14 +27,11 @@ from rows import Rows, add_page, cpu, run_recipe
 from spellers import paragraphs
 from tables import filled_in, markdown, right
 
-from redraft.corpora import StoryClasses
-from redraft.data import JsonlClasses, Labelled, Split, evaluation, tokenise
-from redraft.evaluate import linear_probe, tuned_probe, windowed
-from redraft.model import DiffusionLM
-from redraft.runs import Run
-from redraft.text import spell, split_words
-from redraft.types import Batch
-from redraft.write import Opened, opened
+from redraft.core import Batch, spell, split_words
+from redraft.evaluation import linear_probe, tuned_probe, windowed
+from redraft.models import DiffusionLM
+from redraft.tasks import Opened, opened
+from redraft.training import JsonlClasses, Labelled, Run, Split, StoryClasses, evaluation, tokenise
 
 TOPICS = ("mood", "season", "where")
 PIECE = 60  # words

@@ -24,16 +24,38 @@ from continuous import HELD_OUT, System, figures, latent, staged
 from rows import Rows, Trained, measure_all, run_recipe
 from torch import Tensor
 
-from redraft import evaluate, presets
-from redraft.cli.recipes import source
-from redraft.codecs import minilm
-from redraft.compare import write_and_judge
-from redraft.corpora import Content, e2e, said
-from redraft.data import Pair, PairCorpus, Split, Tally, TextFiles, evaluation, tokenise
-from redraft.guidance import ClassifierFree
-from redraft.runs import Run, vary
-from redraft.samplers import Ancestral, AnyOrder, Blocks, Confidence, Guided, Renoise, Sampled, Sampler, Unmask
-from redraft.text import Hub, Words
+from redraft import evaluation as evaluate
+from redraft.apps.cli.run_arguments import source
+from redraft.core import Hub, Words
+from redraft.decoding import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    ClassifierFree,
+    Confidence,
+    Guided,
+    Renoise,
+    Sampled,
+    Sampler,
+    Unmask,
+)
+from redraft.evaluation import write_and_judge
+from redraft.models.codecs.modules import minilm
+from redraft.training import (
+    Content,
+    Pair,
+    PairCorpus,
+    Run,
+    Split,
+    Tally,
+    TextFiles,
+    e2e,
+    evaluation,
+    presets,
+    said,
+    tokenise,
+)
+from redraft.training.runs import variations as vary
 
 Row = Mapping[str, Any]
 Judged = Callable[[Trained, list[str], Row], dict[str, Any]]  # a model, what it wrote, its other figures

@@ -28,13 +28,11 @@ from lexicon import brill, lexicon
 from real import WORDS
 from rows import Rows, run_recipe, trained
 
-from redraft import presets
-from redraft.corpora import e2e, tags_of
-from redraft.data import Corpus, Documents, Tally
-from redraft.evaluate import ModelJudge, generative_perplexity
-from redraft.runs import Run, vary
-from redraft.text import Words, split_words
-from redraft.write import opened
+from redraft.core import Words, split_words
+from redraft.evaluation import ModelJudge, generative_perplexity
+from redraft.tasks import opened
+from redraft.training import Corpus, Documents, Run, Tally, e2e, presets, tags_of
+from redraft.training.runs import variations as vary
 
 LENGTH = 40  # tokens: 97 % of the sentences and their end token
 MINUTES = {"mdlm": 6.0, "ar": 3.0}  # of one core

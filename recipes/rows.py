@@ -1,4 +1,4 @@
-"""Rows that recipes print as they are finished, and trainings of so many minutes: see `redraft.compare`."""
+"""Rows that recipes print as they are finished, and trainings of so many minutes: see `redraft.evaluation.comparison`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redraft.compare import (
+from redraft.evaluation import (
     TIMED,
     Budget,
     Fitted,
@@ -22,8 +22,9 @@ from redraft.compare import (
     require_units,
     seconds_per_step,
 )
-from redraft.runs import CheckpointError, Run
-from redraft.write import opened
+from redraft.models import CheckpointError
+from redraft.tasks import opened
+from redraft.training import Run
 
 Trained = Fitted
 Measure = Callable[[], dict[str, Any]]

@@ -14,8 +14,9 @@ from adapt_tables import final
 from rows import Rows, run_recipe
 
 import redraft
-from redraft.runs import load_with_run, write_adapter
-from redraft.shipped import SMOL
+from redraft.models import write_adapter
+from redraft.models.shipped import SMOL
+from redraft.training import load_with_run
 
 LEAST_GAIN, LEAST_WORDS = 0.05, 1000
 

@@ -3,7 +3,7 @@
     python recipes/shipped.py
 
 About 25 minutes of one core; called again it goes on where it stopped. The row goes to recipes/results/shipped.jsonl,
-the run to runs/shipped, the model with its card to redraft/shipped/story.
+the run to runs/shipped, the model with its card to redraft/models/shipped/story.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ import torch
 from rows import Rows, run_recipe
 
 import redraft
-from redraft import presets
-from redraft.corpora import STORIES
-from redraft.data import evaluation, tokenise
-from redraft.evaluate import excess, grammatical, likelihood
-from redraft.model import DiffusionLM
-from redraft.runs import Run, config
-from redraft.shipped import STORY
-from redraft.train import fit
-from redraft.write import fill, to_write
+from redraft.evaluation import grammatical
+from redraft.models import DiffusionLM
+from redraft.models.checkpoints import serialization as config
+from redraft.models.shipped import STORY
+from redraft.tasks import fill, to_write
+from redraft.training import STORIES, Run, evaluation, excess, fit, likelihood, presets, tokenise
 
 STEPS = 12_000
 HELD_OUT, WRITTEN = 256, 1000  # stories of the test stream, and stories written
@@ -35,7 +32,7 @@ HELD_OUT, WRITTEN = 256, 1000  # stories of the test stream, and stories written
 CARD = """# story
 
 The model that comes with Redraft: masked diffusion over the words of the embedded stories, {parameters:,} parameters.
-It writes and fills stories of the grammar `redraft.corpora.STORIES` and knows its {words} words, no others.
+It writes and fills stories of the grammar `redraft.training.STORIES` and knows its {words} words, no others.
 
     redraft generate
     redraft infill "One spring day, [[4]] walked to the [[1]]."

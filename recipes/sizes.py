@@ -26,12 +26,9 @@ import torch
 from rows import TIMED, Rows, run_recipe, seconds_per_step
 from tables import filled_in, markdown
 
-from redraft.model import DiffusionLM
-from redraft.objectives import Step
-from redraft.presets import PRESETS, PUBLISHED, TINY
-from redraft.runs import Run
-from redraft.text import Special, Words
-from redraft.train import fit, optimisers
+from redraft.core import Special, Words
+from redraft.models import DiffusionLM
+from redraft.training import PRESETS, PUBLISHED, TINY, Run, Step, fit, optimisers
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after

@@ -8,16 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from redraft import presets
-from redraft.data import Packed, Tally, TextFiles
-from redraft.model import DiffusionLM
-from redraft.networks import Causal
-from redraft.objectives import Bound, Dynamic, Objective, Recover, Stratified
-from redraft.processes import Hybrid, Interpolating
-from redraft.runs import Optimiser, Run, vary
-from redraft.samplers import Ancestral, Blocks
-from redraft.text import TEXT8, Characters, Words
-from redraft.train import fit
+from redraft.core import Characters, Hybrid, Interpolating, Words
+from redraft.core.text.tokenizers import TEXT8
+from redraft.decoding import Ancestral, Blocks
+from redraft.models import Causal, DiffusionLM
+from redraft.training import (
+    Bound,
+    Dynamic,
+    Objective,
+    Optimiser,
+    Packed,
+    Recover,
+    Run,
+    Stratified,
+    Tally,
+    TextFiles,
+    fit,
+    presets,
+)
+from redraft.training.runs import variations as vary
 
 VALID, TEST = "treasure-island", "war-of-the-worlds"  # books that are held out
 OLD = "samuel-pepys"  # of the 17th century: its spelling is not ours

@@ -3,7 +3,7 @@
     python recipes/spelling.py                                              # stories: trains what is missing, measures
     python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
     python recipes/spelling.py --write docs/correct.md                      # puts the rows into the page
-    python recipes/spelling.py --channel redraft/spelling/channel.json      # learns the channel anew
+    python recipes/spelling.py --channel redraft/tasks/correction/channel.json      # learns the channel anew
 
 Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; called again it goes on where
 it stopped. Human misspellings and SymSpell: pip install --no-deps nlpaug symspellpy editdistpy
@@ -28,11 +28,19 @@ from symspell import symspell, symspell_compound
 from tables import filled_in, markdown
 
 import redraft
-from redraft import ops
-from redraft.corpora import STORIES, split_seed
-from redraft.data import Tally
-from redraft.spelling import ERROR_KINDS, LETTERS, WORD, Corrupted, EditChannel, SpellingErrors, human_errors
-from redraft.write import Opened, opened
+from redraft.core import ops
+from redraft.tasks import (
+    ERROR_KINDS,
+    LETTERS,
+    WORD,
+    Corrupted,
+    EditChannel,
+    Opened,
+    SpellingErrors,
+    human_errors,
+    opened,
+)
+from redraft.training import STORIES, Tally, split_seed
 
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
 PROSE_RATE, PROSE_COUNT, HUMAN = 0.02, 120, 0.25

@@ -9,8 +9,8 @@ from typing import Any
 
 from judged import Corrector, counted
 
-from redraft.spelling import EditChannel, Lexicon
-from redraft.write.spots import WHOLE_WORD, Speller
+from redraft.tasks import EditChannel, Lexicon
+from redraft.tasks.correction.suspects import WHOLE_WORD, Speller
 
 EDITS = 2
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from figures import with_figures
 from rows import Rows
 
-from redraft.compare import summaries
+from redraft.evaluation import summaries
 
 Row: TypeAlias = Mapping[str, Any]
 Held: TypeAlias = Mapping[str, Row]  # by name

@@ -10,12 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from redraft import ops
-from redraft.model import DiffusionLM
-from redraft.ops import Rng
-from redraft.samplers import Sampler
-from redraft.types import Batch, Loss
-from redraft.write import Writing
+from redraft.core import Batch, Loss, Rng, ops
+from redraft.decoding import Sampler
+from redraft.models import DiffusionLM
+from redraft.tasks import Writing
 
 TOGETHER = 64  # texts that are written at a time
 

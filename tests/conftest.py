@@ -15,16 +15,22 @@ from hypothesis import settings
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
-from redraft.cli import main
-from redraft.heads import Head, Subs
-from redraft.machine import Precision, PrecisionError, choose_precision
-from redraft.model import ByTime, DiffusionLM, DiffusionLMConfig, Level
-from redraft.networks import Full, Pattern, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Masked, Process
-from redraft.samplers import Sampler, last
-from redraft.text import Tokenizer
-from redraft.types import Canvas, Context, Vocab
+from redraft.apps.cli import main
+from redraft.core import (
+    Canvas,
+    Context,
+    Masked,
+    Precision,
+    PrecisionError,
+    Process,
+    Rng,
+    Tokenizer,
+    Vocab,
+    choose_precision,
+    rng,
+)
+from redraft.decoding import Sampler, last
+from redraft.models import ByTime, DiffusionLM, DiffusionLMConfig, Full, Head, Level, Pattern, Subs, TransformerConfig
 
 pytest_plugins = ["tests.serve.served"]  # a second conftest would hide this one from `from conftest import …`
 TESTS = Path(__file__).parent

@@ -16,9 +16,8 @@ import pytest
 import torch
 from conftest import GOLDEN
 
-from redraft.presets import TINY
-from redraft.runs import Run, config, load
-from redraft.train import fit
+from redraft.models.checkpoints import serialization as config
+from redraft.training import TINY, Run, fit, load
 
 BEFORE = GOLDEN / "before"
 CONFIGS: dict[str, Any] = json.loads(gzip.decompress((BEFORE / "configs.json.gz").read_bytes()))

@@ -15,11 +15,10 @@ from bench.products import flops, recorded, repeated
 from bench.quick import RESULTS
 from bench.race import compared, report, tell
 from bench.reference import Reference, empty
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.runs import vary
-from redraft.train import fit
-from redraft.write import Opened, opened
+from redraft.models import DiffusionLM
+from redraft.tasks import Opened, opened
+from redraft.training import fit, presets
+from redraft.training.runs import variations as vary
 
 WIDTH, LENGTH, ROWS, VOCAB = 64, 16, 3, 11
 

@@ -10,38 +10,43 @@ import torch
 from conftest import randomise
 from torch import Tensor
 
-from redraft import ops, presets
-from redraft.cli import main
-from redraft.codecs import Compressed, MaskedLM, Size
-from redraft.corpora import STORIES, Content, StoriesData, StoryClasses, Task, faithful
-from redraft.data import (
+from redraft.apps.cli import main
+from redraft.core import Batch, Context, Gaussian, Insertion, Interpolating, Masked, Tokenizer, Words, ops
+from redraft.decoding import Ancestral, ClassifierFree, Guided
+from redraft.models import Compressed, DiffusionLM, DiffusionLMConfig, MaskedLM, PredictX, Size, TransformerConfig
+from redraft.tasks import fill
+from redraft.training import (
+    STORIES,
     Classified,
+    Content,
     DataError,
     Documents,
     Jsonl,
     JsonlClasses,
     Labelled,
     Loader,
+    Mistakes,
+    Objective,
+    Optimiser,
     Pair,
+    Recover,
+    Run,
     Sourced,
     Split,
+    StoriesData,
+    StoryClasses,
     Tally,
+    Task,
+    drop_condition,
     evaluation,
+    export,
+    faithful,
+    fit,
+    likelihood,
+    presets,
     tokenise,
 )
-from redraft.evaluate import likelihood
-from redraft.guidance import ClassifierFree
-from redraft.heads import PredictX
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import Mistakes, Objective, Recover, drop_condition
-from redraft.processes import Gaussian, Insertion, Interpolating, Masked
-from redraft.runs import Optimiser, Run, export, vary
-from redraft.samplers import Ancestral, Guided
-from redraft.text import Tokenizer, Words
-from redraft.train import fit
-from redraft.types import Batch, Context
-from redraft.write import fill
+from redraft.training.runs import variations as vary
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "pad", "mask"))
 

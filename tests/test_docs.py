@@ -11,8 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from redraft import codecs, guidance, samplers
-from redraft.cli.usercode import load_module
+from redraft.apps.cli.user_code import load_module
+from redraft.decoding import guidance, samplers
+from redraft.models import codecs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 import pytest
 
 from bench import identical, speculation
-from redraft import cli, export, presets
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Causal, TransformerConfig
-from redraft.processes import Masked
-from redraft.runs import vary
-from redraft.train import fit
+from redraft import export
+from redraft.apps import cli
+from redraft.core import Masked
+from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, TransformerConfig
+from redraft.training import fit, presets
+from redraft.training.runs import variations as vary
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "recipes"))

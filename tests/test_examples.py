@@ -12,18 +12,25 @@ import pytest
 import torch
 
 import redraft
-from redraft import data
-from redraft.cli.usercode import load_module
-from redraft.evaluate import BIT
-from redraft.laws import tokens as check
-from redraft.objectives import Objective, Step
-from redraft.ops import rng
-from redraft.processes import TokenProcess
-from redraft.runs import Run, load
-from redraft.schedules import Cosine, CosineSquared, Exponential, Polynomial, Schedule
-from redraft.text import TEXT8, Characters
-from redraft.train import fit
-from redraft.types import Context, Known, Noised, Prediction, Vocab
+from redraft.apps.cli.user_code import load_module
+from redraft.core import (
+    Characters,
+    Context,
+    Cosine,
+    CosineSquared,
+    Exponential,
+    Known,
+    Noised,
+    Polynomial,
+    Prediction,
+    Schedule,
+    TokenProcess,
+    Vocab,
+    rng,
+)
+from redraft.core.text.tokenizers import TEXT8
+from redraft.evaluation.laws import tokens as check
+from redraft.training import BIT, Objective, Run, Step, data, fit, load
 
 FILE = Path(__file__).parents[1] / "examples" / "typo.py"
 typo = load_module(FILE)

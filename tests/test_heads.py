@@ -10,13 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.evaluate import likelihood
-from redraft.heads import Score, Shift, Softmax, Subs
-from redraft.model import DiffusionLM
-from redraft.objectives import Bound, Objective, Recover
-from redraft.ops import rng
-from redraft.processes import Interpolating, Masked, MaskNoise
-from redraft.types import Batch, Vocab
+from redraft.core import Batch, Interpolating, Masked, MaskNoise, Vocab, rng
+from redraft.models import DiffusionLM, Score, Shift, Softmax, Subs
+from redraft.training import Bound, Objective, Recover, likelihood
 
 V = 5
 

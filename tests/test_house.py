@@ -51,7 +51,10 @@ def test_modules_say_what_they_are(file: Path) -> None:
 
 
 MOST_FILES, MOST_LINES, LONGEST_FUNCTION = 8, 450, 50
-INNER = {"redraft.runs.lock": {"LOCK_FILE"}, "redraft.show.demo": {"demo"}}  # a door cannot offer two things named demo
+INNER = {
+    "redraft.models.checkpoints.lock": {"LOCK_FILE"},
+    "redraft.apps.reports.demo": {"demo"},
+}  # a door cannot offer two things named demo
 
 
 def test_few_files_lie_beside_the_rooms() -> None:
@@ -90,8 +93,8 @@ def test_rooms_are_entered_by_their_doors(file: Path) -> None:
 
 
 def test_a_way_past_the_door_is_noticed() -> None:
-    code = "from redraft.runs import load\nfrom redraft.runs.run import load, _described\nimport redraft.runs.run\n"
-    assert past_the_door(code, "cli") == ["redraft.runs.run: load", "redraft.runs.run: "]
+    code = "from redraft.training.runs import load\nfrom redraft.training.runs.run import load, _described\nimport redraft.training.runs.run\n"
+    assert past_the_door(code, "cli") == ["redraft.training.runs.run: load", "redraft.training.runs.run: "]
     assert past_the_door(code, "runs") == []
 
 
@@ -151,9 +154,7 @@ def test_section_banners_have_one_style() -> None:
 
 
 def test_help_needs_no_torch() -> None:
-    code = (
-        "import sys, redraft.cli\ntry:\n redraft.cli.main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
-    )
+    code = "import sys, redraft.apps.cli\ntry:\n redraft.apps.cli.main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "check" in result.stdout

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft import ops
-from redraft.ops import Rng, rng
+from redraft.core import Rng, ops, rng
 
 any_seed = st.integers(-(2**70), 2**70)
 PValue = Callable[[Tensor, Tensor], float]

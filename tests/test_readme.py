@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from redraft import cli
-from redraft.corpora import STORIES, Alternatives, GrammarGuide, Option, Phrase, Telling
-from redraft.text import split_words, train_bpe
+from redraft.apps import cli
+from redraft.core import split_words, train_bpe
+from redraft.training import STORIES, Alternatives, GrammarGuide, Option, Phrase, Telling
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -19,20 +19,15 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from redraft import evaluate, presets
-from redraft.cli import VERBS
-from redraft.cli.arguments import parse_verb
-from redraft.codecs import MaskedLM, Size
-from redraft.corpora import StoryClasses
-from redraft.data import Packed, TextFiles, evaluation, tokenise
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.runs import Run, load, vary
-from redraft.samplers import Ancestral, EntropyBound, Unmask
-from redraft.text import Characters
-from redraft.train import fit
-from redraft.types import Batch
-from redraft.write import Opened
+from redraft import evaluation as evaluate
+from redraft.apps import parse_verb
+from redraft.apps.cli import VERBS
+from redraft.core import Batch, Characters, rng
+from redraft.decoding import Ancestral, EntropyBound, Unmask
+from redraft.models import DiffusionLM, MaskedLM, Size
+from redraft.tasks import Opened
+from redraft.training import Packed, Run, StoryClasses, TextFiles, evaluation, fit, load, presets, tokenise
+from redraft.training.runs import variations as vary
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
@@ -81,7 +76,7 @@ def half_a_minute(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         timed.append(run)
         return 30.0
 
-    monkeypatch.setattr("redraft.compare.training.seconds_per_step", seconds_per_step)
+    monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", seconds_per_step)
     return timed
 
 
@@ -212,8 +207,8 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     """Two steps of its codec, two of its diffusion; another denoiser then works on the same latents."""
     for name, few in (("HELD_OUT", 4), ("CHOSEN", 2), ("WRITTEN", 2), ("SAMPLED", 2)):
         monkeypatch.setattr(continuous, name, few)
-    monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0, 1.0))
-    monkeypatch.setattr("redraft.compare.measuring.NOISIER", (-1.0,))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
     base = presets.tencdm_tiny()
     codec: Any = replace(base.model.codec, encoder=MaskedLM(presets.STORY_LENGTH, Size(8, 1, 2)), decoder=Size(8, 1, 2))
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
@@ -249,8 +244,8 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
     """From the files of E2E to the table: all systems are asked for the sentence alone, LD4TG after its codec."""
     for module, name, few in ((continuous, "HELD_OUT", 2), (real, "ASKED", 2)):
         monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0, 1.0))
-    monkeypatch.setattr("redraft.compare.measuring.NOISIER", (-1.0,))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
     for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"):
         lines = [f'"name[{place}], food[French]",{place} is French.\n' * 4 for place in ("The Eagle", "The Mill")]
         (tmp_path / name).write_text("".join(["mr,ref\n", *lines]))
@@ -739,7 +734,7 @@ def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeyp
     monkeypatch.setattr(predicting, "WRITTEN", 2)
     for module in (predicting, continuous):
         monkeypatch.setattr(module, "HELD_OUT", 4)
-    monkeypatch.setattr("redraft.compare.measuring.ENDS", (0.0,))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0,))
     run = predicting.points()["points v even 1"]
     row = predicting.row(predicting.point_row, small_of(run), tmp_path / "points", 2, ())
     assert (row["steps"], row["stages"][0]["seed"]) == (2, 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.schedules import (
+from redraft.core import (
     Chain,
     Clamped,
     Cosine,

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft import shipped
-from redraft.corpora import STORIES
-from redraft.evaluate import grammatical
-from redraft.runs import describe
-from redraft.text import split_words
+from redraft.core import split_words
+from redraft.evaluation import grammatical
+from redraft.models import shipped
+from redraft.training import STORIES, describe
 
 ROW = json.loads((Path(__file__).parents[1] / "recipes" / "results" / "shipped.jsonl").read_text())
 FOLDER = Path(shipped.__file__).with_name(shipped.STORY)
 
 
 def redraft_says(*words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "redraft.cli", *words]
+    command = [sys.executable, "-m", "redraft.apps.cli", *words]
     stdin = None if given is not None else subprocess.DEVNULL
     return subprocess.run(command, capture_output=True, text=True, check=False, input=given, stdin=stdin)
 

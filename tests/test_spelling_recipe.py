@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.spelling import Corrupted, SpellingErrors
+from redraft.tasks import Corrupted, SpellingErrors
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))

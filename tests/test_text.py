@@ -17,19 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from redraft.corpora import STORIES
-from redraft.runs import config
-from redraft.text import (
-    HIDDEN,
-    TEXT8,
-    UNKNOWN,
-    Bytes,
-    Characters,
-    Hub,
-    Tokenizer,
-    Words,
-    train_bpe,
-)
+from redraft.core import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
+from redraft.core.text.tokenizers import HIDDEN, TEXT8, UNKNOWN
+from redraft.models.checkpoints import serialization as config
+from redraft.training import STORIES
 
 PROSE = [
     "the cat sat on the mat, and the dog sat on the log.",
@@ -359,20 +350,20 @@ def test_copies_keep_the_promise(anyone: Tokenizer, copied: Callable[[Tokenizer]
 @pytest.mark.parametrize(
     "fields",
     [
-        {"class": "redraft.text.Pickle"},
-        {"class": "redraft.text.Tokenizer"},
-        {"class": ["redraft.text.Bytes"]},
-        {"class": "redraft.text.Bytes", "size": 3},
-        {"class": "redraft.text.Bytes", "specials": "mask"},
-        {"class": "redraft.text.Bytes", "specials": [1]},
-        {"class": "redraft.text.Characters"},
-        {"class": "redraft.text.Characters", "alphabet": 5},
-        {"class": "redraft.text.Characters", "alphabet": "aa"},
-        {"class": "redraft.text.Words", "words": ["a", 1]},
-        {"class": "redraft.text.Words", "words": ["two words"]},
-        {"class": "redraft.text.Words", "words": ["a", "a"]},
-        {"class": "redraft.text.Hub", "definition": "cos\nsystem\n(S'true'\ntR."},
-        {"class": "redraft.text.Hub", "definition": 7},
+        {"class": "redraft.core.text.tokenizers.Pickle"},
+        {"class": "redraft.core.text.tokenizers.Tokenizer"},
+        {"class": ["redraft.core.text.tokenizers.Bytes"]},
+        {"class": "redraft.core.text.tokenizers.Bytes", "size": 3},
+        {"class": "redraft.core.text.tokenizers.Bytes", "specials": "mask"},
+        {"class": "redraft.core.text.tokenizers.Bytes", "specials": [1]},
+        {"class": "redraft.core.text.tokenizers.Characters"},
+        {"class": "redraft.core.text.tokenizers.Characters", "alphabet": 5},
+        {"class": "redraft.core.text.tokenizers.Characters", "alphabet": "aa"},
+        {"class": "redraft.core.text.tokenizers.Words", "words": ["a", 1]},
+        {"class": "redraft.core.text.tokenizers.Words", "words": ["two words"]},
+        {"class": "redraft.core.text.tokenizers.Words", "words": ["a", "a"]},
+        {"class": "redraft.core.text.tokenizers.Hub", "definition": "cos\nsystem\n(S'true'\ntR."},
+        {"class": "redraft.core.text.tokenizers.Hub", "definition": 7},
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.types import Batch, Canvas, Context, Known, Loss, Vocab
+from redraft.core import Batch, Canvas, Context, Known, Loss, Vocab
 
 seeds = st.integers(0, 2**31)
 

@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_package_and_its_licence(wheel: Path) -> None:
 
 
 def test_it_is_the_wheel_that_runs(programs: Path, elsewhere: Path) -> None:
-    say = "import redraft, redraft.cli; print(redraft.__file__)"
+    say = "import redraft, redraft.apps.cli; print(redraft.__file__)"
     assert Path(run(programs / "python", "-c", say, where=elsewhere).strip()).is_relative_to(programs.parent)
     assert run(programs / "redraft", "--version", where=elsewhere).split() == ["redraft", PROJECT["version"]]
     assert "mdlm_tiny" in run(programs / "redraft", "show", where=elsewhere)

@@ -27,17 +27,13 @@ from typing import Any, TextIO
 import torch
 import torch._dynamo  # every optimiser imports it late; here once for all lives
 
-from redraft.data import Documents, TextFiles
-from redraft.model import DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import Objective, Recover
-from redraft.processes import Masked
-from redraft.runs import Optimiser, Run, checkpoint, stored
-from redraft.samplers import Ancestral
-from redraft.text import Characters
-from redraft.train import Workers, state, workers
-from redraft.train import loop as train
-from redraft.types import Batch
+from redraft.core import Batch, Characters, Masked
+from redraft.decoding import Ancestral
+from redraft.models import DiffusionLMConfig, TransformerConfig
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import writer as checkpoint
+from redraft.training import Documents, Objective, Optimiser, Recover, Run, TextFiles, Workers, state, workers
+from redraft.training import loop as train
 
 Job = dict[str, Any]
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree"}

@@ -16,25 +16,38 @@ import pytest
 import torch
 from conftest import Say
 
-from redraft import evaluate, write
-from redraft.cli import VERBS, main
-from redraft.cli.arguments import parse_settings, parse_verb, suggestion
-from redraft.cli.models import open_model
-from redraft.cli.output import emit, note
-from redraft.cli.plot import plot
-from redraft.cli.recipes import make_tokenizer, recipe, source
-from redraft.cli.train import Train
-from redraft.corpora import STORIES, StoriesData
-from redraft.data import Documents, Jsonl, Packed, Parquet, Sotu, TextFiles, evaluation, tokenise
-from redraft.model import DiffusionLM
-from redraft.networks import Causal
-from redraft.objectives import Bound
-from redraft.presets import PRESETS, PURPOSES, TINY
-from redraft.runs import config, parameters, run, vary
-from redraft.samplers import NAMED, Ancestral, Blocks, Dual, Entropy, FirstHitting, Sampler, Unmask
-from redraft.schedules import Retimed
-from redraft.text import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
-from redraft.types import Vocab
+from redraft import evaluation as evaluate
+from redraft import tasks as write
+from redraft.apps import Train, parse_verb
+from redraft.apps.cli import VERBS, main
+from redraft.apps.cli.arguments import parse_settings, suggestion
+from redraft.apps.cli.models import open_model
+from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.plot import plot
+from redraft.apps.cli.run_arguments import make_tokenizer, recipe, source
+from redraft.core import Bytes, Characters, Hub, Retimed, Tokenizer, Vocab, Words, train_bpe
+from redraft.decoding import NAMED, Ancestral, Blocks, Dual, Entropy, FirstHitting, Sampler, Unmask
+from redraft.models import Causal, DiffusionLM
+from redraft.models.checkpoints import serialization as config
+from redraft.training import (
+    PRESETS,
+    PURPOSES,
+    STORIES,
+    TINY,
+    Bound,
+    Documents,
+    Jsonl,
+    Packed,
+    Parquet,
+    Sotu,
+    StoriesData,
+    TextFiles,
+    evaluation,
+    parameters,
+    tokenise,
+)
+from redraft.training.runs import run
+from redraft.training.runs import variations as vary
 
 SMALL = [
     *("--steps", "3", "--batch", "4", "--eval-rows", "4", "--samples", "1", "--quiet"),
@@ -45,7 +58,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 def shell(*argv: object, text: str | None = None, code: int = 0, cwd: Path | None = None) -> tuple[str, str]:
     """What a real `redraft` prints on stdout and stderr."""
-    command = [sys.executable, "-m", "redraft.cli", *map(str, argv)]
+    command = [sys.executable, "-m", "redraft.apps.cli", *map(str, argv)]
     source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=cwd, **source)
     assert done.returncode == code, done.stderr
@@ -101,7 +114,7 @@ def test_help_wrong_verbs_and_wrong_flags_need_no_torch() -> None:
     asked = [[], ["--help"], ["--version"], ["trian"], ["choose"], ["show", "--jsn"], ["infill", "x", "y"]]
     asked += [[verb, "--help"] for verb in VERBS]
     code = (
-        "import sys, json\nfrom redraft.cli import main\ncodes = []\n"
+        "import sys, json\nfrom redraft.apps.cli import main\ncodes = []\n"
         f"for argv in {asked!r}:\n try:\n  main(argv)\n except SystemExit as end:\n  codes.append(end.code)\n"
         "assert 'torch' not in sys.modules\nprint(json.dumps(codes))"
     )
@@ -332,14 +345,14 @@ def test_an_interrupted_training_says_what_is_left(say: Say, tmp_path: Path, mon
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("redraft.train.fit", interrupted)
+    monkeypatch.setattr("redraft.training.fit", interrupted)
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=130)
     assert err.splitlines()[-1].startswith("stopped before the first step; nothing was saved")
 
 
 def test_of_several_workers_one_speaks(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "redraft.cli", "train", "mdlm_tiny", *SMALL, "--json"]
+    command = [*torchrun, "-m", "redraft.apps.cli", "train", "mdlm_tiny", *SMALL, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [record["step"] for record in objects(done.stdout)] == [3, 3, 3]
@@ -415,7 +428,9 @@ def test_prompts_come_through_a_pipe(mdlm: Path) -> None:
 
 
 def test_a_reader_that_leaves_is_no_error(mdlm: Path) -> None:
-    command = f"{sys.executable} -m redraft.cli generate {mdlm} --rows 64 --new 2 | head -1; echo ${{PIPESTATUS[0]}}"
+    command = (
+        f"{sys.executable} -m redraft.apps.cli generate {mdlm} --rows 64 --new 2 | head -1; echo ${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, env=ENVIRONMENT, stdin=subprocess.DEVNULL
     )
@@ -648,7 +663,7 @@ def test_a_plot_has_the_dots_of_its_curve() -> None:
 
 
 def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redraft import laws
+    from redraft.evaluation import laws
 
     rows = [laws.Law("Bayes", "Mine", ok, 0.5, 0.25, "=", 0.1) for ok in (True, False)]
     monkeypatch.setattr(laws, "check_built_in", lambda: iter(rows))
@@ -661,7 +676,7 @@ def test_check_tells_laws_that_fail(say: Say, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_demo_gets_its_flags(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redraft.show import demo
+    from redraft.apps.reports import demo
 
     got: list[Any] = []
     monkeypatch.setattr(demo, "demo", lambda out, **more: got.append((out, more)))
@@ -803,7 +818,7 @@ def test_a_full_disk_is_named(say: Say, tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "metrics.jsonl"))
 
-    monkeypatch.setattr("redraft.train.fit", full)
+    monkeypatch.setattr("redraft.training.fit", full)
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=2)
     assert err.splitlines()[-1] == (
         f"redraft: {tmp_path}/metrics.jsonl: No space left on device; "
@@ -815,7 +830,7 @@ def test_a_bug_keeps_its_traceback(say: Say, monkeypatch: pytest.MonkeyPatch) ->
     def bug(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("redraft.show.demo.demo", bug)
+    monkeypatch.setattr("redraft.apps.reports.demo.demo", bug)
     with pytest.raises(RuntimeError, match="a bug"):
         say("demo")
 

@@ -23,30 +23,16 @@ from typing import Any
 import pytest
 import torch
 
-import redraft.train
-from redraft.cli import main
-from redraft.cli.recipes import source
-from redraft.cli.train import _leave
-from redraft.data import Tally, TextFiles
-from redraft.networks import TransformerConfig
-from redraft.presets import PRESETS
-from redraft.runs import (
-    Busy,
-    CheckpointError,
-    ConfigError,
-    Optimiser,
-    Run,
-    config,
-    latest,
-    least_memory,
-    only_writer,
-    save,
-)
-from redraft.runs.lock import LOCK_FILE
-from redraft.runs.stored import read_checkpoint, seal
-from redraft.text import Bytes, Tokenizer, train_bpe
-from redraft.train import ProgressBar, waiting
-from redraft.types import Vocab
+import redraft.training
+from redraft.apps.cli import main
+from redraft.apps.cli.commands.train import _leave
+from redraft.apps.cli.run_arguments import source
+from redraft.core import Bytes, Tokenizer, Vocab, train_bpe
+from redraft.models import Busy, CheckpointError, ConfigError, TransformerConfig, latest, only_writer, save
+from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints.lock import LOCK_FILE
+from redraft.models.checkpoints.reader import read_checkpoint, seal
+from redraft.training import PRESETS, Optimiser, ProgressBar, Run, Tally, TextFiles, least_memory, waiting
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers
 
@@ -153,7 +139,7 @@ def test_two_trainings_never_share_a_directory(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     """Killed without mercy, a holder leaves a file behind, but no lock."""
-    code = "import sys\nfrom pathlib import Path\nfrom redraft.runs.lock import only_writer\n"
+    code = "import sys\nfrom pathlib import Path\nfrom redraft.models.checkpoints.lock import only_writer\n"
     code += "with only_writer(Path(sys.argv[1])):\n print(1, flush=True)\n input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -183,7 +169,7 @@ def test_a_training_that_cannot_begin_leaves_the_directory_of_another_alone(tmp_
 
 def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
     """A signal after the second step."""
-    update = redraft.train.update
+    update = redraft.training.update
 
     def signalled(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
@@ -191,7 +177,7 @@ def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
             os.kill(os.getpid(), number)
         return norm
 
-    patch.setattr(redraft.train.loop, "update", signalled)
+    patch.setattr(redraft.training.loop, "update", signalled)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -318,7 +304,7 @@ def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.Capt
         (lambda: file.symlink_to("/dev/zero"), "not a regular file"),
         (lambda: file.write_text("[" * 100_000 + "]" * 100_000), "nested too deeply"),
         (
-            lambda: file.write_text('{"class": "redraft.types.Vocab", "size": ' + "[" * 900 + "]" * 900 + "}"),
+            lambda: file.write_text('{"class": "redraft.core.types.Vocab", "size": ' + "[" * 900 + "]" * 900 + "}"),
             "deeply|be",
         ),
         (lambda: file.mkdir(), "director"),
@@ -349,7 +335,7 @@ def test_weights_that_are_no_numbers(value: float, run: Path, capsys: pytest.Cap
 def test_weights_that_are_no_numbers_are_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    update = redraft.train.update
+    update = redraft.training.update
 
     def spoilt(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
@@ -357,9 +343,9 @@ def test_weights_that_are_no_numbers_are_not_saved(
             next(state.model.network.parameters()).data[0, 0] = math.nan
         return norm
 
-    monkeypatch.setattr(redraft.train.loop, "update", spoilt)
+    monkeypatch.setattr(redraft.training.loop, "update", spoilt)
     argv = ["train", "mdlm_tiny", *SMALL, "--save-every", "2", "--eval-every", "100", "--out", tmp_path, "--quiet"]
-    monkeypatch.setattr(redraft.train.loop, "assess", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
+    monkeypatch.setattr(redraft.training.loop, "assess", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
     assert "after step 4 network.embed" in refused(argv, capsys, code=1)
     assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-00000002"]
 
@@ -412,14 +398,14 @@ def test_directories_and_pipes_in_the_place_of_files(file: str, run: Path, capsy
 
 WRONG: dict[str, list[dict[str, Any]]] = {
     "sampler": [
-        {"class": "redraft.cli.show.Show"},
-        {"class": "redraft.schedules.Linear"},
-        {"class": "redraft.data.Packed", "length": 3},
+        {"class": "redraft.apps.cli.commands.show.Show"},
+        {"class": "redraft.core.schedules.Linear"},
+        {"class": "redraft.training.Packed", "length": 3},
     ],
-    "data": [{"class": "redraft.samplers.ancestral.Ancestral"}, {"class": "redraft.run.Optimiser"}],
-    "framing": [{"class": "redraft.schedules.Linear"}],
-    "tokenizer": [{"class": "redraft.types.Vocab", "size": 3}],
-    "objective": [{"class": "redraft.objectives.Bound"}],
+    "data": [{"class": "redraft.decoding.samplers.ancestral.Ancestral"}, {"class": "redraft.run.Optimiser"}],
+    "framing": [{"class": "redraft.core.schedules.Linear"}],
+    "tokenizer": [{"class": "redraft.core.types.Vocab", "size": 3}],
+    "objective": [{"class": "redraft.training.Bound"}],
 }
 
 
@@ -430,7 +416,9 @@ def test_a_config_holds_pieces_of_the_right_kind(field: str, wrong: dict[str, An
         config.from_json(document | {field: wrong})
 
 
-@pytest.mark.parametrize("name", ["redraft.cli.train.Train", "redraft.report.Section", "redraft.laws.Law"])
+@pytest.mark.parametrize(
+    "name", ["redraft.apps.cli.commands.train.Train", "redraft.report.Section", "redraft.evaluation.Law"]
+)
 def test_only_pieces_of_a_run_are_built(name: str) -> None:
     with pytest.raises(ConfigError, match="is not a piece of a run"):
         config.from_json({"class": name})
@@ -511,7 +499,7 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
     found = source([str(tmp_path)])
     assert isinstance(found, TextFiles)
     assert [Path(path).name for path in found.paths] == ["a.txt", "b.txt"]
-    monkeypatch.setattr("redraft.cli.recipes._MOST_FILES", 3)
+    monkeypatch.setattr("redraft.apps.cli.run_arguments._MOST_FILES", 3)
     with pytest.raises(ValueError, match="holds more than 3 files; name a smaller directory"):
         source([str(tmp_path)])
 
@@ -572,7 +560,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
 def test_sizes_are_checked_before_anything_is_built(
     flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(redraft.train.loop, "free_memory", lambda _: 10**12)
+    monkeypatch.setattr(redraft.training.loop, "free_memory", lambda _: 10**12)
     line = refused(["train", "mdlm_tiny", *flags, "--out", tmp_path / "run"], capsys)
     assert re.search(said, line)
     assert not (tmp_path / "run").exists()

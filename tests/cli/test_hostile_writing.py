@@ -19,14 +19,15 @@ import pytest
 import torch
 from conftest import Say
 
-from redraft import ops, write
-from redraft.cli import arguments, main, output, streams
-from redraft.cli.models import open_model
-from redraft.cli.progress import Progress
-from redraft.machine import facts as machine
-from redraft.runs import run
-from redraft.samplers import AnyOrder, Confidence, Unmask
-from redraft.write import filling
+from redraft import tasks as write
+from redraft.apps.cli import arguments, main, output, streams
+from redraft.apps.cli.models import open_model
+from redraft.apps.cli.progress import Progress
+from redraft.core import ops
+from redraft.core.hardware import system as machine
+from redraft.decoding import AnyOrder, Confidence, Unmask
+from redraft.tasks import canvases as filling
+from redraft.training.runs import run
 
 SMALL = [
     *("--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet", "--precision", "fp32"),
@@ -63,7 +64,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def shell(command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """A real `redraft`, called $R, by a real shell."""
-    env = {**ENVIRONMENT, "R": f"{sys.executable} -m redraft.cli", **environment}
+    env = {**ENVIRONMENT, "R": f"{sys.executable} -m redraft.apps.cli", **environment}
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env, cwd=cwd)
 
 
@@ -170,7 +171,7 @@ def test_nonsense_is_refused(refused: Callable[..., str], line: str, says: str) 
 def test_flags_are_judged_before_torch_is_loaded() -> None:
     asked = [line.split() for line, _ in FLAGS]
     code = (
-        "import sys\nfrom redraft.cli import main\n"
+        "import sys\nfrom redraft.apps.cli import main\n"
         f"for argv in {asked!r}:\n try:\n  main(argv)\n except SystemExit as end:\n  assert end.code == 2, argv\n"
         " assert 'torch' not in sys.modules, argv\n"
     )
@@ -331,7 +332,9 @@ def test_strange_prompts(refused: Callable[..., str], runs: dict[str, Path], pro
     ids=["empty", "blank", "latin", "binary", "no-holes"],
 )
 def test_strange_stdin(tmp_path: Path, data: bytes, says: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "redraft.cli", "infill", "x", "-"], input=data, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "redraft.apps.cli", "infill", "x", "-"], input=data, capture_output=True
+    )
     assert (done.returncode, done.stdout) == (2, b"")
     assert says in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1

@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from redraft.codecs import blurred, blurred_up_to, concealed, substituted, without_features, without_places
-from redraft.ops import rng
-from redraft.types import Vocab
+from redraft.core import Vocab, rng
+from redraft.models import blurred, blurred_up_to, concealed, substituted, without_features, without_places
 
 ROWS, L, D = 200, 50, 8
 VOCAB = Vocab(100, mask=99)

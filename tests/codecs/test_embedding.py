@@ -8,19 +8,44 @@ import torch
 from conftest import randomise
 from torch import Tensor
 
-from redraft import evaluate
-from redraft.codecs import Contextual, Embedding, MaskedLM, Size, neighbours
-from redraft.heads import PredictEps, PredictScore, PredictTokens, PredictV, PredictX, Subs, VectorHead, WithSpread
-from redraft.model import ByLogSnr, DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step, self_condition
-from redraft.ops import rng
-from redraft.processes import Between, Gaussian, Masked, Preserving, Straight
-from redraft.samplers import Ancestral, MultiHot, Renoise, last
-from redraft.schedules import Clamped, CosineSquared
-from redraft.show.watch import frames
-from redraft.text import Characters
-from redraft.types import Batch, Context, Noised, Vocab
+from redraft import evaluation as evaluate
+from redraft.apps import frames
+from redraft.core import (
+    Batch,
+    Between,
+    Characters,
+    Clamped,
+    Context,
+    CosineSquared,
+    Gaussian,
+    Masked,
+    Noised,
+    Preserving,
+    Straight,
+    Vocab,
+    rng,
+)
+from redraft.decoding import Ancestral, MultiHot, Renoise, last
+from redraft.models import (
+    ByLogSnr,
+    Contextual,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Embedding,
+    MaskedLM,
+    PredictEps,
+    PredictScore,
+    PredictTokens,
+    PredictV,
+    PredictX,
+    Size,
+    Subs,
+    TransformerConfig,
+    VectorHead,
+    WithSpread,
+    neighbours,
+)
+from redraft.training import P2, Autoencode, Bound, Match, MinSnr, Objective, Simple, Snr, Step, self_condition
 
 LETTERS = Characters("abcde ", ("eos", "mask"))
 VOCAB, D = LETTERS.vocab, 4

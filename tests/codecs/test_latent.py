@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.codecs import (
+from redraft.core import Batch, Context, Gaussian, Vocab, Words, rng
+from redraft.models import (
     Autoregressive,
     Codec,
     CodecConfig,
@@ -20,25 +21,21 @@ from redraft.codecs import (
     CompressedCodec,
     Contextual,
     ContextualCodec,
+    DiffusionLM,
+    DiffusionLMConfig,
     MaskedLM,
     Paragraph,
     ParagraphCodec,
+    PredictX,
     Size,
     Smooth,
     SmoothCodec,
     Smoothing,
     Standard,
+    TransformerConfig,
     kl_to_standard,
 )
-from redraft.heads import PredictX
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import Autoencode, Match, Objective, Step
-from redraft.ops import rng
-from redraft.processes import Gaussian
-from redraft.runs import export, load
-from redraft.text import Words
-from redraft.types import Batch, Context, Vocab
+from redraft.training import Autoencode, Match, Objective, Step, export, load
 
 M = TypeVar("M", bound=nn.Module)
 VOCAB = Vocab(9, mask=8, eos=7)

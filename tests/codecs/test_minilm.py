@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from redraft.codecs import Bert, MiniLM, minilm
-from redraft.ops import rng
-from redraft.types import Vocab
+from redraft.core import Vocab, rng
+from redraft.models import Bert, MiniLM
+from redraft.models.codecs.modules import minilm
 
 V, D, F, POSITIONS = 11, 8, 12, 6
 Weights = dict[str, Tensor]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.codecs import Reading, Resampler, Size, windows
+from redraft.models import Reading, Resampler, Size, windows
 
 SIZE = Size(width=8, layers=2, heads=2)
 

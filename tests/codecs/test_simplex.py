@@ -7,19 +7,33 @@ import pytest
 import torch
 from conftest import randomise
 
-from redraft import ops, presets
-from redraft.codecs import Simplex
-from redraft.data import tokenise
-from redraft.heads import PredictTokens
-from redraft.model import ByLogSnr, ByTime, DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, TransformerConfig
-from redraft.objectives import Objective, Recover, Stratified
-from redraft.processes import Gaussian, Preserving
-from redraft.runs import config
-from redraft.samplers import Blocks, Greedy, Renoise, Sampled, last, stopped
-from redraft.schedules import Clamped, CosineOffset
-from redraft.text import Words
-from redraft.types import Around, Batch, Canvas, Context, Denoiser, Prediction
+from redraft.core import (
+    Around,
+    Batch,
+    Canvas,
+    Clamped,
+    Context,
+    CosineOffset,
+    Denoiser,
+    Gaussian,
+    Prediction,
+    Preserving,
+    Words,
+    ops,
+)
+from redraft.decoding import Blocks, Greedy, Renoise, Sampled, last, stopped
+from redraft.models import (
+    BlockCausal,
+    ByLogSnr,
+    ByTime,
+    DiffusionLM,
+    DiffusionLMConfig,
+    PredictTokens,
+    Simplex,
+    TransformerConfig,
+)
+from redraft.models.checkpoints import serialization as config
+from redraft.training import Objective, Recover, Stratified, presets, tokenise
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "mask"))
 VOCAB, EOS, BLOCK = WORDS.vocab, WORDS.vocab.eos, 3

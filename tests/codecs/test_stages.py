@@ -9,20 +9,39 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import presets
-from redraft.codecs import Compressed, Contextual, Embedding, EmbeddingCodec, MaskedLM, MiniLM, Size, neighbours
-from redraft.data import Documents, TextFiles, evaluation, tokenise
-from redraft.evaluate import reconstruction
-from redraft.heads import PredictX
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import Autoencode, Objective
-from redraft.ops import rng
-from redraft.processes import Gaussian
-from redraft.runs import CheckpointError, Optimiser, Run, begin_with, export, vary
-from redraft.samplers import Ancestral
-from redraft.text import Words
-from redraft.train import fit
+from redraft.core import Gaussian, Words, rng
+from redraft.decoding import Ancestral
+from redraft.models import (
+    CheckpointError,
+    Compressed,
+    Contextual,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Embedding,
+    EmbeddingCodec,
+    MaskedLM,
+    MiniLM,
+    PredictX,
+    Size,
+    TransformerConfig,
+    neighbours,
+)
+from redraft.training import (
+    Autoencode,
+    Documents,
+    Objective,
+    Optimiser,
+    Run,
+    TextFiles,
+    begin_with,
+    evaluation,
+    export,
+    fit,
+    presets,
+    reconstruction,
+    tokenise,
+)
+from redraft.training.runs import variations as vary
 
 NAMES = ("tencdm", "ld4tg", "planner", "cosmos")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from redraft import cli, presets
-from redraft.compare import Recipe
-from redraft.compare.measuring import NOISIER, best_end, unseen
-from redraft.evaluate import ending
-from redraft.model import DiffusionLM
-from redraft.runs import vary
-from redraft.schedules import Clamped, Retimed, TanD
+from redraft.apps import cli
+from redraft.core import Clamped, Retimed, TanD
+from redraft.evaluation import Recipe
+from redraft.evaluation.comparison.measurement import NOISIER, best_end, unseen
+from redraft.models import DiffusionLM
+from redraft.training import ending, presets
+from redraft.training.runs import variations as vary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 from test_page import Balance
@@ -72,7 +72,7 @@ def test_two_presets_under_one_budget(tmp_path: Path, capsys: pytest.CaptureFixt
 
 RECIPES = """
 from redraft import presets
-from redraft.runs import vary
+from redraft.training.runs import vary
 from dataclasses import replace
 
 def other():

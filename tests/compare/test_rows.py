@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from redraft import presets
-from redraft.compare import Budget, RowFile, budgeted, over_seeds, quality, seconds_per_step, unseen_bits
-from redraft.compare.ledger import commit
-from redraft.compare.measuring import paced, samplings
-from redraft.model import DiffusionLM
-from redraft.runs import Run, vary
-from redraft.samplers import Ancestral, Blocks, Correct, FirstHitting
+from redraft.decoding import Ancestral, Blocks, Correct, FirstHitting
+from redraft.evaluation import Budget, RowFile, budgeted, commit, over_seeds, quality, seconds_per_step, unseen_bits
+from redraft.evaluation.comparison.measurement import paced, samplings
+from redraft.models import DiffusionLM
+from redraft.training import Run, presets
+from redraft.training.runs import variations as vary
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def run() -> Run:
 
 
 def test_another_budget_needs_another_place(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redraft.compare.training.seconds_per_step", lambda run: 30.0)
+    monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", lambda run: 30.0)
     assert budgeted(run, tmp_path, Budget(minutes=1.0)).steps == 2
     with pytest.raises(ValueError, match=r"trained for 1\.0 minutes, not 5\.0; choose another --out"):
         budgeted(run, tmp_path, Budget(minutes=5.0))
@@ -46,7 +45,7 @@ def test_a_step_is_timed_without_what_is_done_once(run: Run, monkeypatch: pytest
     def fit(run: Run, out: str, *, quiet: bool) -> None:
         clock[0] += 10 + 0.5 * run.steps
 
-    monkeypatch.setattr("redraft.compare.training.fit", fit)
+    monkeypatch.setattr("redraft.evaluation.comparison.budget.fit", fit)
     monkeypatch.setattr("time.process_time", lambda: clock[0])
     assert seconds_per_step(run) == 0.5
 

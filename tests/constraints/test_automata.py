@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.constraints import dfa
-from redraft.constraints.compiling import from_regex, from_schema
-from redraft.constraints.dfa import Dfa, TooLarge
-from redraft.constraints.rules import Banned, Json, OneOf, Required, compiled
-from redraft.constraints.spelling import spelling
-from redraft.constraints.tokens import Automaton, tokens_of
-from redraft.text import Bytes, Characters, Tokenizer, Words, train_bpe
+from redraft.core import Bytes, Characters, Tokenizer, Words, train_bpe
+from redraft.decoding import Banned, Json, OneOf, Required, TooLarge, compiled
+from redraft.decoding.constraints import dfa
+from redraft.decoding.constraints.automaton import Automaton, tokens_of
+from redraft.decoding.constraints.compiler import from_regex, from_schema
+from redraft.decoding.constraints.dfa import Dfa
+from redraft.decoding.constraints.token_bytes import spelling
 
 SHORT = ["".join(letters) for n in range(6) for letters in itertools.product("ab", repeat=n)]
 PATTERNS = st.recursive(

@@ -29,10 +29,9 @@ from redraft import (
     last,
     rng,
 )
-from redraft.constraints import Conditioned
-from redraft.constraints import asked as asked_module
-from redraft.text import Characters
-from redraft.types import Known
+from redraft.core import Characters, Known
+from redraft.decoding import Conditioned
+from redraft.decoding.constraints import query as asked_module
 from tests.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, matching, said, text_of
 
 PATTERNS = ("a+b?|b(ab)*", "(ab?)*", "[ab]{2,3}", ".*aba.*", "a{0,4}|b{4}")

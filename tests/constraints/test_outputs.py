@@ -44,13 +44,12 @@ from redraft import (
     last,
     rng,
 )
-from redraft.guidance import Filter
-from redraft.networks import BlockCausal, Causal, Full, Pattern
-from redraft.processes import TokenProcess
-from redraft.samplers import (
+from redraft.core import Bytes, Tokenizer, TokenProcess, Words, train_bpe
+from redraft.decoding import (
     Blind,
     ConfidenceThreshold,
     EntropyBound,
+    Filter,
     FrechetProfile,
     Guided,
     Klass,
@@ -58,7 +57,7 @@ from redraft.samplers import (
     Particles,
     Revoke,
 )
-from redraft.text import Bytes, Tokenizer, Words, train_bpe
+from redraft.models import BlockCausal, Causal, Full, Pattern
 
 BYTES = Bytes()
 WORDS = Words(("a", "cat", "dog", "sat", "on", "the", "mat", ".", ",", "big"), ("bos", "eos", "pad", "mask"))

@@ -26,7 +26,7 @@ from redraft import (
     last,
     rng,
 )
-from redraft.samplers import Sampler
+from redraft.decoding import Sampler
 from tests.constraints.toys import LETTERS, VOCAB, blank, chi_square, matching
 
 L, N = 3, 2000

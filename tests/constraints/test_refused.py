@@ -15,9 +15,9 @@ import torch
 
 import redraft
 from redraft import Banned, Constrained, Json, Length, Masked, OneOf, Regex, Required, Rule, constrain, hole
-from redraft.constraints import compiling
-from redraft.constraints.spelling import spelling
-from redraft.text import Characters
+from redraft.core import Characters
+from redraft.decoding.constraints import compiler as compiling
+from redraft.decoding.constraints.token_bytes import spelling
 from tests.constraints.test_outputs import BPE, WORDS, model_of
 from tests.constraints.toys import LETTERS, VOCAB, Said, blank, said
 

@@ -32,8 +32,8 @@ from redraft import (
     last,
     rng,
 )
-from redraft.networks import BlockCausal, Causal, Pattern
-from redraft.samplers import ConfidenceThreshold, Dual, Guided, Prefix, Revoke
+from redraft.decoding import ConfidenceThreshold, Dual, Guided, Prefix, Revoke
+from redraft.models import BlockCausal, Causal, Pattern
 from tests.constraints.test_outputs import WORDS, model_of
 from tests.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, said
 

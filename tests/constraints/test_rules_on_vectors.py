@@ -30,12 +30,24 @@ from redraft import (
     last,
     rng,
 )
-from redraft.codecs import CodecConfig, Compressed, Contextual, Embedding, MaskedLM, Simplex, Size, Smooth
-from redraft.constraints import AllMarked
-from redraft.constraints.constrained import moved
-from redraft.heads import PredictTokens, PredictX, VectorHead
-from redraft.networks import BlockCausal, Full, Pattern
-from redraft.samplers import Guided
+from redraft.decoding import AllMarked, Guided
+from redraft.decoding.constraints.constrained import moved
+from redraft.models import (
+    BlockCausal,
+    CodecConfig,
+    Compressed,
+    Contextual,
+    Embedding,
+    Full,
+    MaskedLM,
+    Pattern,
+    PredictTokens,
+    PredictX,
+    Simplex,
+    Size,
+    Smooth,
+    VectorHead,
+)
 from tests.constraints.test_outputs import WORDS
 from tests.constraints.toys import LETTERS, VOCAB, blank, law, said
 

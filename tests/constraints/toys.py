@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from redraft import Canvas, Context, Known, Prediction, Vocab
-from redraft.text import Characters
+from redraft.core import Characters
 
 LETTERS = Characters("ab", ("eos", "mask"))
 VOCAB = LETTERS.vocab

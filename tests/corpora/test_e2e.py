@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.corpora import e2e, said, slots
-from redraft.data import Pair, Tally
+from redraft.training import Pair, Tally, e2e, said, slots
 
 EAGLE = "name[The Eagle], eatType[coffee shop], food[French], priceRange[cheap], area[riverside], familyFriendly[no]"
 

@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from redraft import presets
-from redraft.corpora import Programs, bracketed
+from redraft.training import Programs, bracketed, presets
 
 PROGRAMS = Programs()
 

@@ -9,8 +9,10 @@ from itertools import islice, pairwise
 
 import pytest
 
-from redraft.corpora import (
+from redraft.core import spell, split_words
+from redraft.training import (
     SMALL,
+    SPLITS,
     STORIES,
     Alternatives,
     Draw,
@@ -25,12 +27,10 @@ from redraft.corpora import (
     Story,
     Text,
     entry,
-    rules,
     split_seed,
-    stories,
 )
-from redraft.data import SPLITS
-from redraft.text import spell, split_words
+from redraft.training.data.corpora import grammar_rules as rules
+from redraft.training.data.corpora import stories
 
 TURN = 4  # the sentence in which the mood turns
 

@@ -20,8 +20,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.corpora import STORIES, StoriesData
-from redraft.data import (
+from redraft.core import Batch, Bytes, Characters, Words, train_bpe
+from redraft.core.text.tokenizers import TEXT8
+from redraft.models.checkpoints import serialization as config
+from redraft.training import (
+    STORIES,
     Corpus,
     DataError,
     Documents,
@@ -35,6 +38,7 @@ from redraft.data import (
     Rows,
     Sotu,
     Split,
+    StoriesData,
     Tally,
     Text8,
     TextFiles,
@@ -43,9 +47,6 @@ from redraft.data import (
     prefetch,
     tokenise,
 )
-from redraft.runs import config
-from redraft.text import TEXT8, Bytes, Characters, Words, train_bpe
-from redraft.types import Batch
 
 
 @dataclass(frozen=True)

@@ -11,24 +11,41 @@ import pytest
 import torch
 from conftest import randomise
 
-from redraft import ops, presets
-from redraft.cli import main
-from redraft.cli.recipes import make_tokenizer, recipe
-from redraft.codecs import Embedding
-from redraft.corpora import STORIES, Content, StoriesData, StoryAttributes, StorySummaries, faithful
-from redraft.data import CsvPairs, DataError, Documents, JsonlPairs, Pair, Pairs, Sourced, Spans, Tally, tokenise
-from redraft.evaluate import bleu, minimum_risk
-from redraft.heads import PredictX
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import Match, Objective, drop_condition
-from redraft.processes import Gaussian
-from redraft.runs import Run, begin_with, config, load, vary
-from redraft.samplers import Ancestral
-from redraft.text import Words, split_words
-from redraft.train import fit
-from redraft.types import Batch, Context
-from redraft.write import fill
+from redraft.apps.cli import main
+from redraft.apps.cli.run_arguments import make_tokenizer, recipe
+from redraft.core import Batch, Context, Gaussian, Words, ops, split_words
+from redraft.decoding import Ancestral
+from redraft.evaluation import bleu, minimum_risk
+from redraft.models import DiffusionLM, DiffusionLMConfig, Embedding, PredictX, TransformerConfig
+from redraft.models.checkpoints import serialization as config
+from redraft.tasks import fill
+from redraft.training import (
+    STORIES,
+    Content,
+    CsvPairs,
+    DataError,
+    Documents,
+    JsonlPairs,
+    Match,
+    Objective,
+    Pair,
+    Pairs,
+    Run,
+    Sourced,
+    Spans,
+    StoriesData,
+    StoryAttributes,
+    StorySummaries,
+    Tally,
+    begin_with,
+    drop_condition,
+    faithful,
+    fit,
+    load,
+    presets,
+    tokenise,
+)
+from redraft.training.runs import variations as vary
 
 WORDS = Words(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
 BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask

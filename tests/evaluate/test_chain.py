@@ -10,15 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.evaluate import likelihood
-from redraft.heads import Softmax, Subs
-from redraft.model import DiffusionLM
-from redraft.networks import TransformerConfig
-from redraft.objectives import Bound, Objective
-from redraft.ops import rng
-from redraft.processes import Interpolating, Markov, Masked, MaskJumps, MaskNoise, TokenProcess, UniformNoise
-from redraft.samplers import Ancestral, last
-from redraft.types import Batch, Canvas, Vocab
+from redraft.core import (
+    Batch,
+    Canvas,
+    Interpolating,
+    Markov,
+    Masked,
+    MaskJumps,
+    MaskNoise,
+    TokenProcess,
+    UniformNoise,
+    Vocab,
+    rng,
+)
+from redraft.decoding import Ancestral, last
+from redraft.models import DiffusionLM, Softmax, Subs, TransformerConfig
+from redraft.training import Bound, Objective, likelihood
 
 Build = Callable[..., DiffusionLM]
 MASK = 3

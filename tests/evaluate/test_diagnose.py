@@ -8,15 +8,19 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from redraft.codecs import Contextual, Embedding, MaskedLM, Size
-from redraft.evaluate import NoiseLevel, diagnose
-from redraft.heads import PredictX
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.processes import Gaussian, Masked, Preserving
-from redraft.schedules import Clamped, CosineSquared
-from redraft.text import Words
-from redraft.types import Batch
+from redraft.core import Batch, Clamped, CosineSquared, Gaussian, Masked, Preserving, Words
+from redraft.evaluation import NoiseLevel
+from redraft.evaluation import noise_levels as diagnose
+from redraft.models import (
+    Contextual,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Embedding,
+    MaskedLM,
+    PredictX,
+    Size,
+    TransformerConfig,
+)
 
 WORDS = Words(tuple("abcdefgh"), ("eos", "mask"))
 D = 32

@@ -15,21 +15,43 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft import evaluate, write
-from redraft.corpora import STORIES, StoriesData
-from redraft.data import Documents, Split, Tally, evaluation, tokenise
-from redraft.evaluate import Likelihood, ModelJudge, TransformersJudge, likelihood
-from redraft.laws import tokens as check
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.objectives import Bound, Objective
-from redraft.ops import rng
-from redraft.processes import Masked, Process, TokenProcess
-from redraft.samplers import Ancestral, Blocks, Unmask
-from redraft.schedules import Cosine, Linear, Schedule
-from redraft.text import Bytes, Characters, split_words
-from redraft.types import Batch, Canvas, Context, Prediction, Vocab
-from redraft.write import fill
+from redraft import evaluation as evaluate
+from redraft import tasks as write
+from redraft.core import (
+    Batch,
+    Bytes,
+    Canvas,
+    Characters,
+    Context,
+    Cosine,
+    Linear,
+    Masked,
+    Prediction,
+    Process,
+    Schedule,
+    TokenProcess,
+    Vocab,
+    rng,
+    split_words,
+)
+from redraft.decoding import Ancestral, Blocks, Unmask
+from redraft.evaluation import ModelJudge, TransformersJudge
+from redraft.evaluation.laws import tokens as check
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig
+from redraft.tasks import fill
+from redraft.training import (
+    STORIES,
+    Bound,
+    Documents,
+    Likelihood,
+    Objective,
+    Split,
+    StoriesData,
+    Tally,
+    evaluation,
+    likelihood,
+    tokenise,
+)
 
 Build = Callable[..., DiffusionLM]
 MASK = 6

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from redraft import presets
-from redraft.cli import main
-from redraft.corpora import StoryClasses
-from redraft.data import Labelled, evaluation, tokenise
-from redraft.evaluate import linear_probe, pooled, tuned_probe, windowed
-from redraft.model import DiffusionLM
-from redraft.runs import vary
-from redraft.types import Batch
+from redraft.apps.cli import main
+from redraft.core import Batch
+from redraft.evaluation import linear_probe, pooled, tuned_probe, windowed
+from redraft.models import DiffusionLM
+from redraft.training import Labelled, StoryClasses, evaluation, presets, tokenise
+from redraft.training.runs import variations as vary
 
 
 def batches(split: str, count: int = 96) -> list[Batch]:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from redraft import cli, fit, presets
-from redraft.data import Detokenised, Packed, TextFiles, detokenise, rules_of
-from redraft.runs import vary
-from redraft.text import Characters
+from redraft import fit
+from redraft.apps import cli
+from redraft.core import Characters
+from redraft.training import Detokenised, Packed, TextFiles, detokenise, presets, rules_of
+from redraft.training.runs import variations as vary
 
 PTB = " no it was n't black monday \n the N stock firms \\/ the buyer 's <unk> fell $ N billion \n"
 WIKI = ' = = Plot = = \n He had a guest @-@ starring role , in " The Bill " ( 2 @,@ 000 ) ; it was Tom \'s . \n'

@@ -9,16 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import presets
-from redraft.guidance import LookAhead
-from redraft.laws import VOCAB, Oracle
-from redraft.laws.tokens import WORDS, Toy
-from redraft.model import DiffusionLM, what_follows
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.runs import vary
-from redraft.samplers import Ancestral, Blocks, Guided, last
-from redraft.types import Canvas, Context, Prediction
+from redraft.core import Canvas, Context, Masked, Prediction, rng
+from redraft.decoding import Ancestral, Blocks, Guided, LookAhead, last
+from redraft.evaluation import VOCAB, Oracle
+from redraft.evaluation.laws.tokens import WORDS, Toy
+from redraft.models import DiffusionLM, what_follows
+from redraft.training import presets
+from redraft.training.runs import variations as vary
 
 PValue = Callable[[Tensor, Tensor], float]
 PROCESS, TOY = Masked(VOCAB), Toy.of()

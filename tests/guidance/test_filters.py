@@ -11,16 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.constraints import Constrained, Regex, constrain
-from redraft.guidance import Filter
-from redraft.heads import Score
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Full
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.samplers import NAMED, Ancestral, Blocks, Confidence, FirstHitting, Guided, Sampler, Unmask, last
-from redraft.text import Characters
-from redraft.types import Canvas, Context, Known, Prediction, Vocab
+from redraft.core import Canvas, Characters, Context, Known, Masked, Prediction, Vocab, rng
+from redraft.decoding import (
+    NAMED,
+    Ancestral,
+    Blocks,
+    Confidence,
+    Constrained,
+    Filter,
+    FirstHitting,
+    Guided,
+    Regex,
+    Sampler,
+    Unmask,
+    constrain,
+    last,
+)
+from redraft.models import BlockCausal, DiffusionLM, Full, Score
 
 Build = Callable[..., DiffusionLM]
 RowsAlone = Callable[[Sampler, DiffusionLM], None]

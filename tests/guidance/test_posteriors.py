@@ -36,9 +36,9 @@ from redraft import (
     last,
     rng,
 )
-from redraft.laws import Oracle
-from redraft.laws.tokens import Toy
-from redraft.text import Characters
+from redraft.core import Characters
+from redraft.evaluation import Oracle
+from redraft.evaluation.laws.tokens import Toy
 
 UNIFORM, HYBRID = Interpolating(Vocab(3)), Interpolating(Vocab(4, mask=3), mixing=Hybrid(0.3))
 PROCESSES = pytest.mark.parametrize("process", [UNIFORM, HYBRID], ids=["uniform", "hybrid"])

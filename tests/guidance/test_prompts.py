@@ -11,15 +11,11 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from redraft.guidance import OtherPrompt
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal
-from redraft.ops import Rng, rng
-from redraft.processes import Masked
-from redraft.runs import from_json, load, to_json
-from redraft.samplers import Ancestral, Blocks, Confidence, Dual, GuidedByPrompt, Unmask, last
-from redraft.types import Canvas, Context, Vocab
-from redraft.write import calls
+from redraft.core import Canvas, Context, Masked, Rng, Vocab, rng
+from redraft.decoding import Ancestral, Blocks, Confidence, Dual, GuidedByPrompt, OtherPrompt, Unmask, last
+from redraft.models import BlockCausal, DiffusionLM, from_json, to_json
+from redraft.tasks import calls
+from redraft.training import load
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -9,13 +9,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.guidance import Filter, FirstOrder, Guidance, TokenClassifier
-from redraft.laws import VOCAB, Oracle
-from redraft.laws.tokens import WORDS, Toy
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.samplers import AnyOrder, FirstHitting, Guided, LeftToRight, Sampler, Unmask, last
-from redraft.types import Canvas, Context, Denoiser, Known
+from redraft.core import Canvas, Context, Denoiser, Known, Masked, rng
+from redraft.decoding import (
+    AnyOrder,
+    Filter,
+    FirstHitting,
+    FirstOrder,
+    Guidance,
+    Guided,
+    LeftToRight,
+    Sampler,
+    TokenClassifier,
+    Unmask,
+    last,
+)
+from redraft.evaluation import VOCAB, Oracle
+from redraft.evaluation.laws.tokens import WORDS, Toy
 
 PValue = Callable[[Tensor, Tensor], float]
 PROCESS, TOY = Masked(VOCAB), Toy.of()
@@ -135,7 +144,7 @@ def test_the_first_order_is_exact_for_what_is_linear() -> None:
 
 def test_the_classifier_is_asked_as_if_alone() -> None:
     """Chunks of trials change nothing."""
-    from redraft.guidance import tokens
+    from redraft.decoding.guidance import token_classifier as tokens
 
     z = torch.full((5, TOY.sequences.shape[1]), VOCAB.masked)
     where, oracle = z == VOCAB.masked, Oracle(TOY, PROCESS)

@@ -8,13 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import ops
-from redraft.guidance import Classifier, ClassifierFree, Guidance, Projected, Threshold, ThroughDenoiser, UnitScale
-from redraft.laws import PROCESS, Mixture, MixtureOracle, ModeClassifier
-from redraft.laws import solvers as check_solvers
-from redraft.ops import rng
-from redraft.samplers import Ddim, last
-from redraft.types import Canvas, Context, Denoiser, Known, Mean, Prediction
+from redraft.core import Canvas, Context, Denoiser, Known, Mean, Prediction, ops, rng
+from redraft.decoding import (
+    Classifier,
+    ClassifierFree,
+    Ddim,
+    Guidance,
+    Projected,
+    Threshold,
+    ThroughDenoiser,
+    UnitScale,
+    last,
+)
+from redraft.evaluation import PROCESS, Mixture, MixtureOracle, ModeClassifier
+from redraft.evaluation.laws import solvers as check_solvers
 
 MIXTURE = Mixture.of()
 ORACLE = MixtureOracle(MIXTURE, PROCESS.path)

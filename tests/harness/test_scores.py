@@ -10,20 +10,12 @@ from itertools import combinations
 import pytest
 import torch
 
-from redraft import presets
-from redraft.data import Documents
-from redraft.evaluate import likelihood
-from redraft.harness import Request, RowLayout, Scorer, Wanted, Writer, greedy
-from redraft.heads import Shift, Softmax, Subs
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full
-from redraft.ops import rng
-from redraft.processes import Interpolating
-from redraft.runs import Run
-from redraft.samplers import Blocks, Confidence, Sampler, Unmask, last
-from redraft.text import Characters
-from redraft.types import Batch, Canvas, Context
-from redraft.write import Opened
+from redraft.core import Batch, Canvas, Characters, Context, Interpolating, rng
+from redraft.decoding import Blocks, Confidence, Sampler, Unmask, last
+from redraft.evaluation import Request, RowLayout, Scorer, Wanted, Writer, greedy
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Shift, Softmax, Subs
+from redraft.tasks import Opened
+from redraft.training import Documents, Run, likelihood, presets
 
 Build = Callable[..., DiffusionLM]
 LETTERS = Characters("abcdef", ("mask",))

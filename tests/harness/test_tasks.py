@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from redraft import cli, presets
-from redraft.chat import prompt_ids
-from redraft.evaluate import BIT, likelihood
-from redraft.harness import RowLayout, Wanted, Writer, evaluate_tasks, language_model
-from redraft.model import DiffusionLM
-from redraft.runs import export
-from redraft.write import Opened
+from redraft.apps import cli
+from redraft.core import prompt_ids
+from redraft.evaluation import RowLayout, Wanted, Writer, evaluate_tasks, language_model
+from redraft.models import DiffusionLM
+from redraft.tasks import Opened
+from redraft.training import BIT, export, likelihood, presets
 
-pytest.importorskip("lm_eval", reason="LM-EVAL IS NOT INSTALLED: nothing of redraft.harness is tested with it")
+pytest.importorskip(
+    "lm_eval", reason="LM-EVAL IS NOT INSTALLED: nothing of redraft.evaluation.harness is tested with it"
+)
 
 ROOT = Path(__file__).parents[2]
 TASKS = "examples/tasks"

@@ -14,19 +14,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import schedules
-from redraft.laws import integral, proof
-from redraft.laws import tokens as check
-from redraft.ops import Rng, draw
-from redraft.processes import Interpolating, Markov, Masked, TokenProcess
-from redraft.samplers import Ancestral, AnyOrder, Unmask
-from redraft.schedules import Cosine, Exponential, Linear, Schedule
-from redraft.types import Canvas, Known, Noised, Prediction
+from redraft.core import (
+    Canvas,
+    Cosine,
+    Exponential,
+    Interpolating,
+    Known,
+    Linear,
+    Markov,
+    Masked,
+    Noised,
+    Prediction,
+    Rng,
+    Schedule,
+    TokenProcess,
+    draw,
+    schedules,
+)
+from redraft.decoding import Ancestral, AnyOrder, Unmask
+from redraft.evaluation import integral
+from redraft.evaluation.laws import suite as proof
+from redraft.evaluation.laws import tokens as check
 
 BROKEN = '''
 from dataclasses import dataclass
 import redraft
-from redraft.processes.masked import Masked
+from redraft.core.processes.masked import Masked
 
 @dataclass(frozen=True)
 class Wrong(redraft.TokenProcess):
@@ -50,7 +63,7 @@ def broken(**changes: str) -> str:
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "redraft.cli", "check", *map(str, arguments)]
+    command = [sys.executable, "-m", "redraft.apps.cli", "check", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

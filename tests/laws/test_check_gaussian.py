@@ -10,14 +10,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.laws import Law, Mixture, MixtureOracle, modes, proof
-from redraft.laws import gaussian as check_gaussian
-from redraft.laws.gaussian import sampled_vectors
-from redraft.ops import Rng, rng
-from redraft.processes import Exploding, Gaussian, Large, Preserving, Small, Straight
-from redraft.samplers import Ancestral
-from redraft.schedules import Clamped, Sqrt
-from redraft.types import Canvas, Context, Noised, Prediction
+from redraft.core import (
+    Canvas,
+    Clamped,
+    Context,
+    Exploding,
+    Gaussian,
+    Large,
+    Noised,
+    Prediction,
+    Preserving,
+    Rng,
+    Small,
+    Sqrt,
+    Straight,
+    rng,
+)
+from redraft.decoding import Ancestral
+from redraft.evaluation import Law, Mixture, MixtureOracle, modes
+from redraft.evaluation.laws import gaussian as check_gaussian
+from redraft.evaluation.laws import suite as proof
+from redraft.evaluation.laws.gaussian import sampled_vectors
 
 Laws = Callable[[Gaussian], Iterator[Law]]
 

@@ -14,7 +14,8 @@ from typing import NoReturn
 import pytest
 import torch
 
-from redraft.machine import Outcome, attempt, guarded
+from redraft.core import Outcome, attempt
+from redraft.core.hardware import forked as guarded
 
 pytestmark = pytest.mark.skipif(not guarded.can_fork(), reason="no fork")
 
@@ -60,7 +61,7 @@ def test_a_child_without_a_word() -> None:
 def test_it_is_silent_and_leaves_no_file(tmp_path: Path) -> None:
     """Even with faulthandler on, as under pytest, and with core files allowed."""
     code = (
-        "import faulthandler, os, signal; faulthandler.enable(); from redraft.machine import attempt\n"
+        "import faulthandler, os, signal; faulthandler.enable(); from redraft.core.hardware import attempt\n"
         "print('before', end=''); print(attempt(lambda: os.kill(os.getpid(), signal.SIGILL)).trouble)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
@@ -71,7 +72,7 @@ def test_it_is_silent_and_leaves_no_file(tmp_path: Path) -> None:
 def test_after_two_threads_of_openmp_and_from_another_thread() -> None:
     """A forked child that used two threads of OpenMP would hang for ever."""
     code = (
-        "import threading, torch; from redraft.machine import attempt\n"
+        "import threading, torch; from redraft.core.hardware import attempt\n"
         "torch.set_num_threads(2); torch.ones(3000, 3000).softmax(-1); torch.ones(500, 500) @ torch.ones(500, 500)\n"
         "work = lambda: float((torch.ones(500, 500) @ torch.ones(500, 500)).softmax(-1).sum())\n"
         "found = [attempt(work)]\n"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from redraft.machine import GB, Cpu, Facts, InstructionSet, Memory, advice, can_fork, cpu_quota, memory_limit
+from redraft.core import GB, Cpu, Facts, InstructionSet, Memory, advice, can_fork, cpu_quota, memory_limit
 
 HEALTHY = Facts(
     redraft="0.1.0",
@@ -34,7 +34,7 @@ HEALTHY = Facts(
 
 def doctor(*flags: str, **more: str) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in ("ONEDNN_MAX_CPU_ISA", "REDRAFT_PRECISION")} | more
-    command = [sys.executable, "-m", "redraft.cli", "doctor", *flags]
+    command = [sys.executable, "-m", "redraft.apps.cli", "doctor", *flags]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout

@@ -17,20 +17,12 @@ import pytest
 import torch
 import train_child as child
 
-from redraft.machine import (
-    BELOW_AMX,
-    ISA,
-    TYPICAL,
-    VARIABLE,
-    Precision,
-    PrecisionError,
-    choose_precision,
-    guarded,
-    precision,
-    shapes_like,
-)
-from redraft.train import Workers, begin, fit, state
-from redraft.train import loop as train
+from redraft.core import BELOW_AMX, ISA, TYPICAL, VARIABLE, Precision, PrecisionError, choose_precision, shapes_like
+from redraft.core.hardware import forked as guarded
+from redraft.core.hardware import precision
+from redraft.training import Workers, fit, state
+from redraft.training import loop as train
+from redraft.training import setup as begin
 
 Trial = Callable[[object], float]
 
@@ -209,7 +201,7 @@ def test_on_gpus(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_on_this_very_machine(before: str) -> None:
     """Whatever CPU it is: an answer with a reason, and then a product in that precision that does not crash."""
     code = (
-        f"import torch; {before}\nfrom redraft.machine import choose_precision\nc = choose_precision(); print(c)\n"
+        f"import torch; {before}\nfrom redraft.core.hardware import choose_precision\nc = choose_precision(); print(c)\n"
         "a = torch.ones(64, 64, dtype=c.dtype); assert float((a @ a).sum()) == 64**3"
     )
     clean = {k: v for k, v in os.environ.items() if k not in (ISA, VARIABLE)}
@@ -331,7 +323,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], 
 def test_the_command_line_refuses_bf16_that_traps(
     inject: Inject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from redraft.cli import main
+    from redraft.apps.cli import main
 
     inject(traps)
     monkeypatch.chdir(tmp_path)

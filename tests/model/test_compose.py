@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from redraft.model.compose import Composer, UpTo, given_tokens, pieces, text_places
-from redraft.processes import Insertion, Masked
-from redraft.text import Characters, Special
+from redraft.core import Characters, Insertion, Masked, Special
+from redraft.models import UpTo, text_places
+from redraft.models.canvas_builder import Composer, given_tokens, pieces
 
 ALL: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 LETTERS = Characters("abcd", ALL)

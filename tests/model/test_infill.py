@@ -9,13 +9,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.codecs import Embedding
-from redraft.heads import Head, PredictX, Softmax, Subs
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.ops import rng
-from redraft.processes import Cap, Gaussian, Hybrid, Insertion, Interpolating, Markov, Masked, Process, TokenProcess
-from redraft.samplers import (
+from redraft.core import (
+    Bytes,
+    Canvas,
+    Cap,
+    Characters,
+    Gaussian,
+    Hybrid,
+    Insertion,
+    Interpolating,
+    Markov,
+    Masked,
+    Process,
+    Special,
+    Tokenizer,
+    TokenProcess,
+    Words,
+    rng,
+    train_bpe,
+)
+from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blind,
@@ -31,8 +44,20 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.text import Bytes, Characters, Special, Tokenizer, Words, train_bpe
-from redraft.types import Canvas
+from redraft.models import (
+    BlockCausal,
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Embedding,
+    Full,
+    Head,
+    Pattern,
+    PredictX,
+    Softmax,
+    Subs,
+    TransformerConfig,
+)
 
 ALL: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 TEXT = "it was a day, and it was a good day."

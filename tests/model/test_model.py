@@ -11,14 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.heads import Shift, Softmax, Subs
-from redraft.machine import Precision
-from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.processes import Masked
-from redraft.schedules import Cosine, Linear
-from redraft.text import TEXT8, Characters
-from redraft.types import Batch, Canvas, Context, Vocab
+from redraft.core import Batch, Canvas, Characters, Context, Cosine, Linear, Masked, Precision, Vocab
+from redraft.core.text.tokenizers import TEXT8
+from redraft.models import (
+    BlockCausal,
+    BySigma,
+    ByTime,
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Full,
+    Pattern,
+    Shift,
+    Softmax,
+    Subs,
+    TransformerConfig,
+)
 
 Build = Callable[..., DiffusionLM]
 MASK = 6

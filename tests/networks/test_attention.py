@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from redraft.networks import (
+from redraft.models import (
     BlockCausal,
     Causal,
     Full,
@@ -24,9 +24,9 @@ from redraft.networks import (
     Slowed,
     Stand,
     attend,
-    attention,
     tiled,
 )
+from redraft.models.networks import attention
 
 sizes = st.integers(1, 5)
 lengths = st.integers(1, 9)

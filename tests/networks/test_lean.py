@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 import redraft
-from redraft.heads import Shift
-from redraft.model import DiffusionLM
-from redraft.networks import Causal, Int8, KeyValues, TransformerConfig
-from redraft.samplers import Ancestral, Blocks, PromptLookup, Sampler, Speculate, last
-from redraft.types import Canvas, Context
+from redraft.core import Canvas, Context
+from redraft.decoding import Ancestral, Blocks, PromptLookup, Sampler, Speculate, last
+from redraft.models import Causal, DiffusionLM, Int8, KeyValues, Shift, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 IDS = torch.tensor([[1, 4, 2, 0, 3, 5, 1, 1, 2, 4]])

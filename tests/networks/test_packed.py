@@ -10,12 +10,9 @@ import pytest
 import torch
 
 import redraft
-from redraft.heads import Shift
-from redraft.machine import alike_from
-from redraft.model import DiffusionLM
-from redraft.networks import Causal, KeyValues, PackedLinear, TransformerConfig
-from redraft.samplers import Ancestral, Blocks, PromptLookup, SharedGumbel, Speculate, Unmask, last
-from redraft.types import Canvas, Context
+from redraft.core import Canvas, Context, alike_from
+from redraft.decoding import Ancestral, Blocks, PromptLookup, SharedGumbel, Speculate, Unmask, last
+from redraft.models import Causal, DiffusionLM, KeyValues, PackedLinear, Shift, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 KINDS = ("int8", "packed")

@@ -15,14 +15,42 @@ from conftest import GOLDEN
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft.heads import Head, Score, Shift, Softmax, Subs
-from redraft.model import BySigma, ByTime, DiffusionLM, DiffusionLMConfig, Level
-from redraft.networks import (
+from redraft.core import (
+    Context,
+    Cosine,
+    CosineSquared,
+    Exponential,
+    Geometric,
+    Interpolating,
+    Linear,
+    Masked,
+    MaskNoise,
+    Noised,
+    Polynomial,
+    Schedule,
+    Times,
+    Vocab,
+    mask_limit,
+    proper,
+    ratios,
+    tweedie,
+)
+from redraft.models import (
     BlockCausal,
+    BySigma,
+    ByTime,
     Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Head,
     LayoutError,
+    Level,
     Ports,
+    Score,
+    Shift,
     Sight,
+    Softmax,
+    Subs,
     Transformer,
     TransformerConfig,
     dit,
@@ -30,12 +58,9 @@ from redraft.networks import (
     llada,
     llama,
     qwen2,
+    raw_outputs,
 )
-from redraft.objectives import Bound, Recover
-from redraft.processes import Interpolating, Masked, MaskNoise, mask_limit, proper, ratios, tweedie
-from redraft.runs import raw_outputs
-from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
-from redraft.types import Context, Noised, Times, Vocab
+from redraft.training import Bound, Recover
 
 Loaded = tuple[TransformerConfig, dict[str, Tensor]]
 LEARNT_MASK = Subs(zero_mask=False)  # LLaDA and its kin leave the mask in the softmax

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
-from redraft.machine import Precision
-from redraft.model import DiffusionLM
-from redraft.networks import (
+from redraft.core import Context, Precision
+from redraft.models import (
     BlockCausal,
     Causal,
+    DiffusionLM,
     Full,
     Mask,
     Norm,
@@ -26,10 +26,8 @@ from redraft.networks import (
     Transformer,
     TransformerConfig,
     attend,
-    attention,
-    layers,
 )
-from redraft.types import Context
+from redraft.models.networks import attention, layers
 
 Build = Callable[..., DiffusionLM]
 Net = Callable[..., Transformer]

@@ -9,16 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft import presets
-from redraft.guidance import FirstOrder, TokenClassifier
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.objectives import Attribution, Objective, Step
-from redraft.ops import Rng, rng
-from redraft.processes import Masked
-from redraft.runs import from_json, to_json
-from redraft.samplers import AnyOrder, Guided, Unmask, last
-from redraft.types import Batch, Canvas, Context, Known, Loss, Prediction, Vocab
+from redraft.core import Batch, Canvas, Context, Known, Loss, Masked, Prediction, Rng, Vocab, rng
+from redraft.decoding import AnyOrder, FirstOrder, Guided, TokenClassifier, Unmask, last
+from redraft.models import DiffusionLM, DiffusionLMConfig, TransformerConfig, from_json, to_json
+from redraft.training import Attribution, Objective, Step, presets
 
 MASK = 6
 CONFIG = DiffusionLMConfig(

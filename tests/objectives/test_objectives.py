@@ -12,10 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig, TwoStreams
-from redraft.objectives import (
+from redraft.core import (
+    Batch,
+    Cosine,
+    Exponential,
+    Geometric,
+    Linear,
+    Loss,
+    Masked,
+    Polynomial,
+    Rng,
+    Schedule,
+    Vocab,
+    rng,
+)
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig, TwoStreams
+from redraft.models.checkpoints import serialization as config
+from redraft.training import (
     Bound,
     Importance,
     Objective,
@@ -25,14 +38,10 @@ from redraft.objectives import (
     clipped,
     importance,
     intervals,
+    presets,
     relative_variance,
     torn,
 )
-from redraft.ops import Rng, rng
-from redraft.processes import Masked
-from redraft.runs import config
-from redraft.schedules import Cosine, Exponential, Geometric, Linear, Polynomial, Schedule
-from redraft.types import Batch, Loss, Vocab
 
 Build = Callable[..., DiffusionLM]
 MASK = 6

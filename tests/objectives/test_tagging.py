@@ -9,19 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from redraft import presets
-from redraft.corpora import STORY_TAGS, tags_of
-from redraft.model import DiffusionLM, follows, tag_logits
-from redraft.networks import BlockCausal, Foresight, Kinds
-from redraft.objectives import Foreseeing, Objective, Step, Stratified, Tagging
-from redraft.ops import rng
-from redraft.processes import Gaussian
-from redraft.runs import Run, export, vary
-from redraft.runs.config import from_json, to_json
-from redraft.samplers import Ddim, Move, Steer
-from redraft.types import Batch, Context
-from redraft.write import ArgumentError, Opened, control
-from redraft.write.tagged import TagEnergy
+from redraft.core import Batch, Context, Gaussian, rng
+from redraft.decoding import Ddim, Move, Steer
+from redraft.models import BlockCausal, DiffusionLM, Foresight, Kinds, follows, from_json, tag_logits, to_json
+from redraft.tasks import ArgumentError, Opened, control
+from redraft.tasks.controlled.tags import TagEnergy
+from redraft.training import STORY_TAGS, Foreseeing, Objective, Run, Step, Stratified, Tagging, export, presets, tags_of
+from redraft.training.runs import variations as vary
 
 POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 

@@ -10,16 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from redraft import cli, presets
-from redraft.chat import ChatError, prompt_ids, question_ids
-from redraft.corpora import StoryAttributes
-from redraft.data import Answers, DataError, tokenise
-from redraft.model import DiffusionLM
-from redraft.objectives import Objective, Recover
-from redraft.ops import rng
-from redraft.runs import Run, export
-from redraft.text import Hub, Words
-from redraft.write import ArgumentError, Opened, generate
+from redraft.apps import cli
+from redraft.core import ChatError, Hub, Words, prompt_ids, question_ids, rng
+from redraft.models import DiffusionLM
+from redraft.tasks import ArgumentError, Opened, generate
+from redraft.training import Answers, DataError, Objective, Recover, Run, StoryAttributes, export, presets, tokenise
 
 QUESTION = "who Leo, friend Carl, where river, season summer, mood tired, plot help"
 

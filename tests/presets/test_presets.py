@@ -16,16 +16,27 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import presets
-from redraft.codecs import MaskedLM, Size
-from redraft.data import Endless, JsonlPairs, Pairs, Sourced, TextFiles
-from redraft.model import DiffusionLM
-from redraft.objectives import Autoencode, Bound, Objective
-from redraft.presets import PRESETS, PUBLISHED, TINY, index
-from redraft.processes import Interpolating
-from redraft.runs import Run, config, vary
-from redraft.text import Special, Words
-from redraft.train import fit
+from redraft.core import Interpolating, Special, Words
+from redraft.models import DiffusionLM, MaskedLM, Size
+from redraft.models.checkpoints import serialization as config
+from redraft.training import (
+    PRESETS,
+    PUBLISHED,
+    TINY,
+    Autoencode,
+    Bound,
+    Endless,
+    JsonlPairs,
+    Objective,
+    Pairs,
+    Run,
+    Sourced,
+    TextFiles,
+    fit,
+    presets,
+)
+from redraft.training.presets import index
+from redraft.training.runs import variations as vary
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after

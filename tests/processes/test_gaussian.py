@@ -9,38 +9,39 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.ops import rng
-from redraft.processes import (
+from redraft.core import (
     Between,
+    Canvas,
+    Chain,
+    Clamped,
+    CosineOffset,
+    CosineSquared,
     Exploding,
     Gaussian,
     Large,
+    Linear,
+    Mean,
+    Noised,
     Path,
     Preserving,
+    Retimed,
+    Schedule,
+    Shifted,
     Small,
+    Sqrt,
     Straight,
+    TanD,
+    Vocab,
+    VPLinear,
     eps_from_x,
+    rng,
     score_from_x,
     v_from_x,
     x_from_eps,
     x_from_score,
     x_from_v,
 )
-from redraft.runs import from_json, to_json
-from redraft.schedules import (
-    Chain,
-    Clamped,
-    CosineOffset,
-    CosineSquared,
-    Linear,
-    Retimed,
-    Schedule,
-    Shifted,
-    Sqrt,
-    TanD,
-    VPLinear,
-)
-from redraft.types import Canvas, Mean, Noised, Vocab
+from redraft.models import from_json, to_json
 
 PATHS: list[Path] = [
     Preserving(),

@@ -15,29 +15,32 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft.evaluate import likelihood
-from redraft.heads import Shift, Subs
-from redraft.laws import (
-    _LONGEST,
-    SENTENCE_VOCAB,
-    AtOnce,
-    SentenceOracle,
-    Sentences,
-    Ways,
-    proof,
-    quadrature,
-    sentence_integrand,
-    written_sentences,
+from redraft.core import (
+    Batch,
+    Canvas,
+    Characters,
+    Context,
+    Cosine,
+    CosineSquared,
+    Counted,
+    Expected,
+    Exponential,
+    Insertion,
+    Known,
+    Linear,
+    Masked,
+    Noised,
+    Polynomial,
+    Prediction,
+    Rng,
+    Vocab,
+    inserted,
+    pkl,
+    poisson,
+    rng,
+    thin,
 )
-from redraft.laws import insertion as insertion_laws
-from redraft.laws import tokens as check
-from redraft.model import DiffusionLM, DiffusionLMConfig, UpTo
-from redraft.networks import Causal, GapLayer, TransformerConfig
-from redraft.objectives import Bound, Objective, Recover, Stratified
-from redraft.ops import Rng, pkl, poisson, rng, thin
-from redraft.processes import Counted, Expected, Insertion, Masked, inserted
-from redraft.runs import load
-from redraft.samplers import (
+from redraft.decoding import (
     Ancestral,
     Blocks,
     Confidence,
@@ -49,10 +52,23 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.schedules import Cosine, CosineSquared, Exponential, Linear, Polynomial
-from redraft.text import Characters
-from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Vocab
-from redraft.write import fill, generated
+from redraft.evaluation import (
+    _LONGEST,
+    SENTENCE_VOCAB,
+    AtOnce,
+    SentenceOracle,
+    Sentences,
+    Ways,
+    quadrature,
+    sentence_integrand,
+    written_sentences,
+)
+from redraft.evaluation.laws import insertion as insertion_laws
+from redraft.evaluation.laws import suite as proof
+from redraft.evaluation.laws import tokens as check
+from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, GapLayer, Shift, Subs, TransformerConfig, UpTo
+from redraft.tasks import fill, generated
+from redraft.training import Bound, Objective, Recover, Stratified, likelihood, load
 
 CHANCE = 1e-4
 PAD, MASK = 6, 7

@@ -15,17 +15,34 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft import ops
-from redraft.heads import Subs
-from redraft.model import DiffusionLM
-from redraft.networks import TransformerConfig
-from redraft.objectives import Bound, Clip, Dynamic, Objective, Weight
-from redraft.ops import rng
-from redraft.processes import Hybrid, Interpolating, Masked, MaskNoise, Mixing, UniformNoise
-from redraft.runs import load
-from redraft.samplers import Ancestral, last
-from redraft.schedules import Cosine, CosineRatio, CosineSquared, Exponential, Linear, Polynomial, Schedule
-from redraft.types import Batch, Canvas, Context, Known, Noised, Prediction, Times, Vocab
+from redraft.core import (
+    Batch,
+    Canvas,
+    Context,
+    Cosine,
+    CosineRatio,
+    CosineSquared,
+    Exponential,
+    Hybrid,
+    Interpolating,
+    Known,
+    Linear,
+    Masked,
+    MaskNoise,
+    Mixing,
+    Noised,
+    Polynomial,
+    Prediction,
+    Schedule,
+    Times,
+    UniformNoise,
+    Vocab,
+    ops,
+    rng,
+)
+from redraft.decoding import Ancestral, last
+from redraft.models import DiffusionLM, Subs, TransformerConfig
+from redraft.training import Bound, Clip, Dynamic, Objective, Weight, load
 
 PValue = Callable[[Tensor, Tensor], float]
 Build = Callable[..., DiffusionLM]

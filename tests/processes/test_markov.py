@@ -9,23 +9,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.objectives import Bound, Recover, Sum
-from redraft.ops import rng
-from redraft.processes import (
+from redraft.core import (
     BandJumps,
+    Canvas,
+    Cosine,
     Interpolating,
     Jumps,
+    Known,
+    Linear,
     Markov,
     Masked,
     MaskJumps,
     NearJumps,
+    Noised,
+    Polynomial,
+    Schedule,
+    Times,
     UniformJumps,
+    Vocab,
     mutual_information,
     nearest,
+    rng,
 )
-from redraft.schedules import Cosine, Linear, Polynomial, Schedule
-from redraft.types import Canvas, Known, Noised, Times, Vocab
+from redraft.models import DiffusionLM
+from redraft.training import Bound, Recover, Sum
 
 PValue = Callable[[Tensor, Tensor], float]
 Build = Callable[..., DiffusionLM]

@@ -10,10 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.ops import Rng, rng
-from redraft.processes import Chance, Choice, Masked
-from redraft.schedules import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial, Schedule
-from redraft.types import Canvas, Known, Noised, Prediction, Vocab
+from redraft.core import (
+    Canvas,
+    Chance,
+    Choice,
+    Cosine,
+    CosineSquared,
+    Exponential,
+    Geometric,
+    Known,
+    Linear,
+    Masked,
+    Noised,
+    Polynomial,
+    Prediction,
+    Rng,
+    Schedule,
+    Vocab,
+    rng,
+)
 
 PValue = Callable[[Tensor, Tensor], float]
 CHANCE = 1e-4

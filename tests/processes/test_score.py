@@ -14,12 +14,25 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft.heads import Score
-from redraft.laws import tokens as check
-from redraft.ops import rng
-from redraft.processes import Hybrid, Interpolating, Masked, MaskNoise, UniformNoise, score
-from redraft.schedules import Cosine, Geometric, Linear, Schedule
-from redraft.types import Canvas, Known, Noised, Vocab
+from redraft.core import (
+    Canvas,
+    Cosine,
+    Geometric,
+    Hybrid,
+    Interpolating,
+    Known,
+    Linear,
+    Masked,
+    MaskNoise,
+    Noised,
+    Schedule,
+    UniformNoise,
+    Vocab,
+    rng,
+)
+from redraft.core.processes import sedd as score
+from redraft.evaluation.laws import tokens as check
+from redraft.models import Score
 
 V, MASK, CHANCE = 5, 4, 1e-4
 VOCAB = Vocab(V, mask=MASK)

@@ -11,28 +11,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.laws import tokens as check
-from redraft.objectives import Bound, Objective
-from redraft.ops import rng
-from redraft.processes import (
+from redraft.core import (
+    Batch,
     ByConfidence,
+    Canvas,
     Cap,
+    Context,
+    Cosine,
     Hybrid,
     Interpolating,
+    Known,
+    Linear,
     Loop,
     Masked,
     MaskNoise,
     Moment,
+    Noised,
     Process,
     Rate,
     Remask,
     Rescale,
     Star,
     Switch,
+    Vocab,
+    rng,
 )
-from redraft.samplers import Ancestral, last
-from redraft.schedules import Cosine, Linear
-from redraft.types import Batch, Canvas, Context, Known, Noised, Vocab
+from redraft.decoding import Ancestral, last
+from redraft.evaluation.laws import tokens as check
+from redraft.training import Bound, Objective
 
 V, MASK, CHANCE = 5, 4, 1e-4
 VOCAB = Vocab(V, mask=MASK)

@@ -22,7 +22,9 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from redraft.runs import JSON, checkpoint, stored
+from redraft.models import JSON
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import writer as checkpoint
 
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 

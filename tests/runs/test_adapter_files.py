@@ -11,14 +11,20 @@ import pytest
 import torch
 
 import redraft
-from redraft.data import Packed, TextFiles
-from redraft.heads import Shift
-from redraft.model import DiffusionLM
-from redraft.networks import Causal, TransformerConfig, adapter_off, lora_layers, lora_on, lora_parameters
-from redraft.processes import Masked
-from redraft.runs import CheckpointError, adaptation, begin_with, in_weights, write_adapter
-from redraft.text import Words
-from redraft.types import Context
+from redraft.core import Context, Masked, Words
+from redraft.models import (
+    Causal,
+    CheckpointError,
+    DiffusionLM,
+    Shift,
+    TransformerConfig,
+    adapter_off,
+    lora_layers,
+    lora_on,
+    lora_parameters,
+    write_adapter,
+)
+from redraft.training import Packed, TextFiles, adaptation, begin_with, in_weights
 
 Build = Callable[..., DiffusionLM]
 Say = Callable[..., tuple[str, str]]

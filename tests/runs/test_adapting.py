@@ -18,12 +18,13 @@ import tokenizers
 import torch
 
 import redraft
-from redraft.data import Packed, TextFiles, evaluation, tokenise
-from redraft.heads import Shift
-from redraft.model import DiffusionLM
-from redraft.networks import (
+from redraft.core import Batch, Context, Hub, Masked, Words, rng
+from redraft.models import (
     Causal,
+    CheckpointError,
+    DiffusionLM,
     Full,
+    Shift,
     TransformerConfig,
     adapter_off,
     layer_states,
@@ -31,13 +32,20 @@ from redraft.networks import (
     lora_on,
     lora_parameters,
 )
-from redraft.objectives import Adapt, Step, Stratified, causal_nats
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.runs import CheckpointError, adaptation, begin_with, merged
-from redraft.text import Hub, Words
-from redraft.types import Batch, Context
-from redraft.write import CausalJudge
+from redraft.tasks import CausalJudge
+from redraft.training import (
+    Adapt,
+    Packed,
+    Step,
+    Stratified,
+    TextFiles,
+    adaptation,
+    begin_with,
+    causal_nats,
+    evaluation,
+    merged,
+    tokenise,
+)
 
 Build = Callable[..., DiffusionLM]
 Say = Callable[..., tuple[str, str]]
@@ -162,7 +170,7 @@ def test_killed_and_continued_it_is_the_same(base: Path, tmp_path: Path, say: Sa
     """kill −9 in the middle, the same command again: the weights of an undisturbed run, bit for bit."""
     options = ("--steps", 8, "--save-every", 1, "--anneal", 4, "--ar", 0.3, "--lr", 1e-2)
     say(*command(base, tmp_path / "whole", *options))
-    words = [sys.executable, "-m", "redraft.cli", *command(base, tmp_path / "killed", *options)]
+    words = [sys.executable, "-m", "redraft.apps.cli", *command(base, tmp_path / "killed", *options)]
     child = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     while child.poll() is None and not list((tmp_path / "killed").glob("step-*2")):
         time.sleep(0.02)
@@ -365,7 +373,7 @@ def test_a_chat_by_command(published_chat: Path, tmp_path: Path, say: Say) -> No
     """Questions stay clean, and answers alone are learnt."""
     words = ["adapt", published_chat / "model", "--out", tmp_path / "run", "--data", published_chat / "pairs.jsonl"]
     say(*map(str, [*words, "--chat", "--length", 32, "--batch", 2, "--steps", 2, "--lora", 2, "--quiet"]))
-    run, _ = redraft.runs.describe(tmp_path / "run")
+    run, _ = redraft.training.describe(tmp_path / "run")
     assert run is not None
     batch = next(iter(evaluation(tokenise(run.data, "train", run.tokenizer, run.framing), 2)))
     clean = ~batch.learn[0]

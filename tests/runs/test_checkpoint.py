@@ -19,8 +19,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from redraft.cli.usercode import load_module
-from redraft.runs import CheckpointError, checkpoint, stored
+from redraft.apps.cli.user_code import load_module
+from redraft.models import CheckpointError
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import writer as checkpoint
 
 CHILD = Path(__file__).with_name("crash_save.py")
 contents = load_module(CHILD).contents

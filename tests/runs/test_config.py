@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.cli.usercode import load_function, load_module
-from redraft.runs import JSON, ConfigError, digest, from_json, to_json
-from redraft.types import Vocab
+from redraft.apps.cli.user_code import load_function, load_module
+from redraft.core import Vocab
+from redraft.models import JSON, ConfigError, digest, from_json, to_json
 
 HERE = __name__
 
@@ -154,7 +154,7 @@ def test_nan_comes_back() -> None:
 
 
 def test_classes_of_the_package_need_no_trust() -> None:
-    assert from_json({"class": "redraft.types.Vocab", "size": 4, "mask": 3}) == Vocab(4, mask=3)
+    assert from_json({"class": "redraft.core.types.Vocab", "size": 4, "mask": 3}) == Vocab(4, mask=3)
 
 
 def test_a_missing_field_takes_its_default() -> None:
@@ -273,14 +273,14 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     "name like the package": ({"class": "redraftx.evil.X"}, "outside the package"),
     "module like a trusted one": ({"class": f"{HERE}x.Square"}, "outside the package"),
     "walk out of the package": ({"class": "redraft.os.system", "command": "touch {flag}"}, "not a piece of a run"),
-    "walk out of a module": ({"class": "redraft.data.sys.exit"}, "defines no class exit"),
-    "imported class": ({"class": "redraft.data.Path", "value": "x"}, "defines no class Path"),
-    "imported module": ({"class": "redraft.data.json"}, "defines no class json"),
-    "dunder": ({"class": "redraft.data.__builtins__"}, "defines no class __builtins__"),
-    "function of the package": ({"class": "redraft.data.tokenise", "path": "{evil}"}, "defines no class"),
-    "plain class of the package": ({"class": "redraft.data.DataError"}, "not a frozen dataclass"),
-    "absent class": ({"class": "redraft.data.Absent"}, "defines no class Absent"),
-    "absent module": ({"class": "redraft.data.absent.X"}, "defines no class X"),
+    "walk out of a module": ({"class": "redraft.training.data.sys.exit"}, "defines no class exit"),
+    "imported class": ({"class": "redraft.training.data.Path", "value": "x"}, "defines no class Path"),
+    "imported module": ({"class": "redraft.training.data.json"}, "defines no class json"),
+    "dunder": ({"class": "redraft.training.data.__builtins__"}, "defines no class __builtins__"),
+    "function of the package": ({"class": "redraft.training.tokenise", "path": "{evil}"}, "defines no class"),
+    "plain class of the package": ({"class": "redraft.training.DataError"}, "not a frozen dataclass"),
+    "absent class": ({"class": "redraft.training.data.Absent"}, "defines no class Absent"),
+    "absent module": ({"class": "redraft.training.data.absent.X"}, "defines no class X"),
     "program": ({"class": "redraft.__main__.X"}, "not a piece of a run"),
     "untrusted module on the path": ({"class": "untrusted_evil.Thing"}, "outside the package"),
     "plain class": ({"class": f"{HERE}.Bare"}, "not a frozen dataclass"),

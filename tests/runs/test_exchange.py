@@ -16,12 +16,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import models, processors
 from torch import Tensor
 
-from redraft import cli
-from redraft.model import DiffusionLM
-from redraft.networks import Slowed
-from redraft.ops import rng
-from redraft.runs import CheckpointError, convert, export_as, load, raw_outputs
-from redraft.samplers import Blocks, Unmask, last
+from redraft.apps import cli
+from redraft.core import rng
+from redraft.decoding import Blocks, Unmask, last
+from redraft.models import CheckpointError, DiffusionLM, Slowed, convert, export_as, raw_outputs
+from redraft.training import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 IDS = {"llama": "input_ids", "qwen2": "input_ids", "qwen3": "input_ids", "gpt2": "input_ids"}
@@ -43,7 +42,7 @@ def same(one: DiffusionLM, other: DiffusionLM, tokens: Tensor) -> None:
 
 
 def say(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "redraft.cli", *words], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "redraft.apps.cli", *words], capture_output=True, text=True)
 
 
 # --- out and in again ---
@@ -364,9 +363,9 @@ def test_smollm2_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- memory ---
 
 _PEAK = """
-import resource, sys, torch, redraft.runs
-from redraft.runs import load
-from redraft.model.denoiser import DiffusionLM
+import resource, sys, torch, redraft.training.runs
+from redraft.training.runs import load
+from redraft.models.diffusion_lm import DiffusionLM
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 model = load(sys.argv[1])
 print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

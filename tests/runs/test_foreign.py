@@ -16,15 +16,42 @@ from safetensors.torch import load_file, save_file
 from tokenizers import models
 from torch import Tensor
 
-from redraft.heads import Head, Score, Shift, Softmax, Subs
-from redraft.model import ByKeep, BySigma, ByTime, DiffusionLM, Level
-from redraft.networks import BlockCausal
-from redraft.ops import rng
-from redraft.processes import Hybrid, Insertion, Interpolating, Masked, Process, UniformNoise, ratios, uniform_limit
-from redraft.runs import CheckpointError, Ratios, export, load, raw_gaps, raw_outputs
-from redraft.samplers import Ancestral, Blocks, last
-from redraft.schedules import Geometric, Linear
-from redraft.types import Canvas, Context, Noised, Vocab
+from redraft.core import (
+    Canvas,
+    Context,
+    Geometric,
+    Hybrid,
+    Insertion,
+    Interpolating,
+    Linear,
+    Masked,
+    Noised,
+    Process,
+    UniformNoise,
+    Vocab,
+    ratios,
+    rng,
+    uniform_limit,
+)
+from redraft.decoding import Ancestral, Blocks, last
+from redraft.models import (
+    BlockCausal,
+    ByKeep,
+    BySigma,
+    ByTime,
+    CheckpointError,
+    DiffusionLM,
+    Head,
+    Level,
+    Ratios,
+    Score,
+    Shift,
+    Softmax,
+    Subs,
+    raw_gaps,
+    raw_outputs,
+)
+from redraft.training import export, load
 
 TOLD = BySigma(Linear(eps=1e-3))
 MEANINGS: dict[str, tuple[Process, Head, Level]] = {

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import models
 
-from redraft.chat import ChatError, TemplateProcess, prompt_ids, rendered
-from redraft.runs import CheckpointError, convert, load
-from redraft.text import Hub
+from redraft.core import ChatError, Hub, TemplateProcess, prompt_ids, rendered
+from redraft.models import CheckpointError, convert
+from redraft.training import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -33,7 +33,10 @@ def copied(path: Path, name: str = "llama", **settings: object) -> Path:
 def refused(path: Path) -> str:
     """What `redraft generate` says of a model: one line, exit code 2."""
     done = subprocess.run(
-        [sys.executable, "-m", "redraft.cli", "generate", str(path), "x"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "redraft.apps.cli", "generate", str(path), "x"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()

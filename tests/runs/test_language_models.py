@@ -19,14 +19,8 @@ from safetensors.torch import load_file
 from tokenizers import models
 from torch import Tensor
 
-from redraft.evaluate import likelihood
-from redraft.heads import Shift, Subs
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.runs import CheckpointError, load, raw_outputs
-from redraft.samplers import (
+from redraft.core import Batch, Canvas, Context, Masked, Vocab, rng
+from redraft.decoding import (
     Blocks,
     Confidence,
     ConfidenceThreshold,
@@ -42,8 +36,9 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Batch, Canvas, Context, Vocab
-from redraft.write import calls, score
+from redraft.models import BlockCausal, Causal, CheckpointError, DiffusionLM, Full, Shift, Subs, raw_outputs
+from redraft.tasks import calls, score
+from redraft.training import likelihood, load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CAUSAL = ["gpt2", "llama", "llama_tied", "qwen2", "qwen3"]

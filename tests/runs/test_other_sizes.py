@@ -18,9 +18,8 @@ from conftest import GOLDEN
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from redraft.heads import Shift, Subs
-from redraft.networks import BlockCausal, Causal, Full
-from redraft.runs import CheckpointError, export_as, load, raw_gaps, raw_outputs
+from redraft.models import BlockCausal, Causal, CheckpointError, Full, Shift, Subs, export_as, raw_gaps, raw_outputs
+from redraft.training import load
 
 State = dict[str, Tensor]
 

@@ -16,24 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from train_child import small
 
-from redraft.model import DiffusionLM
-from redraft.networks import TransformerConfig
-from redraft.processes import Masked
-from redraft.runs import (
-    CheckpointError,
-    ConfigError,
-    Run,
-    assemble,
-    checkpoint,
-    config,
-    describe,
-    export,
-    load,
-    newest,
-    stored,
-)
-from redraft.schedules import Linear
-from redraft.train import fit
+from redraft.core import Linear, Masked
+from redraft.models import CheckpointError, ConfigError, DiffusionLM, TransformerConfig
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import writer as checkpoint
+from redraft.training import Run, assemble, describe, export, fit, load, newest
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +165,7 @@ def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:
     assert replace(run, seed=run.seed + 1).digest != run.digest
     assert run.is_held(config.to_json(watched))
     assert not run.is_held(config.to_json(replace(run, steps=5)))
-    assert not run.is_held({"class": "redraft.types.Vocab", "size": 3})
+    assert not run.is_held({"class": "redraft.core.types.Vocab", "size": 3})
 
 
 def test_a_run_that_is_saved_more_often_goes_on(tmp_path: Path) -> None:
@@ -266,7 +254,7 @@ def test_no_two_weights_share_memory(trained: tuple[Run, Path, DiffusionLM]) -> 
 PEAK = """
 import re, sys
 from pathlib import Path
-from redraft.runs import load
+from redraft.training.runs import load
 def peak(): return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 load(sys.argv[1])  # all that is imported on the way
 before = peak()

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.networks import Causal
-from redraft.presets import TINY
-from redraft.runs import ConfigError, Run, config, vary
-from redraft.samplers import Blocks, Strides
-from redraft.text import Characters
+from redraft.core import Characters
+from redraft.decoding import Blocks, Strides
+from redraft.models import Causal, ConfigError, DiffusionLM
+from redraft.models.checkpoints import serialization as config
+from redraft.training import TINY, Run, presets
+from redraft.training.runs import variations as vary
 
 LETTERS = Characters("abc", ("bos", "eos", "mask"))
 

@@ -13,12 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.networks import Full, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Insertion, Masked, Pick
-from redraft.runs import from_json, to_json
-from redraft.samplers import (
+from redraft.core import Canvas, Context, Insertion, Known, Masked, Pick, Prediction, Rng, Vocab, rng
+from redraft.decoding import (
     NAMED,
     Blocks,
     Confidence,
@@ -36,7 +32,7 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Context, Known, Prediction, Vocab
+from redraft.models import DiffusionLM, Full, TransformerConfig, from_json, to_json
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

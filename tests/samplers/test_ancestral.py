@@ -14,13 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.networks import Full, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Masked, Process
-from redraft.samplers import Ancestral, FirstHitting, Sampler, last
-from redraft.schedules import Cosine, Exponential, Linear, Schedule
-from redraft.types import Canvas, Context, Known, Prediction, Vocab
+from redraft.core import (
+    Canvas,
+    Context,
+    Cosine,
+    Exponential,
+    Known,
+    Linear,
+    Masked,
+    Prediction,
+    Process,
+    Rng,
+    Schedule,
+    Vocab,
+    rng,
+)
+from redraft.decoding import Ancestral, FirstHitting, Sampler, last
+from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -10,15 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import presets, write
-from redraft.cli import main
-from redraft.data import Documents
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.runs import Run, load
-from redraft.samplers import Ancestral, Blocks, Sampler, last
-from redraft.train import fit
+from redraft import tasks as write
+from redraft.apps.cli import main
+from redraft.core import Masked, rng
+from redraft.decoding import Ancestral, Blocks, Sampler, last
+from redraft.models import DiffusionLM
+from redraft.training import Documents, Run, fit, load, presets
 
 LEARNT, LONG = 16, 72  # tokens of a row: in training, and to be written
 SAMPLERS: dict[str, Sampler] = {"bd3_tiny": Ancestral(3), "ar_tiny": Ancestral(1)}

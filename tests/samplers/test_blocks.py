@@ -11,12 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Masked
-from redraft.samplers import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Unmask, last
-from redraft.types import Canvas, Vocab
+from redraft.core import Canvas, Masked, Rng, Vocab, rng
+from redraft.decoding import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Unmask, last
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.laws import PROCESS, Mixture, MixtureOracle, blank
-from redraft.ops import rng
-from redraft.samplers import Adagrad, AtPlace, Ddim, Descent, Move, SignSteps, Steer, Together, last
-from redraft.types import Canvas, Context
+from redraft.core import Canvas, Context, rng
+from redraft.decoding import Adagrad, AtPlace, Ddim, Descent, Move, SignSteps, Steer, Together, last
+from redraft.evaluation import PROCESS, Mixture, MixtureOracle, blank
 
 MIXTURE = Mixture.of()
 ORACLE = MixtureOracle(MIXTURE, PROCESS.path)

@@ -10,13 +10,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.heads import Subs
-from redraft.laws import tokens
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.processes import Hybrid, Interpolating, Markov, Masked, MaskJumps, Mixing, TokenProcess, UniformNoise
-from redraft.samplers import Ancestral, Correct, Sampler, last
-from redraft.types import Canvas, Context, Known, Prediction, Vocab
+from redraft.core import (
+    Canvas,
+    Context,
+    Hybrid,
+    Interpolating,
+    Known,
+    Markov,
+    Masked,
+    MaskJumps,
+    Mixing,
+    Prediction,
+    TokenProcess,
+    UniformNoise,
+    Vocab,
+    rng,
+)
+from redraft.decoding import Ancestral, Correct, Sampler, last
+from redraft.evaluation.laws import tokens
+from redraft.models import DiffusionLM, Subs
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -11,14 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.heads import Shift
-from redraft.model import DiffusionLM, DraftMemory
-from redraft.networks import Beside, Causal, DraftConfig, Itself, KeyValues, Lora, TransformerConfig
-from redraft.objectives import Distil, Step
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.runs import CheckpointError, in_weights, merged, write_adapter
-from redraft.samplers import (
+from redraft.core import Batch, Canvas, Context, Masked, Vocab, rng
+from redraft.decoding import (
     AcceptRule,
     Ancestral,
     Blocks,
@@ -32,7 +26,21 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Batch, Canvas, Context, Vocab
+from redraft.models import (
+    Beside,
+    Causal,
+    CheckpointError,
+    DiffusionLM,
+    DraftConfig,
+    DraftMemory,
+    Itself,
+    KeyValues,
+    Lora,
+    Shift,
+    TransformerConfig,
+    write_adapter,
+)
+from redraft.training import Distil, Step, in_weights, merged
 
 Build = Callable[..., DiffusionLM]
 PValue = Callable[[Tensor, Tensor], float]

@@ -10,9 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.ops import Rng, rng
-from redraft.processes import Cap, Interpolating, Masked, Process, Remask
-from redraft.samplers import (
+from redraft.core import (
+    Canvas,
+    Cap,
+    Context,
+    Drawn,
+    Interpolating,
+    Known,
+    Masked,
+    Prediction,
+    Process,
+    Remask,
+    Rng,
+    Vocab,
+    rng,
+)
+from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blocks,
@@ -24,7 +37,6 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Context, Drawn, Known, Prediction, Vocab
 
 VOCAB = Vocab(4, mask=3)
 EVEN = torch.tensor([1 / 3, 1 / 3, 1 / 3, 0.0]).log()

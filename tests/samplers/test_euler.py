@@ -7,14 +7,23 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from redraft.heads import Subs
-from redraft.laws import tokens as check
-from redraft.model import DiffusionLM
-from redraft.ops import Rng, rng
-from redraft.processes import Hybrid, Interpolating, Markov, Masked
-from redraft.samplers import Euler, last
-from redraft.schedules import Cosine, Geometric, Linear, Schedule
-from redraft.types import Canvas, Vocab
+from redraft.core import (
+    Canvas,
+    Cosine,
+    Geometric,
+    Hybrid,
+    Interpolating,
+    Linear,
+    Markov,
+    Masked,
+    Rng,
+    Schedule,
+    Vocab,
+    rng,
+)
+from redraft.decoding import Euler, last
+from redraft.evaluation.laws import tokens as check
+from redraft.models import DiffusionLM, Subs
 
 Build = Callable[..., DiffusionLM]
 CHANCE = 1e-4

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.networks import Causal
-from redraft.ops import rng
-from redraft.samplers import ProposeAndJudge, last
-from redraft.types import Canvas, Context
+from redraft.core import Canvas, Context, rng
+from redraft.decoding import last
+from redraft.models import Causal, DiffusionLM
+from redraft.tasks import ProposeAndJudge
 
 Build = Callable[..., DiffusionLM]
 PValue = Callable[[Tensor, Tensor], float]

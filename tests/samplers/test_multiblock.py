@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Full, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Masked, Pick
-from redraft.samplers import (
+from redraft.core import Canvas, Masked, Pick, Rng, Vocab, rng
+from redraft.decoding import (
     AnyOrder,
     Blocks,
     Confidence,
@@ -28,7 +25,7 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Vocab
+from redraft.models import BlockCausal, DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -10,16 +10,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import ops
-from redraft.codecs import Embedding, Simplex
-from redraft.heads import PredictTokens, PredictX, VectorHead
-from redraft.laws import PROCESS, VOCAB, Mixture, MixtureOracle, TokenOracle, blank, density, renoised
-from redraft.laws import solvers as check_solvers
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Exploding, Gaussian, Masked, Path, Preserving, Straight
-from redraft.samplers import (
+from redraft.core import (
+    Canvas,
+    Clamped,
+    Context,
+    Exploding,
+    Gaussian,
+    Masked,
+    Mean,
+    Path,
+    Preserving,
+    Rng,
+    Sqrt,
+    Straight,
+    Vocab,
+    ops,
+    rng,
+)
+from redraft.decoding import (
     Average,
     Ddim,
     DpmPP,
@@ -46,8 +54,18 @@ from redraft.samplers import (
     last,
     log_likelihood,
 )
-from redraft.schedules import Clamped, Sqrt
-from redraft.types import Canvas, Context, Mean, Vocab
+from redraft.evaluation import PROCESS, VOCAB, Mixture, MixtureOracle, TokenOracle, blank, density, renoised
+from redraft.evaluation.laws import solvers as check_solvers
+from redraft.models import (
+    DiffusionLM,
+    DiffusionLMConfig,
+    Embedding,
+    PredictTokens,
+    PredictX,
+    Simplex,
+    TransformerConfig,
+    VectorHead,
+)
 
 MIXTURE = Mixture.of()
 PATHS: list[Path] = [Preserving(), Exploding(0.05, 20.0), Straight()]

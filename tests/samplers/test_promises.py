@@ -11,9 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.ops import rng
-from redraft.processes import Cap, Hybrid, Interpolating, Masked, MaskNoise, Pick, Process, Remask, Star
-from redraft.samplers import (
+from redraft.core import (
+    Canvas,
+    Cap,
+    Context,
+    Hybrid,
+    Interpolating,
+    Known,
+    Masked,
+    MaskNoise,
+    Pick,
+    Prediction,
+    Process,
+    Remask,
+    Star,
+    Vocab,
+    rng,
+)
+from redraft.decoding import (
     NAMED,
     Ancestral,
     AnyOrder,
@@ -39,7 +54,6 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Context, Known, Prediction, Vocab
 
 VOCAB = Vocab(6, eos=4, mask=2)  # in the middle, where it is easily forgotten
 MASKED, HYBRID = Masked(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.3))

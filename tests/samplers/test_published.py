@@ -13,11 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.processes import Masked, Pick
-from redraft.runs import load, raw_outputs
-from redraft.samplers import (
+from redraft.core import Canvas, Masked, Pick, rng
+from redraft.decoding import (
     Blocks,
     Confidence,
     ConfidenceThreshold,
@@ -32,8 +29,9 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas
-from redraft.write import calls, unending
+from redraft.models import DiffusionLM, raw_outputs
+from redraft.tasks import calls, unending
+from redraft.training import load
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

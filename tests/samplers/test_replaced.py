@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from redraft.laws import PROCESS, Mixture, MixtureOracle, blank
-from redraft.ops import rng
-from redraft.samplers import Ddim, Replaced, last
-from redraft.types import Canvas, Context, Prediction
+from redraft.core import Canvas, Context, Prediction, rng
+from redraft.decoding import Ddim, Replaced, last
+from redraft.evaluation import PROCESS, Mixture, MixtureOracle, blank
 
 MIXTURE = Mixture.of()
 FIXED = torch.tensor([[True, False, False, True], [False, True, False, False]])

@@ -14,20 +14,31 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import redraft
-from redraft import presets
-from redraft.data import evaluation, tokenise
-from redraft.laws import tokens as check
-from redraft.model import DiffusionLM
-from redraft.networks import TransformerConfig
-from redraft.objectives import Mistakes, Objective, Step
-from redraft.ops import Rng, rng
-from redraft.processes import Cap, Interpolating, Loop, Markov, Masked, Rescale, Star, Switch
-from redraft.runs import CheckpointError, Run, begin_with, vary
-from redraft.samplers import Ancestral, Blind, Blocks, Even, Hold, Remasked, Revise, Sampler, grid, last
-from redraft.schedules import Cosine
-from redraft.train import fit
-from redraft.types import Batch, Canvas, Context, Known, Prediction, Vocab
-from redraft.write import calls
+from redraft.core import (
+    Batch,
+    Canvas,
+    Cap,
+    Context,
+    Cosine,
+    Interpolating,
+    Known,
+    Loop,
+    Markov,
+    Masked,
+    Prediction,
+    Rescale,
+    Rng,
+    Star,
+    Switch,
+    Vocab,
+    rng,
+)
+from redraft.decoding import Ancestral, Blind, Blocks, Even, Hold, Remasked, Revise, Sampler, grid, last
+from redraft.evaluation.laws import tokens as check
+from redraft.models import CheckpointError, DiffusionLM, TransformerConfig
+from redraft.tasks import calls
+from redraft.training import Mistakes, Objective, Run, Step, begin_with, evaluation, fit, presets, tokenise
+from redraft.training.runs import variations as vary
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -11,12 +11,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from redraft.heads import Softmax, Subs
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.ops import rng
-from redraft.processes import Hybrid, Interpolating, Masked, Process, Remask, Rescale
-from redraft.samplers import (
+from redraft.core import Canvas, Hybrid, Interpolating, Masked, Process, Remask, Rescale, Vocab, rng
+from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blocks,
@@ -31,7 +27,17 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.types import Canvas, Vocab
+from redraft.models import (
+    BlockCausal,
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Full,
+    Pattern,
+    Softmax,
+    Subs,
+    TransformerConfig,
+)
 
 VOCAB = Vocab(9, mask=8)
 MASK, HYBRID = Masked(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.2))

@@ -11,12 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.heads import Shift
-from redraft.model import DiffusionLM
-from redraft.networks import Causal, Full, KeyValues
-from redraft.ops import Rng, draw, rng
-from redraft.processes import Masked
-from redraft.samplers import (
+from redraft.core import Canvas, Context, Masked, Rng, Vocab, draw, rng
+from redraft.decoding import (
     RULES,
     AcceptRule,
     Ancestral,
@@ -45,8 +41,8 @@ from redraft.samplers import (
     last,
     token_wise,
 )
-from redraft.types import Canvas, Context, Vocab
-from redraft.write import calls
+from redraft.models import Causal, DiffusionLM, Full, KeyValues, Shift
+from redraft.tasks import calls
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

@@ -10,13 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.laws import tokens as check
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal
-from redraft.ops import Rng, rng
-from redraft.processes import Interpolating, Masked
-from redraft.samplers import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Strides, Unmask, last
-from redraft.types import Canvas, Context, Prediction, Vocab
+from redraft.core import Canvas, Context, Interpolating, Masked, Prediction, Rng, Vocab, rng
+from redraft.decoding import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Strides, Unmask, last
+from redraft.evaluation.laws import tokens as check
+from redraft.models import BlockCausal, Causal, DiffusionLM
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

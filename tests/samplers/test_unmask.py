@@ -13,14 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.laws import every_schedule
-from redraft.model import DiffusionLM
-from redraft.networks import Full, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Chance, Masked, Pick, Process
-from redraft.samplers import AnyOrder, Confidence, Entropy, LeftToRight, Margin, Ranked, Sampler, Unmask, last
-from redraft.schedules import Schedule
-from redraft.types import Canvas, Context, Known, Prediction, Vocab
+from redraft.core import Canvas, Chance, Context, Known, Masked, Pick, Prediction, Process, Rng, Schedule, Vocab, rng
+from redraft.decoding import AnyOrder, Confidence, Entropy, LeftToRight, Margin, Ranked, Sampler, Unmask, last
+from redraft.evaluation import every_schedule
+from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

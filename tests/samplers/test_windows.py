@@ -12,28 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from redraft.constraints import Constrained, Regex, constrain
-from redraft.guidance import ClassifierFree
-from redraft.heads import Shift
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.ops import Rng, rng
-from redraft.processes import Masked
-from redraft.samplers import (
+from redraft.core import Canvas, Characters, Context, Masked, Rng, Vocab, rng
+from redraft.decoding import (
     Ancestral,
     Approximate,
     Blocks,
+    ClassifierFree,
     Confidence,
+    Constrained,
     Dual,
     FirstHitting,
     Guided,
     Prefix,
+    Regex,
     Sampler,
     Unmask,
+    constrain,
     last,
 )
-from redraft.text import Characters
-from redraft.types import Canvas, Context, Vocab
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, Shift, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]

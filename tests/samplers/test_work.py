@@ -11,11 +11,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from redraft.model import DiffusionLM
-from redraft.networks import Full, TransformerConfig
-from redraft.ops import rng
-from redraft.samplers import AnyOrder, Confidence, ConfidenceThreshold, EntropyBound, Sampler, Unmask, last
-from redraft.types import Canvas
+from redraft.core import Canvas, rng
+from redraft.decoding import AnyOrder, Confidence, ConfidenceThreshold, EntropyBound, Sampler, Unmask, last
+from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 MASK, LENGTH, STEPS = 6, 16, 8

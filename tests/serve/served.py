@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from redraft.cli import main
+from redraft.apps.cli import main
 
 SMALL = [
     *("--steps", "40", "--batch", "16", "--eval-rows", "2", "--samples", "1", "--quiet", "--precision", "fp32"),
@@ -46,7 +46,7 @@ class Server:
 @contextmanager
 def serving(*words: object, **environment: str) -> Iterator[Server]:
     """A server on a free port, until the end of the block."""
-    command = [sys.executable, "-m", "redraft.cli", "serve", *map(str, words), "--port", "0"]
+    command = [sys.executable, "-m", "redraft.apps.cli", "serve", *map(str, words), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, **environment})
     assert process.stderr is not None
     log: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redraft.serve import ApiError, Desk, Room
+from redraft.apps import ApiError, Desk, Room
 
 
 @dataclass

@@ -13,10 +13,11 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 from bench.requests import Answer, Client, bodies, cost_bombs
-from redraft.serve import ApiError, Bounds, Supervisor, build, jobs
-from redraft.serve import bodies as kinds
-from redraft.serve.bodies import parsed
-from redraft.serve.jobs import written_out
+from redraft.apps import ApiError, Bounds, Supervisor, build
+from redraft.apps.server import jobs
+from redraft.apps.server import schemas as kinds
+from redraft.apps.server.jobs import written_out
+from redraft.apps.server.schemas import parsed
 from tests.serve.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {

@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
-from redraft.cli import main
-from redraft.shipped import STORY, shipped_folder
-from redraft.write.settings import SamplerName
+from redraft.apps.cli import main
+from redraft.models.shipped import STORY, shipped_folder
+from redraft.tasks.arguments.settings import SamplerName
 from tests.serve.served import Server, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

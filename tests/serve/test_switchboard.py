@@ -11,11 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.machine import steady_rows
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal, Full, TransformerConfig, read_out_together
-from redraft.ops import Rng, rng
-from redraft.samplers import (
+from redraft.apps import Cancelled, NotFinite, Switchboard, TooLate
+from redraft.core import Canvas, Context, Rng, Vocab, rng, steady_rows
+from redraft.decoding import (
     Ancestral,
     Blocks,
     Confidence,
@@ -27,9 +25,8 @@ from redraft.samplers import (
     Unmask,
     last,
 )
-from redraft.serve.switchboard import Cancelled, NotFinite, Switchboard, TooLate
-from redraft.types import Canvas, Context, Vocab
-from redraft.write import calls
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, TransformerConfig, read_out_together
+from redraft.tasks import calls
 from tests.conftest import Build
 
 SAMPLERS: dict[str, list[Sampler]] = {

@@ -18,19 +18,15 @@ from xml.etree import ElementTree
 import pytest
 from test_page import Balance
 
-from redraft import presets
-from redraft.cli import VERBS
-from redraft.cli.arguments import parse_verb
-from redraft.corpora import STORIES
-from redraft.evaluate import BIT
-from redraft.runs import Run
-from redraft.samplers import Ancestral
-from redraft.show import demo, findings
-from redraft.show import page as report
-from redraft.show.demo import next_commands
-from redraft.show.findings import Gap, Trained, cut, filled, judged
-from redraft.text import split_words
-from redraft.train import TrainingError
+from redraft.apps import parse_verb
+from redraft.apps.cli import VERBS
+from redraft.apps.reports import demo, findings
+from redraft.apps.reports import page as report
+from redraft.apps.reports.demo import next_commands
+from redraft.apps.reports.findings import Gap, Trained, cut, filled, judged
+from redraft.core import split_words
+from redraft.decoding import Ancestral
+from redraft.training import BIT, STORIES, Run, TrainingError, presets
 
 KEYS = [
     "bits_per_char",

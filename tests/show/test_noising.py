@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from redraft import presets
-from redraft.cli import main
-from redraft.model import DiffusionLM
-from redraft.processes import Insertion
-from redraft.runs import vary
-from redraft.show import noised, strip
-from redraft.text import HIDDEN
+from redraft.apps import noised, strip
+from redraft.apps.cli import main
+from redraft.core import Insertion
+from redraft.core.text.tokenizers import HIDDEN
+from redraft.models import DiffusionLM
+from redraft.training import presets
+from redraft.training.runs import variations as vary
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXT = "One spring day, Clara felt bored and walked to the lake."

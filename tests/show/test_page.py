@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from redraft.show import charts, pictures
-from redraft.show import page as report
-from redraft.show.charts import Bar, Bars, Chart, Charts, Curve
-from redraft.show.page import (
-    Command,
+from redraft.apps import Command, Frame, Token
+from redraft.apps.reports import charts, pictures
+from redraft.apps.reports import page as report
+from redraft.apps.reports.charts import Bar, Bars, Chart, Charts, Curve
+from redraft.apps.reports.page import (
     Commands,
     DataTable,
     Element,
@@ -32,8 +32,8 @@ from redraft.show.page import (
     Section,
     stretches,
 )
-from redraft.show.watch import Frame, Token, TokenState
-from redraft.text import HIDDEN
+from redraft.apps.reports.watch import TokenState
+from redraft.core.text.tokenizers import HIDDEN
 
 VOID = {"meta", "input"}
 EVIL = "</script><script>alert(\"x\")</script> & 'quoted'"

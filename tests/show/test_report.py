@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from test_page import Balance
 
-from redraft import fit, presets
-from redraft.runs import Run, vary
+from redraft import fit
+from redraft.training import Run, presets
+from redraft.training.runs import variations as vary
 
 
 def report(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "redraft.cli", "report", *map(str, words)]
+    command = [sys.executable, "-m", "redraft.apps.cli", "report", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -10,19 +10,15 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from redraft import evaluate, ops, presets
-from redraft.cli import main
-from redraft.codecs import CELL, Coordinates, read_point, spell_point
-from redraft.corpora import Blobs
-from redraft.data import evaluation, tokenise
-from redraft.guidance import Classifier, ClassifierFree
-from redraft.laws import Mixture, MixtureOracle, ModeClassifier, modes
-from redraft.processes import Gaussian
-from redraft.runs import vary
-from redraft.samplers import EvenLogSnr, Heun, last
-from redraft.show import learned_scene, score_error, score_of
-from redraft.train import fit
-from redraft.types import Canvas, Context, Mean
+from redraft import evaluation as evaluate
+from redraft.apps import learned_scene, score_error, score_of
+from redraft.apps.cli import main
+from redraft.core import Canvas, Context, Gaussian, Mean, ops
+from redraft.decoding import Classifier, ClassifierFree, EvenLogSnr, Heun, last
+from redraft.evaluation import Mixture, MixtureOracle, ModeClassifier, modes
+from redraft.models import CELL, Coordinates, read_point, spell_point
+from redraft.training import Blobs, evaluation, fit, presets, tokenise
+from redraft.training.runs import variations as vary
 
 SVG = "{http://www.w3.org/2000/svg}"
 RUN = presets.points_tiny()

@@ -11,14 +11,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from redraft.model import DiffusionLM
-from redraft.networks import BlockCausal, Causal
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.samplers import Ancestral, Blocks, Sampler, Unmask
-from redraft.show.watch import Frame, display, frames, styled
-from redraft.text import Bytes, Characters, Tokenizer, Words
-from redraft.types import Canvas, Context
+from redraft.apps import Frame, display, frames, styled
+from redraft.core import Bytes, Canvas, Characters, Context, Masked, Tokenizer, Words, rng
+from redraft.decoding import Ancestral, Blocks, Sampler, Unmask
+from redraft.models import BlockCausal, Causal, DiffusionLM
 
 WORDS = Words(("a", "cat", "sat", "."))  # ids 0..3, unknown 4, eos 5, pad 6, mask 7
 Build = Callable[..., DiffusionLM]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from redraft.spelling import EDITS, EditChannel, Lexicon, encoded
+from redraft.tasks import EDITS, EditChannel, Lexicon, encoded
 
 LEARNT = EditChannel.standard()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redraft.corpora import STORIES
-from redraft.spelling import ERROR_KINDS, ErrorKind, SpellingErrors, half_of
+from redraft.tasks import ERROR_KINDS, ErrorKind, SpellingErrors, half_of
+from redraft.training import STORIES
 
 TEXTS = [STORIES.text(5, index) for index in range(100)]
 

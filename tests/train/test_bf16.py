@@ -13,10 +13,10 @@ import train_child as child
 from conftest import TESTS
 from torch import Tensor
 
-from redraft.cli.usercode import load_module
-from redraft.machine import Precision
-from redraft.networks import Ports, Transformer, TransformerConfig
-from redraft.train import fit, orthogonal
+from redraft.apps.cli.user_code import load_module
+from redraft.core import Precision
+from redraft.models import Ports, Transformer, TransformerConfig
+from redraft.training import fit, orthogonal
 
 pytestmark = pytest.mark.usefixtures("bf16")
 presets = load_module(TESTS / "presets" / "test_presets.py")

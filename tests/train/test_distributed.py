@@ -13,10 +13,12 @@ import pytest
 import torch
 import train_child as child
 
-from redraft.cli.usercode import load_module
-from redraft.machine import best_device
-from redraft.runs import CheckpointError, checkpoint, load, newest, stored
-from redraft.train import Workers, asked_to_stop, local, same_bits, shard_like, whole, workers
+from redraft.apps.cli.user_code import load_module
+from redraft.core import best_device
+from redraft.models import CheckpointError
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import writer as checkpoint
+from redraft.training import Workers, asked_to_stop, load, local, newest, same_bits, shard_like, whole, workers
 
 training = load_module(Path(__file__).with_name("test_train.py"))
 DDP: dict[str, Any] = {"steps": 12}

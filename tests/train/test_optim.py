@@ -11,10 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.model import DiffusionLM
-from redraft.networks import Errors, Ports, Transformer, TransformerConfig, hidden_matrices
-from redraft.runs import Optimiser
-from redraft.train import Muon, adjust, optimisers, orthogonal, rate
+from redraft.models import DiffusionLM, Errors, Ports, Transformer, TransformerConfig, hidden_matrices
+from redraft.training import Muon, Optimiser, adjust, optimisers, orthogonal, rate
 
 
 def singular_values(m: Tensor) -> Tensor:

@@ -21,13 +21,23 @@ import torch
 import train_child as child
 from torch import Tensor, nn
 
-from redraft.data import Loader, tokenise
-from redraft.machine import Precision, choose_precision
-from redraft.model import DiffusionLM
-from redraft.objectives import Recover, Step
-from redraft.runs import Run, newest
-from redraft.train import State, TrainingError, Workers, fit, optimisers, update
-from redraft.train import loop as train
+from redraft.core import Precision, choose_precision
+from redraft.models import DiffusionLM
+from redraft.training import (
+    Loader,
+    Recover,
+    Run,
+    State,
+    Step,
+    TrainingError,
+    Workers,
+    fit,
+    newest,
+    optimisers,
+    tokenise,
+    update,
+)
+from redraft.training import loop as train
 
 small, metrics = child.small, child.metrics
 ALONE = Workers(0, 1, torch.device("cpu"))

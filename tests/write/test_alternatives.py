@@ -8,10 +8,8 @@ import pytest
 import torch
 
 import redraft
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.processes import Interpolating, Masked, TokenProcess
-from redraft.text import Words
+from redraft.core import Interpolating, Masked, TokenProcess, Words
+from redraft.models import BlockCausal, Causal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 STATES = WORDS.vocab.size

@@ -15,10 +15,9 @@ import pytest
 import torch
 
 import redraft
-from redraft.networks import BlockCausal, Causal
-from redraft.processes import Interpolating
-from redraft.text import Bytes
-from redraft.write import ArgumentError, calls
+from redraft.core import Bytes, Interpolating
+from redraft.models import BlockCausal, Causal
+from redraft.tasks import ArgumentError, calls
 from tests.write.test_generate import MODEL, WORDS, model_of
 
 
@@ -184,7 +183,9 @@ def test_other_models_are_refused() -> None:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "redraft.cli", *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "redraft.apps.cli", *words], capture_output=True, text=True, check=False
+    )
 
 
 def test_the_shell_chooses_too(tmp_path: Path) -> None:

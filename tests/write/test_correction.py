@@ -15,21 +15,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
-from redraft import presets
-from redraft.laws import tokens
-from redraft.model import DiffusionLM
-from redraft.networks import Causal
-from redraft.processes import Hybrid, Interpolating, Mixing, UniformNoise
-from redraft.runs import vary
-from redraft.spelling import EditChannel, Lexicon, SpellingErrors
-from redraft.text import Bytes, Characters, train_bpe
-from redraft.train import fit
-from redraft.types import Batch, Context, Prediction
-from redraft.write import ArgumentError, Opened, opened
-from redraft.write.letters import LetterReader, is_own_channel
-from redraft.write.readers import CausalReader, HiddenReader, VisibleReader, WordHole, moment, reader, wrong_share
-from redraft.write.spots import Speller
-from redraft.write.sweeps import Sweeps, _Chosen
+from redraft.core import (
+    Batch,
+    Bytes,
+    Characters,
+    Context,
+    Hybrid,
+    Interpolating,
+    Mixing,
+    Prediction,
+    UniformNoise,
+    train_bpe,
+)
+from redraft.evaluation.laws import tokens
+from redraft.models import Causal, DiffusionLM
+from redraft.tasks import ArgumentError, EditChannel, Lexicon, Opened, SpellingErrors, opened
+from redraft.tasks.correction.letters import LetterReader, is_own_channel
+from redraft.tasks.correction.passes import Sweeps, _Chosen
+from redraft.tasks.correction.scorers import (
+    CausalReader,
+    HiddenReader,
+    VisibleReader,
+    WordHole,
+    moment,
+    reader,
+    wrong_share,
+)
+from redraft.tasks.correction.suspects import Speller
+from redraft.training import fit, presets
+from redraft.training.runs import variations as vary
 from tests.write.test_generate import MODEL, WORDS, model_of
 
 KNOWN = Lexicon({"the": 50.0, "cat": 10.0, "sat": 10.0, "on": 20.0, "mat": 5.0, "at": 9.0, "The": 9.0, "form": 1.0})
@@ -89,7 +103,7 @@ def test_a_filling_is_read_token_by_token() -> None:
     """log p(a b) = log x̂_1(a), both hidden, + log x̂_2(b), a written; words of one token share a row."""
     ask = reader(redraft.Opened(MODEL), 0.02)
     assert isinstance(ask, HiddenReader)
-    with redraft.write.calls(MODEL) as counted, torch.no_grad():
+    with redraft.tasks.calls(MODEL) as counted, torch.no_grad():
         ((cat, mat, both),) = ask([hole("the", ["cat", "mat", "big cat"], "sat.")])
     assert counted.rows == 3
     one = said("the", 1, "sat.")[0]

@@ -12,14 +12,13 @@ import pytest
 import torch
 
 import redraft
-from redraft import write
-from redraft.constraints import Conditioned
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Full, Pattern, TransformerConfig
-from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
-from redraft.samplers import Ancestral, Blocks, Guided, Unmask
-from redraft.text import Bytes, Words
-from redraft.write import ALIASES, ArgumentError, Generation, Infilling, sampling, settings_from, writing
+from redraft import tasks as write
+from redraft.core import Bytes, Insertion, Interpolating, Masked, TokenProcess, Words
+from redraft.decoding import Ancestral, Blocks, Conditioned, Guided, Unmask
+from redraft.models import BlockCausal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
+from redraft.tasks import ALIASES, ArgumentError, Generation, Infilling, settings_from
+from redraft.tasks.engine import plan as writing
+from redraft.tasks.engine import sampler_choice as sampling
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 

@@ -16,16 +16,13 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 import redraft
-from redraft import presets
-from redraft.heads import Head, Subs
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Causal, TransformerConfig
-from redraft.processes import Insertion, Masked, Process
-from redraft.text import UNKNOWN, Characters, Hub, Tokenizer, Words, train_bpe
-from redraft.write import ArgumentError, Opened, infill
-from redraft.write.lengths import Search
-from redraft.write.templates import Hole, Template
-from redraft.write.verbatim import Verbatim, given_ids
+from redraft.core import Characters, Hub, Insertion, Masked, Process, Tokenizer, Words, train_bpe
+from redraft.core.text.tokenizers import UNKNOWN
+from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, Head, Subs, TransformerConfig
+from redraft.tasks import ArgumentError, Hole, Opened, Template, Verbatim, infill
+from redraft.tasks.engine.given_text import given_ids
+from redraft.tasks.infilling.hole_length import Search
+from redraft.training import presets
 
 LETTERS = "abcdeéößABC .,!\t\n"
 PIECES = [*"abcdeo", "ss", *(f"##{c}" for c in "abcdeo"), "##ss", "bad", "##ed", ".", ",", "!", "ß", "##ß"]

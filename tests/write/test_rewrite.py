@@ -10,14 +10,11 @@ import pytest
 import torch
 
 import redraft
-from redraft import presets
-from redraft.model import DiffusionLM
-from redraft.ops import rng
-from redraft.processes import Masked
-from redraft.runs import Run
-from redraft.samplers import Ancestral, AnyOrder, Ddim, Edited, Euler, FirstHitting, Unmask, last
-from redraft.types import Canvas, Noised
-from redraft.write import ArgumentError, Opened, rewrite
+from redraft.core import Canvas, Masked, Noised, rng
+from redraft.decoding import Ancestral, AnyOrder, Ddim, Edited, Euler, FirstHitting, Unmask, last
+from redraft.models import DiffusionLM
+from redraft.tasks import ArgumentError, Opened, rewrite
+from redraft.training import Run, presets
 
 DRAFT = "One spring day, Anna felt sad and went to the lake. She found a red kite near the nets."
 EDITING = ["mdlm_tiny", "ar_tiny", "bd3_tiny", "udlm_tiny", "gidd_tiny", "d3pm_tiny", "flex_tiny", "diffusion_lm_tiny"]
@@ -132,7 +129,7 @@ def test_consensus() -> None:
     it = fresh("mdlm_tiny")
     several = rewrite(it, DRAFT, strength=0.5, n=6, steps=2)
     (one,) = chosen = rewrite(it, DRAFT, strength=0.5, candidates=6, steps=2)
-    assert one.text == redraft.evaluate.minimum_risk(several.texts)
+    assert one.text == redraft.evaluation.minimum_risk(several.texts)
     assert chosen.nfe == pytest.approx(several.nfe * 6)
     two = rewrite(it, [DRAFT, "One winter day, Leo felt tired."], candidates=3, n=2, steps=2)
     assert [each.row for each in two] == [0, 1, 2, 3]

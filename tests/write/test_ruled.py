@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
-from redraft.codecs import Simplex
-from redraft.networks import BlockCausal, Causal
-from redraft.processes import Interpolating
-from redraft.text import Bytes, train_bpe
-from redraft.write import ArgumentError, Generation, writing
+from redraft.core import Bytes, Interpolating, train_bpe
+from redraft.models import BlockCausal, Causal, Simplex
+from redraft.tasks import ArgumentError, Generation
+from redraft.tasks.engine import plan as writing
 from tests.write.test_generate import MODEL, WORDS, model_of
 
 
@@ -264,7 +263,9 @@ def test_contradictions_cost_no_network_call(
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "redraft.cli", *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "redraft.apps.cli", *words], capture_output=True, text=True, check=False
+    )
 
 
 def test_the_shell_obeys_too(tmp_path: Path) -> None:

@@ -12,12 +12,21 @@ import pytest
 import torch
 
 import redraft
-from redraft.heads import Shift
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import Beside, Causal, DraftConfig, Full, Itself, Lora, Pattern, TransformerConfig
-from redraft.processes import Masked
-from redraft.text import Words
-from redraft.write import ArgumentError
+from redraft.core import Masked, Words
+from redraft.models import (
+    Beside,
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    DraftConfig,
+    Full,
+    Itself,
+    Lora,
+    Pattern,
+    Shift,
+    TransformerConfig,
+)
+from redraft.tasks import ArgumentError
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import torch
 
-from redraft.types import Canvas
-from redraft.write.steps import Steps
+from redraft.core import Canvas
+from redraft.tasks.engine.trace import Steps
 
 
 def test_steps_are_counted_per_row_over_its_own_changes() -> None:

@@ -11,11 +11,9 @@ import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 import redraft
-from redraft.model import DiffusionLM, DiffusionLMConfig
-from redraft.networks import BlockCausal, Causal, Full, Pattern, TransformerConfig
-from redraft.processes import Insertion, Interpolating, Masked, TokenProcess
-from redraft.text import Bytes, Characters, Hub, Words
-from redraft.write import ArgumentError, StopTexts
+from redraft.core import Bytes, Characters, Hub, Insertion, Interpolating, Masked, TokenProcess, Words
+from redraft.models import BlockCausal, Causal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
+from redraft.tasks import ArgumentError, StopTexts
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 ENDLESS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "mask"))

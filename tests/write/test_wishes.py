@@ -11,18 +11,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from redraft import presets
-from redraft.corpora import STORIES, STORY_TAGS, TAGS, StoryClasses, tags_of
-from redraft.data import Labelled
-from redraft.guidance import AtPlaces, TokenClassifier
-from redraft.heads import PredictX
-from redraft.model import DiffusionLM
-from redraft.objectives import Attribution, Match
-from redraft.ops import rng
-from redraft.runs import Run, vary
-from redraft.samplers import AnyOrder, Guided, Unmask, last
-from redraft.types import Context, Known
-from redraft.write import ArgumentError, Controlling, Opened, Wishes, control
+from redraft.core import Context, Known, rng
+from redraft.decoding import AnyOrder, AtPlaces, Guided, TokenClassifier, Unmask, last
+from redraft.models import DiffusionLM, PredictX
+from redraft.tasks import ArgumentError, Controlling, Opened, Wishes, control
+from redraft.training import (
+    STORIES,
+    STORY_TAGS,
+    TAGS,
+    Attribution,
+    Labelled,
+    Match,
+    Run,
+    StoryClasses,
+    presets,
+    tags_of,
+)
+from redraft.training.runs import variations as vary
 
 POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 

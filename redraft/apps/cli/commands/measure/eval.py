@@ -1,0 +1,258 @@
+"""`redraft eval`: how likely a model finds held-out text, and how well it writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from redraft.apps.cli.arguments import Flag
+from redraft.apps.cli.checks import require_in_range, require_seed_flag
+from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.progress import Progress
+from redraft.tasks.arguments.settings import optional
+
+if TYPE_CHECKING:
+    from redraft.core.text.tokenizers import Tokenizer
+    from redraft.evaluation.judges import Judge
+    from redraft.tasks.engine.model import Opened
+    from redraft.training.data.framing import Framing
+    from redraft.training.data.sources import Corpus, Endless
+    from redraft.training.runs.run import Run
+
+_Figure = dict[str, float | str | None]
+Found = tuple[str, float, dict[str, Any]]  # name, value, what else is worth knowing
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Measure a model: likelihood of held-out text, quality and cost of its own texts; or tasks of lm-eval."""
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...|NAME=PATH...", "the run's")] = ()
+    """The text to measure on; files are used whole. Several sets have names, say ptb=a.txt wikitext2=b.txt: each is
+    measured by itself, put back into the form people write by the rules for its name (ptb, wikitext, lm1b, lambada,
+    scientific_papers)."""
+    split: Literal["train", "valid", "test"] = "valid"
+    """Which split of the text."""
+    rows: int = 256
+    """Maximum number of held-out rows."""
+    draws: Annotated[int | None, optional("INT", "4, with --tasks 16")] = None
+    """Noise levels per row, each drawn twice. More give a smaller error; 64 is LLaDA's protocol for tasks."""
+    length: int = 512
+    """Tokens per row, for a model that no run of ours made; text is cut into full rows."""
+    samples: int = 64
+    """Number of texts to write; 0 for none. Only the runs of ours say how to."""
+    judge: Annotated[str | None, optional("DIR|hf:NAME")] = None
+    """A causal model that judges what this one writes: generative perplexity, with the entropy of the texts."""
+    tasks: Annotated[tuple[str, ...], optional("NAME|FILE.yaml...")] = ()
+    """Tasks of lm-eval by name, or YAML files of your own; needs redraft[tasks]."""
+    include: Annotated[Path | None, optional("DIR")] = None
+    """Directory of YAML files whose tasks can be named as well; Python code that they name is run."""
+    limit: Annotated[int | None, optional("INT", "all")] = None
+    """Maximum number of questions of each task."""
+    shots: Annotated[int | None, optional("INT", "the task's")] = None
+    """Number of solved examples before each question."""
+    chat: Flag = False
+    """Ask questions as messages, by the model's chat template."""
+    steps: Annotated[int | None, optional("INT", "continuous time; a task: one per token")] = None
+    """T of the T-step bound (multinomial diffusion publishes 1000 and 4000); with --tasks, steps to write an answer."""
+    seed: int = 0
+    """Seed of the noise and the texts."""
+    json: Flag = False
+    """One JSON object per figure."""
+    opening: OmitArgPrefixes[Opening] = Opening()
+
+    def __post_init__(self) -> None:
+        require_in_range("--rows", self.rows, 1, 1_000_000)
+        require_in_range("--draws", self.draws, 1, 4096)
+        require_in_range("--length", self.length, 2, 1_000_000)
+        require_in_range("--limit", self.limit, 1, 10**9)
+        require_in_range("--shots", self.shots, 0, 1000)
+        require_in_range("--steps", self.steps, 1, 100_000)
+        self._require_tasks()
+        if self.judge is not None and not self.samples:
+            raise ValueError("--judge judges what is written; ask for some texts: --samples 64")
+        require_in_range("--samples", self.samples, 0, 100_000)
+        require_seed_flag(self.seed)
+
+    def _require_tasks(self) -> None:
+        """Flags of tasks need tasks, and tasks bring their own text."""
+        given = {"include": self.include, "limit": self.limit, "shots": self.shots}
+        alone = [name for name, value in {**given, "chat": self.chat or None}.items() if value is not None]
+        if alone and not self.tasks:
+            raise ValueError(f"--{alone[0]} is for tasks; name some: --tasks hellaswag")
+        if self.tasks and self.data:
+            raise ValueError("--tasks bring their own text; leave --data out, or measure it by itself")
+        if any(not task.strip() for task in self.tasks):
+            raise ValueError("--tasks has an empty name; give names of tasks, or YAML files")
+
+    def __call__(self) -> None:
+        if self.tasks:
+            self._tasks()
+            return
+        from redraft.apps.cli.models import open_judge, open_model
+        from redraft.apps.cli.run_arguments import source, training_texts, warn_of_unknown
+        from redraft.evaluation.text_metrics import record
+
+        sets = named_sets(self.data)
+        it = open_model(self.model, self.opening)
+        if self.judge is not None and it.run is None:
+            raise ValueError(f"{self.model} is a model without its run, which says how it writes; leave --judge out")
+        judge = None if self.judge is None else open_judge(self.judge, self.opening)
+        tokenizer, framing = self._rows_of(it)
+        data: Any = source(self.data, undivided=True) if self.data and not sets else getattr(it.run, "data", None)
+        note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
+        if self.data and not sets:
+            warn_of_unknown(tokenizer, training_texts(data))
+        found = (
+            chain.from_iterable(self._set(it, tokenizer, framing, *each) for each in sets.items())
+            if sets
+            else self._likelihood(it, tokenizer, framing, data)
+        )
+        written = () if it.run is None else self._generation(it, it.run, data, judge)
+        for name, value, more in chain(found, written):
+            figure = record(name, value, run=it.name, seed=self.seed, **more)
+            emit(figure, self.json, _line(figure))
+
+    def _set(
+        self, it: Opened, tokenizer: Tokenizer, framing: Framing, name: str, paths: tuple[str, ...]
+    ) -> Iterator[Found]:
+        """One of several sets, and how its text and figures are to be read."""
+        from redraft.apps.cli.run_arguments import source, training_texts, warn_of_unknown
+        from redraft.training.data.detokenize import Detokenised, rules_of
+        from redraft.training.data.sources import Endless
+
+        text, rules = source(paths, undivided=True), rules_of(name)
+        if rules is not None and not isinstance(text, Endless):
+            text = Detokenised(text, rules)
+        warn_of_unknown(tokenizer, training_texts(text))
+        said = "as it is" if rules is None else f"detokenised by the rules of {rules}"
+        states = f"{type(tokenizer).__name__} of {tokenizer.vocab.size:,} states"
+        if not self.json:
+            emit({}, False, f"{name}: {' '.join(paths)}, {said}; per token of the model's own {states}")
+        for figure, value, more in self._likelihood(it, tokenizer, framing, text, words=True):
+            yield figure, value, {"set": name, "detokenised": rules, "tokens_of": states, **more}
+
+    def _tasks(self) -> None:
+        from redraft.apps.cli.commands.measure.lm_eval_tasks import run_tasks
+
+        run_tasks(
+            self.model,
+            self.opening,
+            self.tasks,
+            include=self.include,
+            limit=self.limit,
+            shots=self.shots,
+            chat=self.chat,
+            json=self.json,
+            draws=self.draws or 16,
+            seed=self.seed,
+            steps=self.steps,
+            length=self.length,
+        )
+
+    def _rows_of(self, it: Opened) -> tuple[Tokenizer, Framing]:
+        """How text becomes rows: as in training, or, for a model without a run, full rows of some length."""
+        from redraft.training.data.framing import Packed
+
+        if it.run is not None:
+            return it.run.tokenizer, it.run.framing
+        if it.model.tokenizer is None or not self.data:
+            lacks = "no tokenizer" if it.model.tokenizer is None else "no run, so no text of its own: say --data PATH"
+            raise ValueError(f"{self.model} cannot be measured on text: it has {lacks}")
+        return it.model.tokenizer, Packed(min(self.length, it.model.config.network.positions or self.length))
+
+    def _likelihood(
+        self, it: Opened, tokenizer: Tokenizer, framing: Framing, data: Corpus | Endless, *, words: bool = False
+    ) -> Iterator[Found]:
+        """The bound, or the exact value of a causal model; on the stories also how far it is above the truth."""
+        from redraft.training.heldout import BIT, HeldOut, decoded, excess, likelihood
+        from redraft.training.objectives.losses import Bound
+
+        bound = None if self.steps is None else Bound(steps=self.steps)
+        with Progress("rows measured", self.rows) as progress:
+            held = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
+            progress.total = sum(len(batch.tokens) for batch in held.batches)
+            batches = progress.over(held.batches, lambda batch: len(batch.tokens))
+            found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
+        count = len(found.row_nats)
+        of = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
+        units: tuple[Literal["token", "char"], ...] = ("token", "char")
+        for name, unit in ((f"bits_per_{unit}", unit) for unit in units):
+            errors = {"rows_stderr": found.row_error(unit)} if count > 1 else {}
+            yield name, getattr(found, name), {"stderr": getattr(found, f"{name}_stderr"), **errors, **of}
+        yield "perplexity", found.perplexity, of
+        if words:
+            count = sum(len(text.split()) for batch in held.batches for text in decoded(it.model, batch))
+            yield "word_perplexity", math.exp(min(700.0, float(found.row_nats.sum()) / max(1, count))), of
+        if held.truth is not None:
+            value, error = excess(found, held.truth.log_probs)
+            yield "excess_bits_per_char", value, {"stderr": error, **of}
+            yield "entropy_bits_per_char", held.truth.entropy_per_char / BIT, {}
+
+    def _generation(self, it: Opened, run: Run, data: Corpus | Endless, judge: Judge | None) -> Iterator[Found]:
+        """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
+        from redraft.apps.cli.models import WithProgress
+        from redraft.evaluation.text_metrics import possible
+        from redraft.tasks.canvases import fill, to_write
+        from redraft.training.data.corpora.story_tasks import Task, faithful
+        from redraft.training.data.loader import evaluation, tokenise
+        from redraft.training.data.pairs import Answers
+        from redraft.training.data.sources import KnownSource
+
+        if not self.samples:
+            return
+        (first,) = evaluation(tokenise(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
+        canvas = to_write(it.model, run.framing, self.samples, first)
+        with Progress(f"writing {self.samples:,} texts") as progress:
+            written = fill(it.model, WithProgress(run.sampler, progress), canvas, seed=self.seed)
+        of = {"rows": len(written.texts), "sampler": str(run.sampler)}
+        if isinstance(run.data, KnownSource) and not run.framing.asked:
+            yield "grammatical", possible(written.texts, run.data), of
+        if isinstance(data, Task):
+            sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
+            asked = isinstance(run.framing, Answers)  # the question is a part of the text there
+            found = faithful(data, sources, [each.new.strip() for each in written] if asked else written.texts)
+            yield "facts", found.share, of
+            yield "exact", found.exact, of
+        yield "nfe", written.nfe, of
+        yield "tokens_per_second", written.tokens_per_second, of
+        yield "seconds_per_text", written.seconds / len(written), of
+        if judge is not None:
+            yield from self._judged(judge, written.texts)
+
+    def _judged(self, judge: Judge, texts: Sequence[str]) -> Iterator[Found]:
+        """Generative perplexity, and the entropy that tells whether it was bought with repetition."""
+        from redraft.evaluation.judges import generative_perplexity
+
+        found = generative_perplexity(texts, judge)
+        of = {"judge": self.judge, "rows": len(texts)}
+        yield "generative_perplexity", found.perplexity, {**of, "judge_tokens": found.tokens}
+        yield "entropy_within_texts", found.unigram_entropy, {**of, "unit": "nats"}
+
+
+def named_sets(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The sets of "ptb=a.txt,wikitext2=b.txt", or of several such words; none if no word names any."""
+    parts = [part for word in words for part in word.split(",")]
+    if not any("=" in part and not Path(part).exists() for part in parts):
+        return {}
+    sets: dict[str, tuple[str, ...]] = {}
+    for name, equals, path in (part.partition("=") for part in parts):
+        if not (name and equals and path):
+            raise ValueError(f"--data {name}{equals}{path}: several sets have a name each, say ptb=path/to/test.txt")
+        sets[name] = (*sets.get(name, ()), path)
+    return sets
+
+
+def _line(figure: _Figure) -> str:
+    error = f" ± {figure['stderr']:.2g}" if figure.get("stderr") else ""
+    value = "–" if figure["value"] is None else f"{figure['value']:.4g}"
+    return f"{str(figure['name']).replace('_', ' '):<24}{value:>10}{error}"

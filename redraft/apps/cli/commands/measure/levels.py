@@ -1,0 +1,125 @@
+"""`redraft levels`: at which noise levels a model of vectors learns anything, and a schedule that stays there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from redraft.apps.cli.arguments import Flag
+from redraft.apps.cli.checks import require_in_range, require_seed_flag
+from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.plot import plot
+from redraft.tasks.arguments.settings import optional
+
+if TYPE_CHECKING:
+    from redraft.evaluation.noise_levels import NoiseLevel
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Measure what a model of vectors (Diffusion-LM, TEncDM, …) knows at each noise level, and fit a schedule to it.
+
+    A model learns nothing from noise that leaves every token readable, or none: steps spent there are wasted. The
+    printed schedule makes the cross-entropy grow evenly with time.
+    """
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    levels: int = 21
+    """Times to measure at, evenly from 0 to 1."""
+    rows: int = 64
+    """Maximum number of held-out rows."""
+    seed: int = 0
+    """Seed of the noise."""
+    picture: Annotated[Path | None, optional("FILE.svg|png")] = None
+    """Draw the curves; needs redraft[plots]."""
+    json: Flag = False
+    """Print one JSON object per level, then the schedule."""
+    opening: OmitArgPrefixes[Opening] = Opening()
+
+    def __post_init__(self) -> None:
+        require_in_range("--levels", self.levels, 2, 10_000)
+        require_in_range("--rows", self.rows, 1, 100_000)
+        require_seed_flag(self.seed)
+        if self.picture is not None:
+            _require_picture(self.picture)
+
+    def __call__(self) -> None:
+        from redraft.apps.cli.models import open_model
+        from redraft.evaluation import noise_levels as diagnose
+        from redraft.models.checkpoints import serialization as config
+        from redraft.training.data.loader import evaluation, tokenise
+
+        it = open_model(self.model, self.opening)
+        if it.run is None or it.model.codec is None:
+            raise ValueError(
+                f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"
+            )
+        batches = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), self.rows)
+        times = [max(i / (self.levels - 1), 1e-6) for i in range(self.levels)]
+        note(_HEADER)
+        table = []
+        for t in times:
+            table += diagnose.accuracy(it.model, batches, [t], seed=self.seed)
+            emit(table[-1]._asdict(), self.json, _line(table[-1]))
+        if not self.json:
+            note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
+        if self.picture is not None:
+            _draw(table, self.picture)
+        fitted = diagnose.retimed(table)
+        emit({"schedule": config.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
+
+
+def _require_picture(file: Path) -> None:
+    """That it can be drawn: said before minutes of measuring, not after."""
+    if file.suffix not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"--picture {file}: its name must end in .svg, .png or .pdf")
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise ValueError(f"--picture {file}: give a file in a directory that exists")
+    if find_spec("matplotlib") is None:
+        raise ValueError("--picture needs matplotlib: pip install 'redraft[plots]'")
+
+
+_HEADER = f"{'time':>6} {'log-SNR':>8} {'read from z':>12} {'from x̂':>9} {'nats of x̂':>10} {'error':>7}"
+
+
+def _line(row: NoiseLevel) -> str:
+    read = f"{row.accuracy:12.1%} {row.denoised_accuracy:8.1%}"
+    return f"{row.t:6.2f} {row.logsnr:8.2f} {read} {row.denoised_nats:10.3f} {row.error:7.3f}"
+
+
+def _useful(table: Sequence[NoiseLevel]) -> str:
+    """Where z does not tell all any more, and x̂ still tells something that the noisiest level does not."""
+    most = table[-1].denoised_nats
+    useful = [row for row in table if row.accuracy < 0.99 and row.denoised_nats < 0.99 * most]
+    if not useful:
+        return "no level is useful: from z all is read, or from x̂ nothing"
+    return (
+        f"useful: {len(useful)} of {len(table)} levels, log-SNR {useful[-1].logsnr:.2f} to {useful[0].logsnr:.2f}; "
+        "below nothing is known, above all is read from z"
+    )
+
+
+def _draw(table: Sequence[NoiseLevel], file: Path) -> None:
+    """Accuracy and cross-entropy over the log-SNR."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    levels = [row.logsnr for row in table]
+    left.plot(levels, [row.accuracy for row in table], label="read from z")
+    left.plot(levels, [row.denoised_accuracy for row in table], label="read from x̂")
+    left.set(xlabel="log-SNR", ylabel="tokens right", ylim=(0, 1.02))
+    left.legend(frameon=False)
+    right.plot(levels, [row.denoised_nats for row in table], color="tab:orange")
+    right.set(xlabel="log-SNR", ylabel="nats per token, from x̂", ylim=(0, None))
+    for axes in (left, right):
+        axes.invert_xaxis()  # from clean to noise
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file)

@@ -1,0 +1,106 @@
+"""`redraft probe`: what the states of a network know about a text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from redraft.apps.cli.arguments import Flag, suggestion
+from redraft.apps.cli.checks import require_in_range
+from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.output import emit
+from redraft.tasks.arguments.settings import optional
+
+if TYPE_CHECKING:
+    from redraft.evaluation.probing import Probed
+    from redraft.training.data.corpora.story_tasks import StoryClasses
+    from redraft.training.data.pairs import JsonlClasses
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Measure how well the classes of texts can be read off a model's states, linearly and after fine-tuning.
+
+    The states of a clean text, averaged over its tokens, go into one linear layer; models of tokens only.
+    """
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run, a checkpoint or an exported model."""
+    topic: str = "mood"
+    """The attribute of stories to tell: who, friend, where, season, mood or plot."""
+    data: Annotated[Path | None, optional("FILE.jsonl", "stories")] = None
+    """Texts with classes, one JSON object per line; every 20th is held out for the test."""
+    text: str = "text"
+    """The field of a line that holds the text."""
+    label: str = "label"
+    """The field of a line that names the class."""
+    train: int = 512
+    """Texts to learn from."""
+    test: int = 512
+    """Held-out texts to measure on."""
+    first: Annotated[int | None, optional("INT", "all")] = None
+    """Read only this many tokens of each text: classes must then be foreseen."""
+    last: Annotated[int | None, optional("INT", "all")] = None
+    """Read only this many tokens, the last ones: classes must then be inferred from what follows."""
+    tune: int = 0
+    """Also train the whole network for so many steps; 0: only the linear layer."""
+    json: Flag = False
+    """Print one JSON object per way."""
+    opening: OmitArgPrefixes[Opening] = Opening()
+
+    def __post_init__(self) -> None:
+        require_in_range("--train", self.train, 2, 1_000_000)
+        require_in_range("--test", self.test, 2, 1_000_000)
+        require_in_range("--first", self.first, 1, 1_000_000)
+        require_in_range("--last", self.last, 1, 1_000_000)
+        require_in_range("--tune", self.tune, 0, 1_000_000)
+        if self.first is not None and self.last is not None:
+            raise ValueError("--first and --last read different ends of a text; give one of them")
+
+    def __call__(self) -> None:
+        from redraft.apps.cli.models import open_model
+        from redraft.evaluation.probing import linear_probe, tuned_probe, windowed
+        from redraft.training.data.loader import evaluation, tokenise
+        from redraft.training.data.pairs import Labelled
+
+        it = open_model(self.model, self.opening)
+        length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 512
+        framing, data = Labelled(length, tail=it.run is not None and not it.run.framing.padded), self._classes()
+        train, test = (
+            [windowed(batch, it.model.config.vocab, self.first, self.last) for batch in evaluation(rows, count, 32)]
+            for rows, count in (
+                (tokenise(data, "train", it.tokenizer, framing), self.train),
+                (tokenise(data, "test", it.tokenizer, framing), self.test),
+            )
+        )
+        self._print("linear", linear_probe(it.model, train, test))
+        if self.tune:
+            self._print("tuned", tuned_probe(it.model, train, test, self.tune))
+
+    def _classes(self) -> StoryClasses | JsonlClasses:
+        import json
+
+        from redraft.training.data.corpora.stories import STORIES
+        from redraft.training.data.corpora.story_tasks import StoryClasses
+        from redraft.training.data.pairs import JsonlClasses
+        from redraft.training.data.sources import Tally
+
+        if self.data is None:
+            if self.topic not in STORIES.topics:
+                raise ValueError(f"--topic {self.topic:.40}: {suggestion(self.topic, STORIES.topics)}")
+            return StoryClasses(self.topic)
+        lines = self.data.read_text("utf-8").splitlines()
+        found = {str(value[self.label]) for line in lines if self.label in (value := json.loads(line or "{}"))}
+        if len(found) < 2:
+            raise ValueError(f"{self.data}: a probe tells classes apart, and {self.label!r} has {len(found)} of them")
+        data = JsonlClasses((str(self.data),), classes=tuple(sorted(found)), label=self.label, field=self.text)
+        next(data.documents("train", Tally()))
+        return data
+
+    def _print(self, way: str, found: Probed) -> None:
+        record = {"way": way, **asdict(found), "accuracy_stderr": found.accuracy_stderr}
+        line = f"{way}: {found.accuracy:.1%} ± {found.accuracy_stderr:.1%} of {found.rows} texts right"
+        emit(record, self.json, f"{line}, {found.classes} classes, the commonest {found.majority:.1%}")

@@ -1,0 +1,55 @@
+"""`redraft report`: a page about a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from redraft.apps.cli.arguments import Flag
+from redraft.apps.cli.checks import require_in_range, require_seed_flag
+from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.output import emit, program
+from redraft.apps.cli.progress import Progress
+from redraft.tasks.arguments.settings import optional
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """Write a page about a run: how well it reads and writes, how it learnt, one text from noise to the end."""
+
+    model: Annotated[Positional[Path], arg(metavar="DIR")]
+    """Directory of a run or a checkpoint."""
+    out: Annotated[Path | None, optional("FILE.html", "run.html in the run's directory")] = None
+    """Where the page goes."""
+    rows: int = 256
+    """Maximum number of held-out rows."""
+    draws: int = 4
+    """Noise levels per row, each drawn twice. More give a smaller error."""
+    samples: int = 32
+    """Number of texts to write."""
+    seed: int = 0
+    """Seed of the noise and the texts."""
+    json: Flag = False
+    """One JSON object with the path of the page."""
+    opening: OmitArgPrefixes[Opening] = Opening()
+
+    def __post_init__(self) -> None:
+        require_in_range("--rows", self.rows, 1, 1_000_000)
+        require_in_range("--draws", self.draws, 1, 4096)
+        require_in_range("--samples", self.samples, 1, 1000)
+        require_seed_flag(self.seed)
+
+    def __call__(self) -> None:
+        from redraft.apps.cli.models import open_model
+        from redraft.apps.reports.report import Measured, Sizes, write_report
+
+        it = open_model(self.model, self.opening)
+        with Progress(f"measuring {self.model}"):
+            found = Measured.of(it, Sizes(self.rows, self.draws, self.samples, self.seed))
+        home = self.model.parent if self.model.name.startswith("step-") else self.model
+        own = home / "run.html" if home.is_dir() else Path(f"{home.name}.html")  # nothing is written into the package
+        page = write_report(found, self.out or own, program())
+        emit({"path": str(page)}, self.json, str(page))

@@ -1,0 +1,72 @@
+"""Trained models, from words of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from redraft import tasks as write
+from redraft.apps.cli import user_code as usercode
+from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.output import note
+from redraft.apps.cli.progress import Progress
+from redraft.core.ops import Rng
+from redraft.core.processes.base import Process
+from redraft.core.types import Canvas, Denoiser
+from redraft.decoding.samplers.base import Sampler
+from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
+from redraft.models.checkpoints.reader import CheckpointError
+from redraft.tasks.engine.model import Opened
+from redraft.training.presets.index import PRESETS
+from redraft.training.runs.run import in_weights
+
+
+def open_model(path: str | Path, opening: Opening = Opening(), *, codec: bool = False) -> Opened:
+    """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project.
+
+    codec: whether a codec alone will do
+    """
+    modules = trusted(opening.trust)
+    refuse_preset(Path(path))
+    it = write.opened(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
+    for line in it.model.assumed:
+        note(f"{path}: assumed {line}")
+    return it if opening.weights == "own" else replace(it, model=in_weights(it.model, opening.weights))
+
+
+def open_judge(name: str, opening: Opening = Opening()) -> Judge:
+    """A causal model that judges texts: one of ours or a checkpoint that we read; hf:NAME: by transformers."""
+    if name.startswith("hf:"):
+        return TransformersJudge(name.removeprefix("hf:"))
+    with Progress(f"opening {name}"):
+        model = open_model(name, opening).model
+    try:
+        return ModelJudge(model)
+    except ValueError as error:
+        raise ValueError(f"--judge {name}: {error}") from None
+
+
+def trusted(file: Path | None) -> tuple[str, ...]:
+    """The module of a user's file, whose classes a checkpoint may then name."""
+    if file is None:
+        return ()
+    with Progress(f"importing {file}"):
+        return (usercode.load_module(file).__name__,)
+
+
+def refuse_preset(path: Path) -> None:
+    """An error for the name of a preset where a trained model is needed."""
+    if not path.is_dir() and str(path) in PRESETS:
+        raise CheckpointError(f"{path} is a preset, not a trained model; train it first: redraft train {path}")
+
+
+@dataclass(frozen=True)
+class WithProgress:
+    """A sampler whose canvases are counted, so that one can tell how far it is."""
+
+    sampler: Sampler
+    progress: Progress
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        return self.progress.counting(self.sampler(denoise, process, canvas, rng=rng))

@@ -1,0 +1,64 @@
+"""The demo as it is told in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from redraft.apps.reports import page as report
+from redraft.apps.reports.findings import SHOWN, Findings, Pieces
+from redraft.apps.reports.page import Sample
+from redraft.apps.reports.watch import Frame, display, styled
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.training.runs import metrics
+
+
+def heading(console: Console, title: str, note: str) -> None:
+    """A stage of the demo."""
+    console.print(Text.assemble("\n", (title, "bold"), ("  " + note, "dim")))
+
+
+def tell_figures(console: Console, found: Findings) -> None:
+    """Both models beside the truth."""
+    for name, scores, exact in (("masked diffusion", found.ours, "at most "), ("left to right", found.baseline, "")):
+        console.print(
+            f"{name:>18}: {exact}{scores.likelihood.bits_per_char:.4f} bits per character, "
+            f"{metrics.above_truth(*scores.excess)}; {scores.grammar.share:.0%} of its stories are right",
+            highlight=False,
+        )
+    console.print(f"{'the truth':>18}: {found.truth:.4f} bits per character of the same stories", highlight=False)
+
+
+def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
+    """What the model wrote, and one story being written."""
+    console.print("Stories; dim from the first word on that cannot stand there:\n", style="italic")
+    for story in pieces.stories:
+        console.print(_styled(story), end="\n\n")
+    console.print("Gaps filled in stories that it has not seen:\n", style="italic")
+    for infill in pieces.infills:
+        console.print(styled(Frame(0, infill.tokens)), end="\n\n")
+    console.print("One story from noise to text:\n", style="italic")
+    if not console.quiet:
+        # where nothing can be redrawn, print some of the steps as lines
+        thin = 1 if console.is_terminal else max(1, len(pieces.canvases) // SHOWN)
+        display(pieces.canvases[::-thin][::-1], model, console=console)
+    if console.is_terminal:
+        console.print(pieces.frames[-1].text, highlight=False, markup=False)
+
+
+def _styled(story: Sample) -> Text:
+    """✓ with the true log-probability, or ✗; then the text, dimmed from its first error on."""
+    if story.whole:
+        return Text.assemble(("✓ ", "bold green"), (report.minus(f"{story.bits:.1f} bits  "), "dim"), story.text)
+    return Text.assemble(("✗ ", "bold red"), story.text[: story.right], (story.text[story.right :], "dim"))
+
+
+def farewell(console: Console, out: Path, commands: Iterable[report.Command]) -> None:
+    """Where the report is, and what to try next."""
+    heading(console, "Done", f"open {out / 'report.html'} in a browser, and go on:")
+    for command in commands:
+        line = Text.assemble(("# " + command.purpose + "\n", "dim"), command.line)
+        console.print(line, soft_wrap=True)

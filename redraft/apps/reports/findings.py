@@ -1,0 +1,220 @@
+"""What the demo measures: two trained models against the truth, and the texts that the first one writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from redraft.apps.reports import page as report
+from redraft.apps.reports.page import Sample
+from redraft.apps.reports.watch import Frame, frames
+from redraft.core import ops
+from redraft.core.text.tokenizers import spell, split_words
+from redraft.core.types import Batch, Canvas
+from redraft.evaluation.text_metrics import Grammar, grammatical
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.tasks.canvases import fill
+from redraft.tasks.engine.result import Record
+from redraft.training.data.corpora.grammar import Follow, Telling
+from redraft.training.data.corpora.stories import STORIES, StoriesData
+from redraft.training.data.loader import evaluation, tokenise
+from redraft.training.heldout import BIT, Likelihood, excess, likelihood
+from redraft.training.loop import fit
+from redraft.training.runs import metrics
+from redraft.training.runs.run import Run
+
+HELD_OUT = 256  # stories of the test stream that both models are measured on
+WRITTEN = 128  # stories that each model writes
+SHOWN = 6  # of these, the first ones
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, its run and its log."""
+
+    run: Run
+    model: DiffusionLM
+    log: tuple[dict[str, Any], ...]  # the lines of metrics.jsonl
+
+    @classmethod
+    def fit(cls, run: Run, out: Path, quiet: bool) -> Trained:
+        model = fit(run, out, quiet=quiet)
+        return cls(run, model, tuple(metrics.read_metrics(out)))
+
+    def curve(self, key: str) -> tuple[tuple[int, float], ...]:
+        """The values of a quantity in the log, by step."""
+        return tuple((line["step"], line[key]) for line in self.log if key in line)
+
+    @cached_property
+    def unseen(self) -> list[Batch]:
+        """Stories of the test stream."""
+        return evaluation(tokenise(self.run.data, "test", self.run.tokenizer, self.run.framing), HELD_OUT)
+
+    def story(self, index: int) -> str:
+        """The text of a story of the test stream."""
+        assert isinstance(self.run.data, StoriesData)
+        return self.run.data.document("test", index)
+
+    @property
+    def tokens(self) -> float:
+        """Number of tokens seen in training, counting as many per row as the test stream has."""
+        learnt = sum(int(b.learn.sum()) for b in self.unseen) / sum(len(b.tokens) for b in self.unseen)
+        return self.run.steps * self.run.batch * learnt
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training by the log, without evaluation and checkpoints; also right for resumed runs."""
+        speeds = self.curve("tokens_per_second")
+        steps = [step for step, _ in speeds]
+        each = self.tokens / self.run.steps
+        return sum(each * (to - since) / v for since, (to, v) in zip([0, *steps], speeds, strict=False))
+
+    def blank(self, rows: int) -> Canvas:
+        """A canvas with room for whole stories."""
+        given = self.run.model.vocab.bos is not None  # a canvas starts with it
+        return self.model.canvas(new=self.run.framing.length - given, rows=rows)
+
+    def ended(self, canvas: Canvas) -> Canvas:
+        """The canvas as a complete text: the rest of the row is end tokens, as in training."""
+        end, rest = self.run.model.vocab.eos, self.run.framing.length - canvas.z.shape[1]
+        if end is None or rest < 0:
+            raise ValueError(f"a text of {canvas.z.shape[1]} tokens and its end do not fit the rows of this run")
+        inside = canvas.context.inside
+        context = replace(canvas.context, inside=None if inside is None else F.pad(inside, (0, rest), value=False))
+        z, fixed = F.pad(canvas.z, (0, rest), value=end), F.pad(canvas.fixed, (0, rest), value=True)
+        return replace(canvas, z=z, fixed=fixed, context=context)
+
+    def writing(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
+        """All canvases while one row is written, with the random numbers of row number `row`."""
+        keys = ops.rng(seed, torch.tensor([row], device=canvas.z.device))
+        return tuple(self.run.sampler(self.model, self.model.process, canvas, rng=keys))
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A model against the truth."""
+
+    trained: Trained
+    likelihood: Likelihood
+    excess: tuple[float, float]  # bits per character above the truth, and the standard error
+    generated: Record
+    grammar: Grammar
+
+    @property
+    def first_sentence(self) -> float:
+        """The share of written stories whose first sentence is correct, among those that have one."""
+        return self.grammar.by_sentence[0] if self.grammar.by_sentence else 0.0
+
+    @classmethod
+    def of(cls, model: Trained, seed: int) -> Scores:
+        found = likelihood(model.model, model.unseen, seed=seed)
+        truth = [STORIES.log_prob(model.story(i)) for i in range(HELD_OUT)]
+        generated = fill(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
+        return cls(model, found, excess(found, truth), generated, grammatical(generated.texts))
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Both models' scores, and the figures that sum them up."""
+
+    ours: Scores
+    baseline: Scores
+    seed: int
+
+    @property
+    def limit(self) -> float:
+        """The entropy of the stories in bits per character: no model can do better."""
+        return STORIES.entropy_per_char() / BIT
+
+    @property
+    def truth(self) -> float:
+        """Bits per character of the measured stories under their true probabilities; some are likelier than others."""
+        return self.ours.likelihood.bits_per_char - self.ours.excess[0]
+
+    def result(self) -> dict[str, float | int | str]:
+        """What result.json holds."""
+        ours, baseline, model = self.ours, self.baseline, self.ours.trained
+        return {
+            "bits_per_char": ours.likelihood.bits_per_char,
+            "entropy_bits_per_char": self.limit,
+            "excess_bits_per_char": ours.excess[0],
+            "ar_bits_per_char": baseline.likelihood.bits_per_char,
+            "grammatical": ours.grammar.share,
+            "train_seconds": model.seconds,
+            "tokens_per_second": model.tokens / model.seconds,
+            "excess_stderr": ours.excess[1],
+            "first_sentence": ours.first_sentence,
+            "nfe": ours.generated.nfe,
+            "ar_excess_bits_per_char": baseline.excess[0],
+            "ar_grammatical": baseline.grammar.share,
+            "ar_train_seconds": baseline.trained.seconds,
+            "steps": model.run.steps,
+            "seed": self.seed,
+            "run": model.run.digest,
+        }
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What the model wrote."""
+
+    stories: tuple[Sample, ...]
+    gaps: tuple[Gap, ...]
+    infills: tuple[report.FilledText, ...]
+    canvases: tuple[Canvas, ...]  # one story being written
+    frames: tuple[Frame, ...]  # the same to look at
+
+    @classmethod
+    def of(cls, found: Findings) -> Pieces:
+        model, stories = found.ours.trained, tuple(map(judged, found.ours.generated.texts))
+        best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # stays right longest
+        gaps = tuple(cut(model, HELD_OUT + i) for i in range(2))
+        # a row draws from its own key: alone it becomes the same text as among the others
+        canvases = model.writing(model.blank(1), row=best, seed=found.seed)
+        infills = tuple(filled(model, gap, found.seed) for gap in gaps)
+        return cls(stories[:SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
+
+
+def judged(text: str) -> Sample:
+    """A text with its true log-probability, and how much of its beginning agrees with some story."""
+    follow = Follow(split_words(text))
+    STORIES.tale.tell(Telling(), follow)
+    agreed = spell(follow.heard[: follow.reach])
+    right = next(n for n in range(len(agreed), -1, -1) if text.startswith(agreed[:n]))
+    return Sample(text, STORIES.log_prob(text) / BIT, right)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A story with holes, as one types it, and the words that were there."""
+
+    template: str
+    hidden: tuple[str, ...]
+
+
+def cut(model: Trained, index: int) -> Gap:
+    """An unseen story with two holes: five words after its first quarter, six after its middle."""
+    words = split_words(model.story(index))
+    first, second = len(words) // 4, len(words) // 2
+    a, b, c, d, e = (
+        spell(words[lo:hi])
+        for lo, hi in ((0, first), (first, first + 5), (first + 5, second), (second, second + 6), (second + 6, None))
+    )
+    holes = [f"[[{len(model.run.tokenizer.encode(hidden))}]]" for hidden in (b, d)]
+    return Gap(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
+
+
+def filled(model: Trained, gap: Gap, seed: int) -> report.FilledText:
+    """The story with its holes filled by the model; everything else is unchanged."""
+    canvas = model.ended(model.model.infill(gap.template))
+    *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
+    return report.FilledText(end.tokens, judged(end.text), gap.hidden)

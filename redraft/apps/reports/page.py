@@ -1,0 +1,339 @@
+"""A page about a run: blocks of plain data, each of which renders itself as HTML, and the page around them.
+
+The page is one file: style, script and drawings are inside, nothing is fetched. It reads without the script, in light
+and dark, on paper and by a screen reader. All text from outside is escaped.
+
+    write("report.html", "A run", "What it learnt.", [Section("Stories", (Samples((Sample("Once."),)),))])
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+from redraft.apps.reports.watch import Frame, Token, TokenState
+from redraft.core.text.tokenizers import HIDDEN
+
+STATES: dict[TokenState, str] = {
+    "given": "given",
+    "noise": "not yet written",
+    "new": "just written",
+    "settled": "written before",
+}
+
+
+class Element(Protocol):
+    """A part of the page."""
+
+    def html(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under an optional heading; the note explains what they show."""
+
+    title: str
+    blocks: tuple[Element, ...]
+    note: str = ""
+
+    def html(self) -> str:
+        heading = f"<h2>{escape(self.title)}</h2>\n" if self.title else ""
+        note = f'<p class="note">{escape(self.note)}</p>\n' if self.note else ""
+        inside = "\n".join(block.html() for block in self.blocks)
+        return f"<section>\n{heading}{note}{inside}\n</section>"
+
+
+def page(title: str, summary: str, sections: Iterable[Section], footer: str = "") -> str:
+    """The whole document."""
+    style, script = (
+        files("redraft.apps.reports").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
+    )
+    body = "\n".join(section.html() for section in sections)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)} – Redraft</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<header>
+<p class="brand">Redraft</p>
+<h1>{escape(title)}</h1>
+<p class="summary">{escape(summary)}</p>
+</header>
+{body}
+<footer>{escape(footer)}</footer>
+</main>
+<script>
+{script}</script>
+</body>
+</html>
+"""
+
+
+def write(path: str | Path, title: str, summary: str, sections: Iterable[Section], footer: str = "") -> Path:
+    """Writes the page to a file."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(title, summary, sections, footer), "utf-8")
+    return path
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number to remember: its name, the number, and what to compare it with."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Headline numbers side by side."""
+
+    figures: tuple[Figure, ...]
+
+    def html(self) -> str:
+        tiles = (
+            f"<div><dt>{escape(f.name)}</dt><dd><strong>{escape(f.value)}</strong><small>{escape(f.note)}</small></dd></div>"
+            for f in self.figures
+        )
+        return f'<dl class="figures">{"".join(tiles)}</dl>'
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """Rows of words and numbers; the first column names the row."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def html(self) -> str:
+        head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in self.head)
+        rows = "".join(self._row(*row) for row in self.rows)
+        return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+    def _row(self, name: str, *cells: str) -> str:
+        rest = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        return f'<tr><th scope="row">{escape(name)}</th>{rest}</tr>'
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to do next, and the command that does it."""
+
+    purpose: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Lines to copy."""
+
+    commands: tuple[Command, ...]
+
+    def html(self) -> str:
+        items = (f"<dt>{escape(c.purpose)}</dt><dd><code>{escape(c.line)}</code></dd>" for c in self.commands)
+        return f'<dl class="commands">{"".join(items)}</dl>'
+
+
+def clock(seconds: float) -> str:
+    """A duration for people: 41.2 s, 3 min 52 s."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def minus(number: str) -> str:
+    """A number with a real minus sign."""
+    return number.replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text, and its true probability where that is known."""
+
+    text: str
+    bits: float | None = None  # true log2-probability, −inf outside the language; None: not known
+    right: int | None = None  # leading characters that could begin a text of the language; None: not known
+    label: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return self.bits is not None and math.isfinite(self.bits)
+
+    def html(self) -> str:
+        label = f'<p class="label">{escape(self.label)}</p>' if self.label else ""
+        return f'<article>{label}<p class="text">{self._marked()}</p>{self.verdict()}</article>'
+
+    def _parts(self) -> tuple[str, str, str]:
+        """The correct beginning, the first wrong word with the space before it, and the rest."""
+        right = len(self.text) if self.whole or self.right is None else self.right
+        wrong = re.compile(r"\s*(\w+|\S|)").match(self.text, right)
+        end = right if wrong is None else wrong.end()
+        return self.text[:right], self.text[right:end], self.text[end:]
+
+    def _marked(self) -> str:
+        """The text in HTML: the first wrong word stands out, the rest after it is dimmed."""
+        good, wrong, after = self._parts()
+        lead, word = _parted(wrong)
+        mark = f'{lead}<mark class="wrong">{escape(word)}</mark><s>{escape(after)}</s>' if wrong else ""
+        return escape(good) + mark
+
+    def verdict(self) -> str:
+        """The true probability in words, if it is known."""
+        if self.bits is None:
+            return ""
+        if self.whole:
+            bits = minus(f"{self.bits:.1f}\N{NO-BREAK SPACE}bits")
+            return f'<p class="verdict yes"><b>✓ grammatical</b> true log-probability {bits}</p>'
+        good, wrong, _ = self._parts()
+        count = len(good.split())
+        right = f"right for {count} word{'s' * (count > 1)}, " if count else ""
+        then = f"“{wrong.strip()}” cannot stand there" if wrong else "but it has no end"
+        return f'<p class="verdict no"><b>✗ ungrammatical</b> {escape(right + then)}</p>'
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Texts side by side."""
+
+    samples: tuple[Sample, ...]
+    narrow: bool = False
+
+    def html(self) -> str:
+        return (
+            f'<div class="samples{" narrow" * self.narrow}">{"".join(sample.html() for sample in self.samples)}</div>'
+        )
+
+
+@dataclass(frozen=True)
+class FilledText:
+    """A text whose gaps were filled: its tokens, its true probability, and the words that were hidden."""
+
+    tokens: tuple[Token, ...]
+    judged: Sample
+    hidden: tuple[str, ...] = ()
+
+    def html(self) -> str:
+        runs = groupby(self.tokens, lambda token: token.state == "given")
+        text = "".join(self._run(given, "".join(token.text for token in run)) for given, run in runs)
+        hidden = " · ".join(f"“{words}”" for words in self.hidden)
+        was = f'<p class="label">Hidden were {escape(hidden)}</p>' if hidden else ""
+        return f'<article><p class="text">{text}</p>{was}{self.judged.verdict()}</article>'
+
+    def _run(self, given: bool, text: str) -> str:
+        lead, body = _parted(text)
+        return escape(text) if given else f'{lead}<mark class="written">{escape(body)}</mark>'
+
+
+@dataclass(frozen=True)
+class FilledTexts:
+    """Filled texts side by side."""
+
+    infills: tuple[FilledText, ...]
+
+    def html(self) -> str:
+        return f'<div class="samples two">{"".join(infill.html() for infill in self.infills)}</div>'
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """The white space before a text, and the text; white space alone counts as text."""
+    body = text.lstrip() or text
+    return text[: len(text) - len(body)], body
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps lo ≤ step < hi during which one position looks the same; no token: the text ended before it."""
+
+    lo: int
+    hi: int
+    token: Token | None
+
+
+def stretches(frames: Sequence[Frame]) -> list[list[Stretch]]:
+    """For each position of the canvas, its tokens from the first frame to the last."""
+    found = [{token.position: token for token in frame.tokens} for frame in frames]
+    length = 1 + max((position for tokens in found for position in tokens), default=-1)
+    return [_column([tokens.get(position) for tokens in found]) for position in range(length)]
+
+
+def _column(tokens: list[Token | None]) -> list[Stretch]:
+    column: list[Stretch] = []
+    for step, token in enumerate(tokens):
+        if column and _look(column[-1].token) == _look(token):
+            column[-1] = replace(column[-1], hi=step + 1)
+        else:
+            column.append(Stretch(step, step + 1, token))
+    return column
+
+
+def _look(token: Token | None) -> tuple[str, str]:
+    """State and text, without the white space before a word, which depends on its neighbours; noise has no text."""
+    if token is None:
+        return "gone", ""
+    body = _parted(token.text)[1]
+    return token.state, "" if body == HIDDEN else body
+
+
+@dataclass(frozen=True)
+class Playback:
+    """A text being written: the strip position × step, and the text at any step, to play."""
+
+    frames: tuple[Frame, ...]
+
+    def html(self) -> str:
+        columns = stretches(self.frames)
+        steps, last = len(self.frames) - 1, self.frames[-1]
+        data = json.dumps({"columns": [[(s.lo, *_look(s.token)) for s in column] for column in columns]})
+        data = data.replace("<", "\\u003c")  # no text may close the script
+        cells, words = ("".join(map(draw, columns)) for draw in (_cells, _word))
+        keys = "".join(f'<span class="{state}">{name}</span>' for state, name in self._states())
+        return f"""<figure class="writing">
+<div class="strip"><span>0</span><span class="name">step</span><span>{steps}</span>
+<svg viewBox="0 0 {len(columns)} {steps + 1}" preserveAspectRatio="none" role="img"
+ aria-label="{len(columns)} positions over {steps} steps: {escape(last.text)}">{cells}</svg></div>
+<div class="controls" hidden><button type="button">▶ Play</button>
+<input type="range" min="0" max="{steps}" value="{steps}" aria-label="step"><output>step {steps}</output></div>
+<p class="text canvas">{words}</p>
+<figcaption class="keys">{keys}</figcaption>
+<script type="application/json">{data}</script>
+</figure>"""
+
+    def _states(self) -> list[tuple[str, str]]:
+        seen = {token.state for frame in self.frames for token in frame.tokens}
+        return [(state, name) for state, name in STATES.items() if state in seen]
+
+
+def _cells(column: list[Stretch]) -> str:
+    return "".join(
+        f'<rect class="{s.token.state}" x="{s.token.position}" y="{s.lo}" width="1" height="{s.hi - s.lo}">'
+        f"<title>step {s.lo}: {escape(_look(s.token)[1] or STATES[s.token.state])}</title></rect>"
+        for s in column
+        if s.token is not None
+    )
+
+
+def _word(column: list[Stretch]) -> str:
+    """One position of the finished text; positions after its end are there for earlier steps."""
+    token = column[-1].token
+    if token is None:
+        return f' <span class="gone">{HIDDEN}</span>'
+    lead, body = _parted(token.text)
+    return f'{lead}<span class="{token.state}">{escape(body)}</span>'

@@ -1,0 +1,99 @@
+"""A text being written, or noised, as one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from redraft.apps.reports.noising import Noisy
+from redraft.apps.reports.page import _look, _parted, stretches
+from redraft.apps.reports.watch import Frame, Token
+
+_CHAR, _LINE, _GUTTER, _COLUMNS, _SPARE = 7.9, 21, 84, 92, 4  # pixels, pixels, pixels, characters, characters
+_LOOKS = (
+    "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#23262b}"
+    ".card{fill:#fffdf8;stroke:#e4dfd3}.noise{fill:#ddd8cc}.mark{fill:#ffdf94}.given{fill:#1864ab}.noised{fill:#6f6a5e}"
+    ".step{fill:#6f6a5e;font-size:12px}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}.noise{fill:#3a3e48}"
+    ".mark{fill:#5a4210}.given{fill:#4cc3d9}.noised,.step{fill:#9a9fa8}}"
+)
+
+
+def picture(frames: Sequence[Frame], shown: int = 6) -> str:
+    """An SVG of a text at some evenly spaced steps, from noise to text; tokens new since the last one stand out.
+
+    Every position keeps its place: a token that is not yet written is a bar as wide as the word to come.
+    """
+    count = max(2, min(shown, len(frames)))
+    picked = [frames[round(k * (len(frames) - 1) / (count - 1))] for k in range(count)]
+    return _drawing(picked, [f"step {frame.step}" for frame in picked], picked[-1].text, _layout(picked))
+
+
+def strip(noisy: Sequence[Noisy]) -> str:
+    """An SVG of a text at some times of its noise, the clean text first."""
+    frames = [each.frame for each in noisy]
+    return _drawing(frames, [f"t = {each.t:.2f}" for each in noisy], frames[0].text, _layout(frames[::-1]))
+
+
+def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, Place], int]) -> str:
+    count, (places, lines) = len(picked), layout
+    height = lines * _LINE + 18
+    width = round(_GUTTER + (_COLUMNS + _SPARE) * _CHAR)
+    before: list[Frame | None] = [None, *picked[:-1]]
+    parts = [
+        f'<g transform="translate(0 {14 + i * height})">{_shot(frame, name, old, places)}</g>'
+        for i, (frame, name, old) in enumerate(zip(picked, names, before, strict=True))
+    ]
+    total = 14 + count * height
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
+        f'role="img" aria-label="{escape(text)}"><style>{_LOOKS}</style>'
+        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{total - 1}" rx="10"/>'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a position of the text is drawn, in characters and lines, and how wide."""
+
+    column: int
+    line: int
+    width: int
+
+
+def _layout(frames: Sequence[Frame]) -> tuple[dict[int, Place], int]:
+    """The place of every position, the same in all frames, and the number of lines; lines break at white space."""
+    places: dict[int, Place] = {}
+    column = line = 0
+    for position, stretch in enumerate(stretches(frames)):
+        widths = [len(text) for s in stretch if s.token and (text := _look(s.token)[1])]
+        last = stretch[-1].token
+        lead, body = (" ", "") if last is None else _parted(last.text)
+        width, gap = max(widths, default=2), len(lead) if column else 0
+        needed = 9 if body.isspace() else gap + width  # a space leaves room for the letters of a word
+        if column + needed > _COLUMNS and (lead or body.isspace() or column > _COLUMNS + _SPARE - 3):
+            column, line, gap = 0, line + 1, 0
+        places[position] = Place(column + gap, line, width)
+        column += gap + width
+    return places, line + 1
+
+
+def _shot(frame: Frame, name: str, before: Frame | None, places: dict[int, Place]) -> str:
+    old = {} if before is None else {token.position: _look(token) for token in before.tokens}
+    tokens = (_drawn(token, places[token.position], old.get(token.position)) for token in frame.tokens)
+    return f'<text class="step" x="16" y="15">{name}</text>{"".join(tokens)}'
+
+
+def _drawn(token: Token, place: Place, before: tuple[str, str] | None) -> str:
+    state, text = _look(token)
+    x, y = _GUTTER + place.column * _CHAR, place.line * _LINE
+    if not text:
+        return f'<rect class="noise" x="{x:.1f}" y="{y + 3}" width="{place.width * _CHAR - 2:.1f}" height="14" rx="3"/>'
+    new = state in ("new", "settled") and before is not None and before[1] != text
+    wide = len(text) * _CHAR
+    mark = f'<rect class="mark" x="{x - 2:.1f}" y="{y}" width="{wide + 4:.1f}" height="20" rx="3"/>' if new else ""
+    kind = {"given": ' class="given"', "noise": ' class="noised"'}.get(state, "")
+    size = f'textLength="{wide:.1f}" lengthAdjust="spacingAndGlyphs"'
+    return f'{mark}<text{kind} x="{x:.1f}" y="{y + 15}" {size}>{escape(text)}</text>'

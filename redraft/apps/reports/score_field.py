@@ -1,0 +1,281 @@
+"""The score field of points under Gaussian noise, the paths of samplers through it, and guidance: one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.processes import gaussian
+from redraft.core.processes.gaussian import Gaussian, Path
+from redraft.core.types import Canvas, Context, Denoiser
+from redraft.decoding.guidance.classifier_free import ClassifierFree
+from redraft.decoding.guidance.vectors import Classifier
+from redraft.decoding.samplers.base import Sampler, last
+from redraft.decoding.solvers.grids import EvenLogSnr
+from redraft.decoding.solvers.langevin import EulerMaruyama, Langevin
+from redraft.decoding.solvers.ode import Heun
+from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
+from redraft.evaluation.laws.solvers import ModeClassifier
+from redraft.models.diffusion_lm import DiffusionLM
+
+TIMES, STEPS, TRAILS, SAMPLES = (0.3, 0.15, 0.06), 60, 7, 240
+SAMPLERS: dict[str, Sampler] = {  # equal steps, so that all begin with the same noise
+    "Langevin": Langevin(STEPS, inner=2, rate=0.3),
+    "reverse SDE": EulerMaruyama(STEPS),
+    "probability flow (ODE)": Heun(STEPS, EvenLogSnr()),
+}
+_REACH, _SIDE, _GAP, _HEAD, _FOOT = 3.0, 248, 18, 52, 26  # units of the plane, then pixels
+_LEVELS = (0.01, 0.05, 0.15, 0.35, 0.65)  # of the highest density: contours
+_FINE, _COARSE = 72, 15  # points of the grids along a side
+_LOOKS = (
+    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
+    ".card{fill:#fffdf8;stroke:#e4dfd3}.frame{fill:none;stroke:#e4dfd3}.hill{fill:#ffdf94;fill-opacity:.3}"
+    ".field{stroke:#3b5bdb;fill:none;opacity:.8}.trail{stroke:#3b5bdb;stroke-width:.9;fill:none;opacity:.55;stroke-linejoin:round}"
+    ".dots{stroke:#c2570c;stroke-width:5;stroke-linecap:round;fill:none}"
+    ".many{stroke:#c2570c;stroke-width:3.4;stroke-linecap:round;fill:none;opacity:.55}"
+    ".noise{stroke:#9a958a;stroke-width:4;stroke-linecap:round;fill:none}"
+    "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
+    ".frame{stroke:#31353e}.hill{fill:#b98a2e}.field,.trail{stroke:#8ea6ff}.dots,.many{stroke:#ffa05c}"
+    ".noise{stroke:#7d828c}}"
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is drawn: points of a known mixture under noise, and a denoiser of them, the best one or a trained one."""
+
+    mixture: Mixture
+    process: Gaussian
+    denoise: Denoiser
+    guided: Callable[[float], tuple[Denoiser, Context]]  # γ → the denoiser of one class, and what it is told
+    dtype: torch.dtype = torch.float64
+    learned: bool = False
+
+    @property
+    def path(self) -> Path:
+        return self.process.path
+
+
+def exact_scene(mixture: Mixture, process: Gaussian, toward: int) -> Scene:
+    """The best denoiser, and guidance by the exact classifier: for every γ the same as guidance without one."""
+    oracle, classifier = MixtureOracle(mixture, process.path), ModeClassifier(mixture, process.path, toward)
+    return Scene(mixture, process, oracle, lambda scale: (Classifier(classifier, process, scale)(oracle), Context()))
+
+
+def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> Scene:
+    """A trained model; guidance without a classifier if it knows classes, else by the exact one."""
+    process = model.process
+    assert isinstance(process, Gaussian)
+    classifier = ModeClassifier(mixture, process.path, toward)
+
+    def guided(scale: float) -> tuple[Denoiser, Context]:
+        if model.config.network.classes is None:
+            return Classifier(classifier, process, scale)(model), Context()
+        return ClassifierFree(scale)(model), Context(label=torch.full((SAMPLES,), toward))
+
+    return Scene(mixture, process, model, guided, torch.float32, learned=True)
+
+
+def score_picture(scene: Scene, scales: Sequence[float] = (0.0, 1.0, 4.0), seed: int = 0) -> str:
+    """An SVG of three rows: the score at three noise levels, paths of three samplers, samples at three scales γ."""
+    with torch.no_grad():
+        rows = [
+            [_field_panel(scene, t) for t in TIMES],
+            [_trails_panel(scene, name, sampler, seed) for name, sampler in SAMPLERS.items()],
+            [_guided_panel(scene, scale, seed) for scale in scales],
+        ]
+    width, height = _GAP + 3 * (_SIDE + _GAP), sum((_HEAD + _SIDE + _FOOT) for _ in rows) + 8
+    parts = [
+        panel.svg(_GAP + column * (_SIDE + _GAP), 8 + line * (_HEAD + _SIDE + _FOOT))
+        for line, panels in enumerate(rows)
+        for column, panel in enumerate(panels)
+    ]
+    spoken = "; ".join(f"{panel.name}: {panel.note}" for panels in rows for panel in panels)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{escape(spoken)}"><style>{_LOOKS}</style>'
+        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="10"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A square of the plane with a title and a remark."""
+
+    name: str
+    note: str
+    inside: str
+
+    def svg(self, x: float, y: float) -> str:
+        return (
+            f'<g transform="translate({x} {y})"><text class="name" x="0" y="22">{escape(self.name)}</text>'
+            f'<text x="0" y="40">{escape(self.note)}</text><svg y="{_HEAD}" width="{_SIDE}" height="{_SIDE}">'
+            f'{self.inside}<rect class="frame" x=".5" y=".5" width="{_SIDE - 1}" height="{_SIDE - 1}" rx="4"/>'
+            f"</svg></g>"
+        )
+
+
+# --- the panels ---
+
+
+def _field_panel(scene: Scene, t: float) -> Panel:
+    place = _grid(_COARSE, inner=True).to(scene.dtype)
+    at = _scales(scene.path, t)
+    level = f"log-SNR {float(scene.path.logsnr(torch.tensor(t))):.1f}".replace("-", "−").replace("log−", "log-")
+    note = f"{level}; learned, off by {score_error(scene, t):.0%}" if scene.learned else f"{level}: ∇ log q(z)"
+    arrows = _arrows(place, score_of(scene.denoise, scene.path, place, t))
+    return Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *at) + f'<path class="field" d="{arrows}"/>')
+
+
+def score_of(denoise: Denoiser, path: Path, z: Tensor, t: float) -> Tensor:
+    """(n, 2) points → (n, 2) ∇ log q_t(z), as a denoiser has it: (a·x̂ − z)/s²"""
+    time = torch.full((len(z), 1), t, dtype=torch.float64)
+    x = denoise(z[:, None], time, Context()).x[:, 0]
+    return gaussian.score_from_x(x, z, *_scales(path, t)).to(z.dtype)
+
+
+def score_error(scene: Scene, t: float, points: int = 1000) -> float:
+    """√(E‖ŝ − s‖²/E‖s‖²) of a learned score at one time, over points of the noisy mixture."""
+    x = scene.mixture.sample(ops.rng(1), points)
+    z = scene.process.noise(x, torch.tensor([[t]]), rng=ops.rng(2)).z[0].to(scene.dtype)
+    with torch.no_grad():
+        said = score_of(scene.denoise, scene.path, z, t).double()
+    true = score_of(MixtureOracle(scene.mixture, scene.path), scene.path, z.double(), t)
+    return float(((said - true).square().sum() / true.square().sum()).sqrt())
+
+
+def _trails_panel(scene: Scene, name: str, sampler: Sampler, seed: int) -> Panel:
+    canvases = list(sampler(scene.denoise, scene.process, _blank(TRAILS, scene.dtype), rng=ops.rng(seed, TRAILS)))
+    trails = torch.stack([canvas.z[:, 0] for canvas in canvases], 1)  # (n, steps + 1, 2)
+    inside = (
+        _hills(scene.mixture, *_scales(scene.path, 0))
+        + f'<path class="trail" d="{"".join(map(_line, trails.tolist()))}"/>'
+        + f'<path class="noise" d="{_dots(trails[:, 0].tolist())}"/>'
+        + f'<path class="dots" d="{_dots(trails[:, -1].tolist())}"/>'
+    )
+    return Panel(name, f"{STEPS} noise levels, from noise to points", inside)
+
+
+def _guided_panel(scene: Scene, scale: float, seed: int) -> Panel:
+    denoise, context = scene.guided(scale)
+    canvas = _blank(SAMPLES, scene.dtype, context)
+    drawn = last(Heun(20, EvenLogSnr())(denoise, scene.process, canvas, rng=ops.rng(seed, SAMPLES))).z[:, 0]
+    inside = _hills(scene.mixture, *_scales(scene.path, 0)) + f'<path class="many" d="{_dots(drawn.tolist())}"/>'
+    meaning = {0.0: "no condition", 1.0: "the law of one class"}.get(scale, "exaggerated: narrower, shifted")
+    return Panel(f"guidance γ = {scale:g}", meaning, inside)
+
+
+def _blank(rows: int, dtype: torch.dtype, context: Context = Context()) -> Canvas:
+    return Canvas(torch.zeros(rows, 1, 2, dtype=dtype), torch.zeros(rows, 1, dtype=torch.bool), context)
+
+
+def _scales(path: Path, t: float) -> tuple[Tensor, Tensor]:
+    """(1, 1) a and s, also of t = 0"""
+    a, s = path.scales(torch.full((1, 1), t, dtype=torch.float64))
+    return a, s
+
+
+# --- drawing ---
+
+
+def _pixel(value: float, upwards: bool = False) -> float:
+    return _SIDE * (0.5 + (-value if upwards else value) / (2 * _REACH))
+
+
+def _spot(x: float, y: float) -> str:
+    return f"{_pixel(x):.1f} {_pixel(y, True):.1f}"
+
+
+def _line(points: Sequence[Sequence[float]]) -> str:
+    """A line through the points; steps too small to be seen are left out."""
+    kept = [points[0]]
+    for point in points[1:-1]:
+        if max(abs(a - b) for a, b in zip(point, kept[-1], strict=True)) > 0.015:
+            kept.append(point)
+    return "M" + "L".join(_spot(*point) for point in [*kept, points[-1]])
+
+
+def _dots(points: Iterable[Sequence[float]]) -> str:
+    return "".join(f"M{_spot(*point)}h0" for point in points)
+
+
+def _arrows(place: Tensor, field: Tensor) -> str:
+    """Arrows in the direction of the field; the longer the stronger, up to the distance of the grid."""
+    size = field.norm(dim=-1, keepdim=True)
+    step = 2 * _REACH / _COARSE
+    arrow = field / size.clamp(min=1e-9) * step * (0.25 + 0.65 * size / (size + size.median()))
+    tail, tip = place - arrow / 2, place + arrow / 2
+    side = torch.stack([-arrow[:, 1], arrow[:, 0]], -1)
+    left, right = (tip - 0.32 * arrow + sign * 0.2 * side for sign in (-1, 1))
+    return "".join(_line_of(*ends) for ends in zip(*(p.tolist() for p in (tail, tip, left, right)), strict=True))
+
+
+def _line_of(tail: list[float], tip: list[float], left: list[float], right: list[float]) -> str:
+    return f"M{_spot(*tail)}L{_spot(*tip)}M{_spot(*left)}L{_spot(*tip)}L{_spot(*right)}"
+
+
+def _grid(count: int, inner: bool = False) -> Tensor:
+    """(count², 2) points that cover the square; the inner ones are the middles of cells."""
+    reach = _REACH * (1 - 1 / count) if inner else _REACH
+    ticks = torch.linspace(-reach, reach, count, dtype=torch.float64)
+    return torch.cartesian_prod(ticks, ticks)
+
+
+def _hills(mixture: Mixture, a: Tensor, s: Tensor) -> str:
+    """The density of noisy points, by nested contours."""
+    density = mixture.log_density(_grid(_FINE), a, s).exp().view(_FINE, _FINE)
+    density[0], density[-1], density[:, 0], density[:, -1] = 0, 0, 0, 0  # contours close within the square
+    most = float(density.max())
+    paths = (_contour(density.tolist(), share * most) for share in _LEVELS)
+    return "".join(f'<path class="hill" d="{path}"/>' for path in paths if path)
+
+
+_Edge = tuple[int, int, int]  # column, row, and whether it leads right (0) or up (1)
+
+
+def _contour(height: list[list[float]], level: float) -> str:
+    """The lines along which a function on a grid has this value, each closed (marching squares)."""
+    next_edge: dict[_Edge, list[_Edge]] = {}
+    for i in range(len(height) - 1):
+        for j in range(len(height) - 1):
+            for one, other in pairwise(_crossed(height, i, j, level)):
+                next_edge.setdefault(one, []).append(other)
+                next_edge.setdefault(other, []).append(one)
+    return "".join(f"M{'L'.join(_crossing(height, edge, level) for edge in ring)}Z" for ring in _rings(next_edge))
+
+
+def _crossed(height: list[list[float]], i: int, j: int, level: float) -> list[_Edge]:
+    """The edges of a cell that the line crosses: none, or two (of four, as a saddle has, the first two)."""
+    corners = [height[i][j] > level, height[i + 1][j] > level, height[i + 1][j + 1] > level, height[i][j + 1] > level]
+    edges = ((i, j, 0), (i + 1, j, 1), (i, j + 1, 0), (i, j, 1))
+    found = [edge for edge, (a, b) in zip(edges, pairwise([*corners, corners[0]]), strict=True) if a != b]
+    return found if len(found) == 2 else []
+
+
+def _rings(next_edge: dict[_Edge, list[_Edge]]) -> Iterator[list[_Edge]]:
+    seen: set[_Edge] = set()
+    for first in next_edge:
+        ring, edge = list[_Edge](), first
+        while edge not in seen:
+            seen.add(edge)
+            ring.append(edge)
+            edge = next((other for other in next_edge[edge] if other not in seen), edge)
+        if len(ring) > 2:
+            yield ring
+
+
+def _crossing(height: list[list[float]], edge: _Edge, level: float) -> str:
+    """Where the line crosses an edge, by interpolation."""
+    i, j, up = edge
+    low, high = height[i][j], height[i + 1 - up][j + up]
+    share = (level - low) / (high - low)
+    step = 2 * _REACH / (_FINE - 1)
+    return _spot(-_REACH + step * (i + (1 - up) * share), -_REACH + step * (j + up * share))

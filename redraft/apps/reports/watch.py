@@ -1,0 +1,147 @@
+"""Watching a text being written: every canvas of a sampler as a frame of tokens, and the frames live in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from redraft.core.text.tokenizers import shares
+from redraft.core.types import Canvas, Vocab
+from redraft.models.diffusion_lm import DiffusionLM
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+
+TokenState = Literal["given", "noise", "new", "settled"]
+_STYLES: dict[TokenState, str] = {"given": "cyan", "noise": "dim", "new": "bold green", "settled": ""}
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a canvas: its part of the text, white space included, and its state.
+
+    given    part of the prompt
+    noise    still masked; if the process has no masks, any token of the first canvas
+    new      written since the previous canvas
+    settled  unchanged since the previous canvas
+    """
+
+    text: str
+    state: TokenState
+    position: int  # in the canvas
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One row of one canvas of a sampler; frame 0 is the noise it starts from."""
+
+    step: int
+    tokens: tuple[Token, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens)
+
+
+def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iterator[Frame]:
+    """A frame for every canvas of a sampler; after an end token only noise is shown.
+
+    Start, end and padding tokens are left out. The texts of all tokens together are the text.
+    """
+    if model.tokenizer is None:
+        raise ValueError("this model has no tokenizer; give DiffusionLM one to see its text")
+    vocab = model.config.vocab
+    given: list[bool] = []
+    before: list[int | None] = []
+    for step, canvas in enumerate(map(model.to_tokens, canvases)):
+        now = canvas.z[row].tolist()
+        if step == 0 or canvas.open is not None:  # later, samplers also fix what is finished
+            given = canvas.fixed[row].tolist()
+        before = _followed(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
+        states = [_state(*at, mask=vocab.mask) for at in zip(now, before, given, strict=True)]
+        shown = _shown(now, states, vocab, None if canvas.context.pad is None else canvas.context.pad[row].tolist())
+        texts = shares(model.tokenizer, [now[i] for i in shown])
+        yield Frame(step, tuple(Token(text, states[i], i) for text, i in zip(texts, shown, strict=True)))
+        before = now
+
+
+def _followed(before: list[int | None], now: list[int], mask: int | None) -> list[int | None]:
+    """The id of each token before insertion moved it (written tokens stay in order); -1 if it is new."""
+    left = deque(token for token in before if token != mask)
+    return [left.popleft() if left and left[0] == token else -1 for token in now]
+
+
+def _state(now: int, before: int | None, given: bool, mask: int | None) -> TokenState:
+    if given:
+        return "given"
+    if before is None or now == mask:
+        return "noise"
+    return "settled" if now == before else "new"
+
+
+def _shown(now: list[int], states: list[TokenState], vocab: Vocab, pad: list[bool] | None) -> list[int]:
+    """The positions that have text: no start or end tokens, no padding, and after the first end token only noise."""
+    specials = {vocab.bos, vocab.eos, vocab.pad}
+    ends = [i for i, token in enumerate(now) if token == vocab.eos and states[i] in ("new", "settled")]
+    end = ends[0] if ends else len(now)
+    real = [i for i in range(len(now)) if now[i] not in specials and not (pad and pad[i])]
+    return [i for i in real if i < end or states[i] == "noise"]
+
+
+def display(
+    canvases: Iterable[Canvas], model: DiffusionLM, *, console: Console, delay: float = 0.05, row: int = 0
+) -> Canvas:
+    """Shows one row while a sampler writes it, and returns the finished canvas.
+
+    In a terminal the text is redrawn in place, at least `delay` seconds per change: masked positions dim, new tokens
+    highlighted, given text in its own colour. Elsewhere every change is one plain line.
+    """
+    kept: deque[Canvas] = deque(maxlen=1)
+    changes = _changes(frames(_keeping(canvases, kept), model, row))
+    if console.is_terminal:
+        _draw(changes, console, delay)
+    else:
+        for frame in changes:
+            console.print(_plain(frame), soft_wrap=True, markup=False, highlight=False)
+    return kept[0]
+
+
+def _keeping(canvases: Iterable[Canvas], kept: deque[Canvas]) -> Iterator[Canvas]:
+    for canvas in canvases:
+        kept.append(canvas)
+        yield canvas
+
+
+def _changes(every: Iterable[Frame]) -> Iterator[Frame]:
+    """Frames that differ from the one before: new tokens stay highlighted until the next change."""
+    text = None
+    for frame in every:
+        if frame.text != text:
+            yield frame
+        text = frame.text
+
+
+def _draw(changes: Iterable[Frame], console: Console, delay: float) -> None:
+    """Draws in place; the drawing vanishes at the end, since the text itself is then printed."""
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for frame in changes:
+            live.update(styled(frame), refresh=True)
+            time.sleep(delay)
+
+
+def styled(frame: Frame) -> Text:
+    """A frame as text with colours."""
+    from rich.text import Text
+
+    return Text.assemble(*((token.text, _STYLES[token.state]) for token in frame.tokens))
+
+
+def _plain(frame: Frame) -> str:
+    return frame.text.replace("\n", "↵")

@@ -1,0 +1,72 @@
+"""Numbers for Prometheus. No prompt, no text, no name of a user is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from redraft.apps.server.supervisor import Supervisor
+
+_ROUTES = ("/v1/", "/health/", "/metrics")
+
+
+class Gauges:
+    """What has happened since the server started."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_State(supervisor))
+        self._responses = Counter(
+            "redraft_responses", "Responses by route and status", ["route", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "redraft_response_seconds", "Seconds to the first byte of a response", ["route"], registry=self._registry
+        )
+        self._tokens = Counter("redraft_tokens_written", "Tokens written", registry=self._registry)
+        self._calls = Counter("redraft_network_rows", "Rows that the network has read", registry=self._registry)
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        route = "/v1/models/{name}" if path.startswith("/v1/models/") else path
+        route = route if route.startswith(_ROUTES) and status != 404 else "other"
+        self._responses.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def wrote(self, record: dict[str, Any]) -> None:
+        self._tokens.inc(record.get("new_tokens", 0))
+        self._calls.inc(record["nfe"] * max(1, len(record.get("texts", ()))))
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _State(Collector):
+    """What holds at the moment."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def collect(self) -> Iterator[Metric]:
+        desk = self._supervisor.desk
+        ledger = desk.ledger
+        requests = CounterMetricFamily("redraft_requests", "Requests by how they ended", labels=["end"])
+        for end in ("completed", "cancelled", "failed"):
+            requests.add_metric([end], ledger.ends[end])
+        yield requests
+        failures = CounterMetricFamily("redraft_failures", "Failed requests by reason", labels=["reason"])
+        for reason, count in ledger.reasons.items():
+            failures.add_metric([reason], count)
+        yield failures
+        yield CounterMetricFamily("redraft_requests_accepted", "Requests that came in", value=ledger.accepted)
+        yield CounterMetricFamily(
+            "redraft_requests_rejected", "Requests that found the queue full", value=ledger.rejected
+        )
+        yield CounterMetricFamily(
+            "redraft_model_restarts", "Model processes that were replaced", value=self._supervisor.restarts
+        )
+        yield GaugeMetricFamily("redraft_requests_running", "Requests being written", value=len(desk.running))
+        yield GaugeMetricFamily("redraft_requests_waiting", "Requests that wait", value=desk.waiting)
+        yield GaugeMetricFamily("redraft_ready", "1: the models are loaded", value=float(self._supervisor.ready))

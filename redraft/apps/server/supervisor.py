@@ -1,0 +1,141 @@
+"""Starts the model process, listens to it, and replaces it when it has crashed or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from redraft.apps.server.errors import Plain
+from redraft.apps.server.request_queue import Desk, Room
+
+_LINE = 1 << 26  # bytes of the longest event
+ONE_ORDER = {"MKL_CBWR": "AVX512,STRICT"}  # of summing, whatever the number of rows (see `machine.steady_rows`)
+_SHARING = {"OMP_WAIT_POLICY": "passive"}  # threads that wait sleep: spinning, they would take the front's core
+
+
+class Unfit(Exception):
+    """The model process cannot begin: a directory that is none, say. Starting it again would not help."""
+
+
+@dataclass(frozen=True)
+class Care:
+    """How patient the supervisor is."""
+
+    silence: float = 4.0
+    """Seconds without a sign of life after which the process is replaced."""
+    loading: float = 600.0
+    """The same while it loads."""
+
+
+@dataclass
+class Supervisor:
+    """One model process at a time, and the desk whose requests it gets."""
+
+    models: dict[str, str]
+    threads: int | None = None
+    care: Care = Care()
+    room: Room = Room()
+    said: Mapping[str, str | None] = field(default_factory=dict)  # mask and attention, where files do not say them
+    restarts: int = 0
+    about: list[Plain] = field(default_factory=list)  # of the models, once they are loaded
+    steady: int | None = None
+    noticed: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(self, self.room)
+        self.process: asyncio.subprocess.Process | None = None
+        self._ready = False
+        self._closing = False
+        self._heard = time.monotonic()
+        self._first: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
+    async def start(self) -> None:
+        """Starts the process and those who look after it; `loaded` tells when it is ready."""
+        self._first = asyncio.get_running_loop().create_future()
+        self._tasks = [asyncio.create_task(self._live()), asyncio.create_task(self._watch())]
+
+    async def loaded(self) -> None:
+        """Returns when the models are loaded; raises `Unfit` if they cannot be."""
+        assert self._first is not None
+        await asyncio.shield(self._first)
+
+    async def close(self) -> None:
+        self._closing, self._ready = True, False
+        for task in self._tasks:
+            task.cancel()
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    def send(self, message: Plain) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    async def _live(self) -> None:
+        """One process after the other."""
+        pause = 0.1
+        while not self._closing:
+            begun = time.monotonic()
+            await self._one()
+            self._ready = False
+            self.desk.lost()
+            if self._first is not None and not self._first.done():
+                self._first.set_exception(Unfit("the model process ended while it loaded the models"))
+                return
+            pause = 0.1 if time.monotonic() - begun > 30 else min(10.0, 2 * pause)
+            self.restarts += 1
+            self.noticed("redraft serve: the model process has ended; it starts again")
+            await asyncio.sleep(pause)
+
+    async def _one(self) -> None:
+        """The life of one process, until it ends."""
+        asked = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
+        command = [sys.executable, "-m", "redraft.apps.server.worker", asked]
+        pipe, around = asyncio.subprocess.PIPE, {**ONE_ORDER, **_SHARING, **os.environ}
+        self._heard = time.monotonic()
+        self.process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=around
+        )
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self._heard = time.monotonic()
+            self._hear(json.loads(line))
+        await self.process.wait()
+
+    def _hear(self, event: Plain) -> None:
+        if event["event"] == "ready":
+            self.about, self.steady, self._ready = event["models"], event["steady"], True
+            if self._first is not None and not self._first.done():
+                self._first.set_result(None)
+            self.desk.dispatch()
+        elif event["event"] == "unfit":
+            if self._first is not None and not self._first.done():
+                self._first.set_exception(Unfit(event["message"]))
+            self.noticed(f"redraft serve: {event['message']}")
+        elif event["event"] != "alive":
+            self.desk.hear(event)
+
+    async def _watch(self) -> None:
+        """Kills a process that gives no sign of life; requests that wait too long end."""
+        while not self._closing:
+            await asyncio.sleep(0.25)
+            patience = self.care.silence if self._ready else self.care.loading
+            living = self.process is not None and self.process.returncode is None
+            if self.process is not None and living and time.monotonic() - self._heard > patience:
+                self.noticed(f"redraft serve: no sign of life from the model process for {patience:g} s; replaced")
+                with suppress(ProcessLookupError):
+                    self.process.kill()
+                self._heard = time.monotonic()
+            self.desk.overdue()

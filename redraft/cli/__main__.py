@@ -1,5 +1,0 @@
-"""`python -m redraft.cli`, which torchrun can start too."""
-
-from redraft.cli import main
-
-main()

@@ -1,0 +1,284 @@
+"""What this machine really offers: tested wherever a claim could be false. `redraft doctor` prints it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from redraft.core.hardware.forked import attempt, can_fork
+from redraft.core.hardware.precision import BELOW_AMX, ISA, PrecisionError, choose_precision
+
+GB = 1e9
+LEVELS = {  # of oneDNN, and the flag of a CPU that claims to have it
+    "AVX2": "avx2",
+    "AVX512_CORE": "avx512f",
+    "AVX512_CORE_BF16": "avx512_bf16",
+    BELOW_AMX: "avx512_fp16",
+    "AVX512_CORE_AMX": "amx_tile",
+}
+_EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]((?!dev)\w+)['\"]")
+_UNLIMITED = 1 << 60  # cgroup v1 says "no limit" by a number larger than any memory
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Cores that exist, cores that this process may use, and threads that torch starts."""
+
+    name: str
+    cores: int
+    allowed: int  # by affinity
+    quota: float | None  # cores' worth of time that the container grants; None: no limit
+    threads: int  # of torch
+
+    @property
+    def granted(self) -> float:
+        return min(self.allowed, self.quota or self.allowed)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes."""
+
+    total: int
+    free: int
+    limit: int | None  # of the container; None: no limit
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """An instruction set that the CPU claims: whether bf16 and fp32 products work, and their speed on one core."""
+
+    name: str
+    trouble: str  # empty: it works
+    fp32: float | None = None  # GFLOP/s
+    bf16: float | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a bug report should start with."""
+
+    redraft: str
+    python: str
+    platform: str
+    torch: str
+    cpu: Cpu
+    memory: Memory | None
+    instructions: tuple[InstructionSet, ...]
+    fp32: float  # GFLOP/s of matrix products with all threads
+    disk_free: int  # bytes, here
+    gpus: tuple[str, ...]
+    packages: dict[str, str | None]  # optional ones and their versions; None: not installed
+    precision: str | None  # that auto would choose; None: it cannot
+    reason: str
+
+    @property
+    def one_core(self) -> tuple[float, float] | None:
+        """Best speed of one core in fp32 and in bf16, GFLOP/s; None if nothing could be tried."""
+        both = [(level.fp32, level.bf16) for level in self.instructions if level.fp32 and level.bf16]
+        return (max(a for a, _ in both), max(b for _, b in both)) if both else None
+
+
+def examine() -> Facts:
+    """Takes some seconds. Call it before the first matrix product, after which oneDNN ignores new limits."""
+    instructions = tuple(_tried())
+    precision, reason = _precision()
+    return Facts(
+        metadata.version("redraft"),
+        platform.python_version(),
+        platform.platform(),
+        torch.__version__,
+        _cpu(),
+        memory(),
+        instructions,
+        gflops(torch.float32),
+        shutil.disk_usage(Path.cwd()).free,
+        tuple(_gpus()),
+        dict(_packages()),
+        precision,
+        reason,
+    )
+
+
+def advice(facts: Facts) -> Iterator[str]:
+    """One line for each thing that is wrong."""
+    cpu, memory = facts.cpu, facts.memory
+    if cpu.threads > max(1, cpu.granted):
+        fewer = max(1, int(cpu.granted))
+        yield f"torch starts {cpu.threads} threads for {cpu.granted:g} granted cores: set OMP_NUM_THREADS={fewer}"
+    elif facts.one_core and cpu.threads > 1 and facts.fp32 < 1.1 * facts.one_core[0]:
+        yield f"{cpu.threads} threads are no faster than one: other programs are busy; wait, or set OMP_NUM_THREADS=1"
+    if broken := [level for level in facts.instructions if level.trouble]:
+        limit = f"{ISA}={BELOW_AMX}" if broken[-1].name == "AVX512_CORE_AMX" else f"a lower {ISA}"
+        yield (
+            f"the CPU claims {broken[0].name}, but a product with it {broken[0].trouble}: Redraft avoids it; "
+            f"for other programs set {limit}"
+        )
+    if facts.precision is None:
+        yield facts.reason
+    if memory is not None and memory.free < 2 * GB:
+        yield f"{memory.free / GB:.1f} GB of memory are free: use a smaller --batch, or --micro 4 --recompute"
+    if facts.disk_free < 2 * GB:
+        yield f"{facts.disk_free / GB:.1f} GB of disk are free here: make room, or write elsewhere with --out"
+    if not facts.gpus and torch.version.cuda is not None:
+        yield "this torch is built for CUDA but finds no GPU: check nvidia-smi and the driver"
+    if not facts.gpus and torch.version.cuda is None and Path("/dev/nvidia0").exists():
+        yield "there is an NVIDIA GPU, but this torch is built for CPUs: install one with CUDA from pytorch.org"
+
+
+# --- speed ---
+
+
+def gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
+    """Best speed of a square matrix product."""
+    a = torch.linspace(-1, 1, size * size).view(size, size).to(dtype)
+    best = float("inf")
+    for _ in range(rounds):
+        began = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - began)
+        if best > 0.2:  # emulated: it will not get better
+            break
+    return 2 * size**3 / best / 1e9
+
+
+def _tried() -> Iterator[InstructionSet]:
+    claimed = _flags()
+    for name in (name for name, flag in LEVELS.items() if flag in claimed and can_fork()):
+        found = attempt(partial(_speeds, name), seconds=20.0)
+        fp32, bf16 = found.value or (None, None)
+        yield InstructionSet(name, found.trouble, fp32, bf16)
+
+
+def _speeds(level: str) -> tuple[float, float]:
+    """Runs inside a child, whose oneDNN has not been used yet."""
+    os.environ[ISA] = level
+    return gflops(torch.float32), gflops(torch.bfloat16)
+
+
+def _precision() -> tuple[str | None, str]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        choice = choose_precision(device=device)
+    except PrecisionError as error:
+        return None, str(error)
+    return choice.name, choice.reason
+
+
+# --- what the system reports ---
+
+
+def _cpu() -> Cpu:
+    cores = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else cores
+    named = re.search(r"model name\s*:\s*(.+)", _text(Path("/proc/cpuinfo")))
+    name = named[1].strip() if named else platform.processor() or platform.machine()
+    return Cpu(name, cores, allowed, cpu_quota(), torch.get_num_threads())
+
+
+def _flags() -> set[str]:
+    found = re.search(r"^flags\s*:\s*(.+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    return set(found[1].split()) if found else set()
+
+
+def best_device(place: int = 0) -> torch.device:
+    """The fastest kind of device there is; of several of a kind, number `place`."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", place)
+    return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
+
+
+def free_memory(device: torch.device | str = "cpu") -> int | None:
+    """Bytes that this process may still take on a device; None: unknown."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = memory()
+    return None if found is None else found.free
+
+
+def memory() -> Memory | None:
+    """The system's memory, and what the container allows; None: unknown."""
+    said = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
+    if len(said) < 2:
+        return None
+    total, free = int(said["MemTotal"]) * 1024, int(said["MemAvailable"]) * 1024
+    limit, used = memory_limit()
+    return Memory(total, free if limit is None else min(free, max(0, limit - used)), limit)
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """The number of cores' worth of time that the tightest control group around this process grants; None: no limit."""
+    return min(filter(None, map(_quota, _groups("cpu", root))), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """Version 2 says "200000 100000" or "max 100000", version 1 has a file for each number."""
+    old = [_number(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    quota, period = _text(group / "cpu.max").split() or old
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+def memory_limit(root: Path = Path("/")) -> tuple[int | None, int]:
+    """Bytes that the tightest control group allows, and how many of them are in use; None: no limit."""
+    found = []
+    for group in _groups("memory", root):
+        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
+        used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or "0"
+        if limit and int(limit) < _UNLIMITED:
+            cache = re.search(r"^(?:total_)?inactive_file (\d+)", _text(group / "memory.stat"), re.MULTILINE)
+            found.append((int(limit), int(used) - int(cache[1] if cache else 0)))  # the cache is released on demand
+    return min(found, key=lambda pair: pair[0] - pair[1], default=(None, 0))
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """Directories of the control groups around this process, of version 2 and 1, innermost first."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        if names and controller not in names.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / (controller if names else "")
+        inner = top / path.strip("/")
+        yield from (group for group in (inner, *inner.parents) if group.is_relative_to(top) and group.is_dir())
+
+
+def _number(file: Path) -> str:
+    """The digits in a file; empty if it has none ("max", "-1") or does not exist."""
+    said = _text(file).strip()
+    return said if said.isdigit() else ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def _gpus() -> Iterator[str]:
+    for i in range(torch.cuda.device_count()):
+        known = torch.cuda.get_device_properties(i)
+        yield f"{known.name}, {known.total_memory / GB:.0f} GB"
+    if torch.backends.mps.is_available():
+        yield "Apple GPU (mps)"
+
+
+def _packages() -> Iterator[tuple[str, str | None]]:
+    """The optional packages that our own metadata list."""
+    for requirement in metadata.requires("redraft") or ():
+        if found := _EXTRA.match(requirement):
+            name = re.split(r"[<>=!~;\[ ]", found[1])[0]
+            try:
+                yield name, metadata.version(name)
+            except metadata.PackageNotFoundError:
+                yield name, None

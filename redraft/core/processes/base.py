@@ -1,0 +1,193 @@
+"""The forward process: how x becomes z, and what Bayes' rule says about it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.types import Batch, Canvas, Noised, Prediction, Vocab
+
+
+class HeldOutBatch(Protocol):
+    """Clean rows and a denoiser that knows their context: all an estimate of the bound needs."""
+
+    @property
+    def batch(self) -> Batch: ...
+
+    @property
+    def block(self) -> int | None:
+        """How many tokens the denoiser writes at a time; None: all of them."""
+        ...
+
+    def predict(self, z: Tensor, t: Tensor) -> Prediction: ...
+
+    def by_time(self, strata: int, *, rng: Rng) -> Tensor:
+        """(B,) nats: the bound at times drawn from `strata` strata, one from each."""
+        ...
+
+
+class Process(ABC):
+    """A noising process, of tokens (`TokenProcess`) or of vectors (`Gaussian`). All probability lives here.
+
+    x and z are (B, L) ids, or (B, N, D) vectors that a codec makes from them.
+    """
+
+    vocab: Vocab  # the tokens, also if the process noises their vectors
+    time_power = 1.0  # estimates draw t as this power of a uniform number: above one, more often near zero
+
+    @abstractmethod
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        """Noise at t = 1 wherever nothing is fixed."""
+
+    @abstractmethod
+    def prior_kl(self, x: Tensor) -> Tensor:
+        """(B, L) nats KL(q_1(z | x) ‖ prior); zero if the noise forgets x exactly."""
+
+    @abstractmethod
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        """z ~ q_t(z | x); at t = 0 exactly x."""
+
+    @abstractmethod
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """z_s ~ p(z_s | z_t, prediction); s, t: (B, 1) times of the rows."""
+
+    @abstractmethod
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        """(B, L) nats, zero where nothing is learnt: the bound's integrand at t, or with s the KL of the step t → s."""
+
+    @abstractmethod
+    def undetermined(self, noised: Noised) -> Tensor:
+        """(B, L) bool: where z does not already determine x, so that there is something to learn."""
+
+    def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+        """(K, B) nats: an unbiased estimate of the bound for each of K keys, at `strata` network calls each.
+
+        Here at stratified times; a process that knows a form with less variance overrides it.
+        """
+        return torch.stack([held_out.by_time(strata, rng=rng) for rng in rngs])
+
+    @property
+    def continuous(self) -> bool:
+        """False if the bound exists only for a chain of steps: `nelbo` then needs s, which `Bound(steps=T)` gives."""
+        return True
+
+    @property
+    @abstractmethod
+    def jump(self) -> bool:
+        """True if noise is left at t → 0, so that the bound needs a reconstruction term."""
+
+
+class TokenProcess(Process):
+    """A noising process on tokens; every subclass is final.
+
+    The laws that `redraft check` holds it to, with q_t(z | x) the marginal and q_{t|s}(z | y) the transition:
+
+    - draws: `noise` draws from `marginal`;
+    - composition: q_t = q_s · q_{t|s};
+    - Bayes: `step` draws z_s ∝ q_{t|s}(z_t | z_s) · q_s(z_s | x̂), each position independently;
+    - bound: the integral of `nelbo` over t, plus `prior_kl`, equals the entropy of the data for the best denoiser and
+      exceeds it for any other; summed over T steps it is larger, and falls to the integral as T grows;
+    - reach: the noise at t = 1 is `prior`.
+
+    The step plugs x̂ into the posterior. So at a *visible* position the best x̂ is the posterior given the other tokens
+    (leave-one-out); for mask noise that is the ordinary posterior.
+    """
+
+    @abstractmethod
+    def marginal(self, t: float) -> Tensor:
+        """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
+
+    def channel(self, z: Tensor, t: Tensor) -> Tensor:
+        """(N, V) log q_t(z | x) for every clean x, of N tokens z at the times t (N,).
+
+        x̂ of a visible token leaves that token out, so its posterior is p(x | z) ∝ x̂ · q_t(z | x). Here by tables.
+        """
+        moments, which = t.unique(return_inverse=True)
+        tables = torch.stack([self.marginal(float(moment)).to(z.device) for moment in moments])  # (times, V, V)
+        return tables[which, :, z].log()
+
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), evidence that the token in z is right; ∞: z is x.
+
+        Only for noise that treats all other tokens alike: rules about the text need it (`Constrained`).
+        """
+        raise ValueError(f"{type(self).__name__} noise cannot obey rules: it does not treat all other tokens alike")
+
+    @abstractmethod
+    def transition(self, s: float, t: float) -> Tensor:
+        """(V, V) float64 table q_{t|s}(z | y), row y, for 0 < s < t."""
+
+
+def require_times(z: Tensor, *times: Tensor) -> None:
+    """Checks the shapes at the door of `noise` and `step`: z (B, L) ids, times (B, 1) or (B, L)."""
+    if z.dim() != 2 or z.dtype != torch.int64:
+        raise ValueError(f"tokens must be int64 of shape (B, L); got {z.dtype} of shape {tuple(z.shape)}")
+    _require_aligned(z, times)
+
+
+def require_vectors(z: Tensor, *times: Tensor) -> None:
+    """The same for vectors: z (B, N, D), times (B, 1) or (B, N)."""
+    if z.dim() != 3 or not z.is_floating_point():
+        raise ValueError(f"vectors must be floats of shape (B, N, D); got {z.dtype} of shape {tuple(z.shape)}")
+    _require_aligned(z, times)
+
+
+def _require_aligned(z: Tensor, times: Sequence[Tensor]) -> None:
+    for t in times:
+        if t.dim() != 2 or t.shape[0] != z.shape[0] or t.shape[1] not in (1, z.shape[1]):
+            raise ValueError(
+                f"times must have shape (B, 1) or (B, L) = {(z.shape[0], 1)} or {tuple(z.shape[:2])}; "
+                f"got {tuple(t.shape)}"
+            )
+
+
+def rewritten(noised: Noised, s: Tensor) -> Tensor:
+    """(B, L) bool: what a `direct` step to s draws from x̂ whatever z is: all but given tokens if s = 0."""
+    where = ((s == 0) & (noised.t > 0)).expand_as(noised.z)
+    return where if noised.pad is None else where & ~noised.pad
+
+
+def never_masked(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
+    """x̂ for a step to s: where s = 0 the text is finished, so weight that a head leaves on the mask is taken away.
+
+    Heads that keep the mask (`Subs(zero_mask=False)`, `Softmax()`) say before that how long a token stays masked.
+    """
+    if vocab.mask is None or pred.joint or not bool((s == 0).any()):
+        return pred
+    return _Finished(pred, s, vocab.mask)
+
+
+@dataclass(frozen=True)
+class _Finished(Prediction):
+    """A prediction, normalised anew without the mask in the rows that this step finishes."""
+
+    pred: Prediction
+    s: Tensor  # (B, 1)
+    mask: int
+
+    @property
+    def normalised(self) -> bool:
+        return self.pred.normalised
+
+    @property
+    def x(self) -> Tensor:
+        return self._unmasked(self.pred.x, (self.s == 0)[..., None])
+
+    def at(self, where: Tensor) -> Tensor:
+        return self._unmasked(self.pred.at(where), (self.s == 0).expand_as(where)[where][:, None])
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        return self.pred.nll(where, target)
+
+    def _unmasked(self, log_x: Tensor, last: Tensor) -> Tensor:
+        if not bool((log_x[..., self.mask] > -torch.inf).any()):  # as after `Subs()`: not one bit changes
+            return log_x
+        words = ops.exclude(log_x, self.mask)
+        return torch.where(last, words.log_softmax(-1) if self.normalised else words, log_x)

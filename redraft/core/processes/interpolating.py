@@ -1,0 +1,400 @@
+"""Noise between x and a mixing law: uniform, mask, or both (multinomial diffusion, D3PM, UDLM, GIDD).
+
+The reference for all of these; `Masked` is its closed form for mask noise. Only the network's output has size V: the
+noise itself is two numbers per time, its mass on the mask and on each word.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.base import TokenProcess, never_masked, require_times, rewritten
+from redraft.core.schedules import Linear, Schedule
+from redraft.core.types import Canvas, Noised, Prediction, Vocab
+
+
+class Mix(NamedTuple):
+    """α·x + b, compressed: what is left of x, and the noise on the mask and on each word. They sum to one."""
+
+    keep: Tensor  # α
+    mask: Tensor  # b[mask]
+    word: Tensor  # b[y], the same for every y but the mask
+
+    def pick(self, where: Tensor) -> Mix:
+        """(B, 1) or (B, L) → (N,) at the marked positions."""
+        return Mix(*(part.expand_as(where)[where] for part in self))
+
+
+StateLaw: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
+
+
+class Steering(Prediction):
+    """A prediction whose guidance acts on the law of z_s rather than on x̂, where the process knows that law (UDLM)."""
+
+    @property
+    @abstractmethod
+    def steers(self) -> bool:
+        """False: it is guidance of x̂ after all."""
+
+    @abstractmethod
+    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+        """(N, V) log-probabilities of z_s at the marked positions, `law` being how x̂ makes them."""
+
+
+def next_law(pred: Prediction, law: StateLaw, where: Tensor) -> Tensor:
+    """(N, V) log-probabilities of z_s at the marked positions, by guidance of z_s or from x̂."""
+    if isinstance(pred, Steering) and pred.steers:
+        return pred.next_law(law, where)
+    return law(pred.at(where))
+
+
+class Mixing(ABC):
+    """Where lost signal goes."""
+
+    @abstractmethod
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        """The law at the schedule's value `keep`; a step of noise exists if b/α never falls as keep falls."""
+
+
+@dataclass(frozen=True)
+class UniformNoise(Mixing):
+    """b = (1 − α)/K on each of the K words; there need not be a mask, and if there is one it never occurs."""
+
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        return Mix(keep, torch.zeros_like(keep), (1 - keep) / words)
+
+
+@dataclass(frozen=True)
+class MaskNoise(Mixing):
+    """b = 1 − α on the mask: the same process as `Masked`, which is faster."""
+
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        return Mix(keep, 1 - keep, torch.zeros_like(keep))
+
+
+@dataclass(frozen=True)
+class Hybrid(Mixing):
+    """Mask and uniform noise (von Rütte et al. 2025, "GIDD"): with k = keep, which is 1 − t for `Linear`,
+
+    α = k/C,  b[mask] = (1 − k)/C,  b[y] = c/(C·K),  c = B·(k(1 − k))^{γ/2},  C = 1 + c,  B = 2^γ·p_u/(1 − p_u):
+    halfway, at k = ½, a share p_u of all tokens is uniform noise; at the ends none is. p_u = 0 is mask noise.
+    """
+
+    p_u: float = 0.1
+    power: float = 1.0  # γ
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p_u < 1:
+            raise ValueError(f"p_u={self.p_u}; the share of uniform noise must be at least 0 and below 1")
+        if not 0 < self.power <= 2:
+            raise ValueError(
+                f"power={self.power}; above 2 some noise would have to turn back into words: use 0 < power <= 2"
+            )
+
+    def mix(self, keep: Tensor, words: int) -> Mix:
+        c = 2**self.power * self.p_u / (1 - self.p_u) * (keep * (1 - keep)) ** (self.power / 2)
+        return Mix(keep / (1 + c), (1 - keep) / (1 + c), c / (1 + c) / words)
+
+
+@dataclass(frozen=True)
+class Interpolating(TokenProcess):
+    """q_t(z | x) = α_t·1[z = x] + b_t[z], with b_t from the mixing at keep = `schedule.keep(t)`.
+
+    Bayes, with α_{t|s} = α_t/α_s and b_{t|s} = b_t − α_{t|s}·b_s:
+    p(z_s = y | z_t = z) ∝ (α_{t|s}·1[y = z] + b_{t|s}[z]) · (α_s·x̂_y + b_s[y]): z stays, or y is drawn from q_s(· | x̂).
+    Bound: r_t[z] · Σ_{y≠z} pkl(r_y, ŝ_y) with the rate r_t = b'_t − (α'_t/α_t)·b_t and r, ŝ the ratios of q_t(· | x)
+    and q_t(· | x̂) to their value at z; the same as r_t[z]/q_t(z | x) · (KL(q ‖ q̂) + IS(q[z] ‖ q̂[z])), GIDD's form.
+    It depends on the schedule only through its ends. Where the sum of x̂ is free it is SEDD's score entropy.
+
+    Uniform noise covers all states but the mask. At a visible token the best x̂ ignores that token: use a head without
+    carry-over, `Softmax()`, or `Subs(carry_over=False)` if the vocabulary has a mask.
+    """
+
+    vocab: Vocab
+    schedule: Schedule = Linear()
+    mixing: Mixing = UniformNoise()
+    direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones (D3PM, multinomial's paper)
+
+    def __post_init__(self) -> None:
+        if float(self.mixing.mix(torch.tensor(0.5), self.words).mask) > 0:
+            _ = self.vocab.masked  # an error if there is none
+
+    @property
+    def words(self) -> int:
+        """K: all states but the mask."""
+        return self.vocab.size - (self.vocab.mask is not None)
+
+    @property
+    def _words_change(self) -> bool:
+        """Whether words become other words; under mask noise alone guidance is that of x̂, as for `Masked`."""
+        return float(self.mixing.mix(torch.tensor(0.5), self.words).word) > 0
+
+    # --- the forward law ---
+
+    def mix(self, t: Tensor) -> Mix:
+        """The law at t in the widest float; t = 0 is clean by definition (prompts), whatever the schedule's start."""
+        t = t.to(ops.wide(t.device))
+        return self.mixing.mix(torch.where(t == 0, 1.0, self.schedule.keep(t)), self.words)
+
+    def rate(self, t: Tensor) -> Mix:
+        """α_t·r_t = α_t·b'_t − α'_t·b_t on the mask and on each word, finite where α_t = 0; beside it α_t."""
+        t = t.to(ops.wide(t.device)).clamp(1e-12, 1 - 1e-12)  # hybrid noise has square-root ends
+        now, slope = torch.func.jvp(self._law, (t,), (torch.ones_like(t),))[:2]
+        return Mix(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
+
+    def weight(self, noised: Noised) -> Tensor:
+        """(B, L) r_t[z]/q_t(z | x): what the bound multiplies KL + IS by."""
+        rate, q = self.rate(noised.t), self._q(self.mix(noised.t), noised.z, noised.target)
+        return self._b(rate, noised.z) / (rate.keep * q)
+
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        mix = self.mix(torch.ones(1, 1, device=canvas.z.device))
+        return canvas.write(self._lost(mix, rng.uniform(canvas.z.shape[1])))
+
+    def prior_kl(self, x: Tensor) -> Tensor:
+        keep, _, word = self.mix(torch.ones((), device=x.device))
+        if float(keep) == 0:
+            return torch.zeros(x.shape, device=x.device)
+        q, lost = keep + word, 1 - keep  # the prior is b/(1 − α)
+        return (q * (q * lost / word).log() + (1 - q) * lost.log()).float().expand(x.shape)
+
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        require_times(x, t)
+        mix, u = self.mix(t), rng.uniform(x.shape[1])
+        lost = u >= mix.keep if pad is None else (u >= mix.keep) & ~pad
+        rest = ((u - mix.keep) / _positive(1 - mix.keep)).clamp(0, 1)
+        return Noised(torch.where(lost, self._lost(mix, rest), x), t, x, pad)
+
+    def undetermined(self, noised: Noised) -> Tensor:
+        where = self._b(self.mix(noised.t), noised.z) > 0
+        return where if noised.pad is None else where & ~noised.pad
+
+    def channel(self, z: Tensor, t: Tensor) -> Tensor:
+        mix = self.mix(t)
+        noise = self._b(mix, z)
+        same = F.one_hot(z, self.vocab.size) > 0
+        return torch.where(same, (mix.keep + noise)[:, None], noise[:, None]).log()
+
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        mix = self.mix(t)
+        log_odds = (mix.keep / self._b(mix, z)).log1p()  # α/0 where z is x: at t = 0, and without uniform noise
+        return log_odds if self.vocab.mask is None else log_odds.masked_fill(z == self.vocab.mask, 0.0)
+
+    def marginal(self, t: float) -> Tensor:
+        return self._table(self.mix(torch.tensor(t, dtype=torch.float64)))
+
+    def transition(self, s: float, t: float) -> Tensor:
+        early, late = (self.mix(torch.tensor(a, dtype=torch.float64)) for a in (s, t))
+        return self._table(_between(early, late))
+
+    @property
+    def continuous(self) -> bool:
+        return not self.direct  # a last step that draws x̂ has a cost that depends on where the last step begins
+
+    @property
+    def jump(self) -> bool:
+        return self.schedule.start < 1
+
+    # --- Bayes ---
+
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """z stays with weight α_{t|s}·q_s(z | x̂), or comes from q_s(· | x̂) = α_s·x̂ + b_s with weight b_{t|s}[z].
+
+        Thinned: whatever x̂ is, z stays with weight at least α_{t|s}·b_s[z]. So most tokens are known to stay before
+        the network is queried, and a row in which all stay costs no call.
+        """
+        require_times(canvas.z, s, t)
+        z, early = canvas.z, self.mix(s)
+        *early_keys, fresh = rng.split(3)
+        whether, source = (part.uniform(z.shape[1]) for part in early_keys)
+        between = _between(early, self.mix(t))
+        into, least = self._b(between, z), between.keep * self._b(early, z)
+        if isinstance(pred, Steering) and pred.steers and self._words_change:
+            return self._steered(pred, canvas, s, t, rng=fresh)
+        last = (s == 0).expand_as(z) if self.direct else torch.zeros_like(canvas.fixed)
+        where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalised else into > 0))
+        if not where.any():
+            return canvas
+        pred = never_masked(pred, s, self.vocab)
+        if pred.joint:  # x as a whole first, then z_s given x: the same law, but now tokens may depend on each other
+            x = z.masked_scatter(where, pred.draw(where, rng=rng.split(4)[-1]).tokens())
+            pred = _Certain(x, self.vocab.size)
+        drawn, at, tokens = pred.draw(where, rng=fresh), early.pick(where), z[where]
+        log_x = drawn.log_x
+        mass = 1 + at.keep * log_x.logsumexp(-1).expm1()  # Σq_s(· | x̂): one, unless the sum of x̂ is free
+        stay = between.pick(where).keep * (at.keep * _said(log_x, tokens).exp() + self._b(at, tokens))
+        new = last[where] | (whether[where] * (into[where] * mass + stay) < into[where] * mass)
+        known = new & (source[where] * mass >= 1 - at.keep)  # from α·x̂ + b: from x̂, or noise of the mass 1 − α
+        tokens = torch.where(new & ~known, self._lost(at, fresh.uniform(z.shape[1])[where]), tokens)
+        tokens = tokens.masked_scatter(known, drawn.tokens(known))
+        return canvas.write(z.masked_scatter(where, tokens))
+
+    def posterior(self, log_x: Tensor, z: Tensor, early: Mix, late: Mix) -> Tensor:
+        """(N, V) log p(z_s = y | z_t = z) for log x̂ (N, V), tokens z (N,) and laws at s and t, as many each."""
+        between = _between(early, late)
+        noise = early.word[:, None].expand(log_x.shape)
+        if self.vocab.mask is not None:
+            noise = noise.index_copy(1, torch.tensor([self.vocab.mask], device=z.device), early.mask[:, None])
+        reached = early.keep[:, None] * log_x.to(noise.dtype).exp() + noise
+        kept = F.one_hot(z, log_x.shape[-1]) * between.keep[:, None] + self._b(between, z)[:, None]
+        return (reached.log() + kept.log()).log_softmax(-1)
+
+    def _steered(self, pred: Steering, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """The step by guidance of z_s itself, which may also turn what would stay."""
+        early, late = self.mix(s), self.mix(t)
+        where = ~canvas.fixed & (self._b(_between(early, late), canvas.z) > 0)
+        if not where.any():
+            return canvas
+        at, last = (early.pick(where), late.pick(where)), (s == 0).expand_as(where)[where][:, None]
+
+        def law(log_x: Tensor) -> Tensor:
+            plain = self.posterior(log_x, canvas.z[where], *at)
+            return torch.where(last, log_x.to(plain.dtype), plain) if self.direct else plain
+
+        tokens = ops.draw(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
+        return canvas.write(canvas.z.masked_scatter(where, tokens))
+
+    # --- the bound ---
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        where = self.undetermined(noised)
+        if self.direct and s is not None:
+            where = where | rewritten(noised, s)
+        places = _Places.of(pred, noised, where)
+        mix = self.mix(noised.t).pick(where)
+        if s is None:
+            nats = self._continuous(places, self.rate(noised.t).pick(where), mix)
+        else:
+            nats = self._discrete(places, self.mix(s).pick(where), mix)
+            if self.direct:
+                nats = torch.where((s == 0).expand_as(where)[where], -_said(places.log_x, places.x), nats)
+        return ops.spread(nats.to(places.log_x.dtype), where)
+
+    def _continuous(self, at: _Places, rate: Mix, mix: Mix) -> Tensor:
+        """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""
+        mix = mix._replace(keep=mix.keep.clamp(min=1e-12))
+        ratio = self._log_ratio(at, at.z, mix)
+        gap = self._divergence(at, mix) + ops.pkl(torch.ones_like(ratio), (-ratio).exp())
+        gap = gap + mix.keep * at.spare * (-ratio).exp()
+        return self._b(rate, at.z) / self._q(mix, at.z, at.x) * gap / mix.keep
+
+    def _discrete(self, at: _Places, early: Mix, late: Mix) -> Tensor:
+        """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
+
+        Only (N,) numbers in the widest float cancel.
+        """
+        between, q = _between(early, late), self._q(late, at.z, at.x)
+        into = self._b(between, at.z)
+        said = late.keep * _said(at.log_x, at.z).exp() + self._b(late, at.z) + into * early.keep * at.spare
+        stay = between.keep * self._q(early, at.z, at.x) / q
+        moved = into / q * self._divergence(at, early)
+        return moved + said.log() - q.log() - stay * self._log_ratio(at, at.z, early)
+
+    def _divergence(self, at: _Places, mix: Mix) -> Tensor:
+        """(N,) Σ_y q_y·log(q_y/q̂_y) between the laws at x and x̂: the KL where x̂ sums to one.
+
+        One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
+        """
+        odds = (mix.keep / mix.word.clamp(min=1e-30)).log().to(at.log_x.dtype)
+        others = F.softplus(at.log_x + odds[:, None]).sum(-1) - F.softplus(_said(at.log_x, at.x) + odds)
+        total = self._q(mix, at.x, at.x) * self._log_ratio(at, at.x, mix)
+        if self.vocab.mask is not None:
+            mask = torch.full_like(at.x, self.vocab.mask)
+            others = others - F.softplus(_said(at.log_x, mask) + odds)
+            total = total + mix.mask * self._log_ratio(at, mask, mix)
+        return -total - mix.word * others
+
+    def _log_ratio(self, at: _Places, y: Tensor, mix: Mix) -> Tensor:
+        """(N,) log(q(y | x̂)/q(y | x)), finite where both are zero."""
+        said = torch.logaddexp(mix.keep.log() + _said(at.log_x, y), _positive(self._b(mix, y)).log())
+        return said - _positive(self._q(mix, y, at.x)).log()
+
+    # --- compressed laws ---
+
+    def _law(self, t: Tensor) -> Mix:
+        return self.mixing.mix(self.schedule.keep(t), self.words)
+
+    def _b(self, mix: Mix, z: Tensor) -> Tensor:
+        """b[z]"""
+        mask = -1 if self.vocab.mask is None else self.vocab.mask
+        return torch.where(z == mask, mix.mask, mix.word)
+
+    def _q(self, mix: Mix, z: Tensor, x: Tensor) -> Tensor:
+        """q(z | x)"""
+        return torch.where(z == x, mix.keep, 0.0) + self._b(mix, z)
+
+    def _lost(self, mix: Mix, v: Tensor) -> Tensor:
+        """Tokens of pure noise from v in (0, 1): the inverse CDF of b/(1 − α), the mask first, then words in order."""
+        amount = v * (mix.mask + self.words * mix.word) - mix.mask
+        index = (amount / _positive(mix.word)).floor().clamp(-1, self.words - 1).long()
+        if self.vocab.mask is None:
+            return index.clamp(min=0)
+        return torch.where(index < 0, self.vocab.mask, index + (index >= self.vocab.mask))
+
+    def _table(self, mix: Mix) -> Tensor:
+        noise = torch.full((self.vocab.size,), float(mix.word), dtype=torch.float64)
+        if self.vocab.mask is not None:
+            noise[self.vocab.mask] = mix.mask
+        return mix.keep * torch.eye(self.vocab.size, dtype=torch.float64) + noise
+
+
+def _between(early: Mix, late: Mix) -> Mix:
+    """The law of the step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
+    keep = late.keep / _positive(early.keep)
+    return Mix(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
+
+
+def _positive(p: Tensor) -> Tensor:
+    """Zeros become tiny: quotients and logarithms stay finite even where they do not count."""
+    return p.clamp(min=torch.finfo(p.dtype).tiny)
+
+
+def _said(log_x: Tensor, y: Tensor) -> Tensor:
+    """(N, V), (N,) → (N,) log x̂[y]"""
+    return log_x.gather(-1, y[:, None]).squeeze(-1)
+
+
+class _Places(NamedTuple):
+    """N positions: what the network predicts, the noisy token and the clean one."""
+
+    log_x: Tensor  # (N, V)
+    spare: Tensor  # (N,) Σx̂ − 1, not zero if the sum is free
+    z: Tensor  # (N,)
+    x: Tensor  # (N,)
+
+    @classmethod
+    def of(cls, pred: Prediction, noised: Noised, where: Tensor) -> _Places:
+        log_x = pred.at(where)
+        spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()
+        return cls(log_x, spare, noised.z[where], noised.target[where])
+
+
+@dataclass(frozen=True)
+class _Certain(Prediction):
+    """The prediction that x is exactly this."""
+
+    tokens: Tensor  # (B, L)
+    size: int  # V
+
+    @property
+    def x(self) -> Tensor:
+        return self._one_hot(self.tokens)
+
+    def at(self, where: Tensor) -> Tensor:
+        return self._one_hot(self.tokens[where])
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        return torch.where(where & (target != self.tokens), torch.inf, 0.0)
+
+    def _one_hot(self, tokens: Tensor) -> Tensor:
+        impossible = torch.full((*tokens.shape, self.size), -torch.inf, device=tokens.device)
+        return impossible.scatter(-1, tokens[..., None], 0.0)

@@ -1,0 +1,299 @@
+"""Mask noise in closed form: a token stays itself or becomes the mask (Sahoo et al. 2024, "MDLM")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.base import HeldOutBatch, TokenProcess, require_times
+from redraft.core.schedules import Linear, Schedule
+from redraft.core.types import Canvas, Drawn, Noised, Prediction, Vocab
+
+
+class Choice(NamedTuple):
+    """The decision of a pick: N positions and their tokens, in the order of `where.nonzero()`."""
+
+    where: Tensor  # (B, L) bool
+    tokens: Tensor  # (N,)
+    log_p: Tensor | None = None  # (N,) log-probability of each token, for `Canvas.confidence`; None: not tracked
+    again: Tensor | None = None  # (B, L) bool: written tokens to mask again; None: none
+    then: Pick | None = None  # the pick of the next step, if this one has something to remember; None: the same
+
+    @classmethod
+    def nothing(cls, hidden: Tensor) -> Choice:
+        """No position at all."""
+        none = torch.zeros_like(hidden)
+        return cls(none, hidden.new_empty(0, dtype=torch.int64), torch.empty(0, device=hidden.device))
+
+    @classmethod
+    def of(cls, where: Tensor, drawn: Drawn, kept: Tensor | None = None) -> Choice:
+        """The tokens drawn there; with `kept` (N,) some of the N positions that were drawn."""
+        index = torch.arange(len(drawn.log_x), device=where.device) if kept is None else ops.marked(kept)
+        tokens = drawn.tokens(None if kept is None else index)
+        return cls(where, tokens, drawn.log_x[index, tokens])
+
+
+class Pick(Protocol):
+    """Which of the masked positions to reveal, and as what."""
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that this step is to reveal."""
+        ...
+
+
+class Revealed(NamedTuple):
+    """The canvas after a pick, and the pick of the next step."""
+
+    canvas: Canvas
+    pick: Pick
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Each masked position independently with probability `share`, its token drawn from x̂: ancestral sampling.
+
+    The positions that change are drawn first, so the network is queried only there: exact in law (the two draws are
+    independent), safe in any precision, and a row in which nothing changes needs no network call at all.
+    A free sum Z = Σx̂ changes the odds, share·Z for a reveal against 1 − share, so it must be known everywhere.
+    """
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        which, what = rng.split(2)
+        u = which.uniform(hidden.shape[1])
+        where = hidden & (u < share) if pred.normalised else hidden
+        if not where.any():
+            return Choice.nothing(hidden)
+        drawn = pred.draw(where, rng=what)
+        if pred.normalised:
+            return Choice.of(where, drawn)
+        log_mass = drawn.log_x.logsumexp(-1)
+        mass = torch.ones_like(u).masked_scatter(hidden, log_mass.exp().to(u.dtype))
+        where = hidden & (u * (1 + share * (mass - 1)) < share * mass)
+        tokens = drawn.tokens(where[hidden])
+        log_p = (drawn.log_x - log_mass[:, None])[where[hidden]].gather(-1, tokens[:, None]).squeeze(-1)
+        return Choice(where, tokens, log_p)
+
+
+def written(canvas: Canvas, choice: Choice, vocab: Vocab) -> Canvas:
+    """The canvas with a choice written on it, and how likely its tokens were."""
+    z, confidence = canvas.z.masked_scatter(choice.where, choice.tokens), canvas.confidence
+    if choice.log_p is not None:
+        confidence = torch.zeros_like(z, dtype=torch.float32) if confidence is None else confidence
+        confidence = confidence.masked_scatter(choice.where, choice.log_p.float().exp())
+    if choice.again is not None:
+        z = z.masked_fill(choice.again, vocab.masked)
+        confidence = None if confidence is None else confidence.masked_fill(choice.again & ~canvas.fixed, 0.0)
+    return replace(canvas, z=torch.where(canvas.fixed, canvas.z, z), confidence=confidence)
+
+
+def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    """(B, L) KL of the reveal with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
+    if pred.normalised or not where.any():
+        nats = pred.nll(where, target)
+        return share.to(nats.dtype) * nats
+    log_x = pred.at(where)
+    said, mass = log_x.gather(-1, target[where][:, None]).squeeze(-1), log_x.logsumexp(-1)
+    share = share.to(log_x.dtype).expand_as(where)[where]
+    loss = (share * mass.expm1()).log1p() - share * said
+    return torch.zeros_like(where, dtype=loss.dtype).masked_scatter(where, loss)
+
+
+@dataclass(frozen=True)
+class Masked(TokenProcess):
+    """q_t(z | x) = α_t·1[z = x] + (1 − α_t)·1[z = m].
+
+    Bayes: a visible token stays; a masked one is revealed as x̂ with probability (α_s − α_t)/(1 − α_t) (eq. 7).
+    Bound: −α'_t/(1 − α_t) · Σ_{masked} −log x̂[x] (eq. 10), (α_s − α_t)/(1 − α_t) for a step t → s (eq. 8). It depends
+    on the schedule only through its ends. x̂ must put no weight on the mask: use the head `Subs`, or `Score`, whose sum
+    Z = Σx̂ is free: the bound then has Z − 1 − log x̂[x] in place of −log x̂[x], which is SEDD's score entropy.
+    """
+
+    vocab: Vocab
+    schedule: Schedule = Linear()
+
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        return canvas.write(torch.full_like(canvas.z, self.vocab.masked))
+
+    def prior_kl(self, x: Tensor) -> Tensor:
+        # a token that is still visible at t = 1 is impossible under the prior
+        return torch.full(x.shape, 0.0 if self.schedule.end <= 0 else torch.inf, device=x.device)
+
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        require_times(x, t)
+        lost = rng.uniform(x.shape[1]) >= self.schedule.kept(t)
+        if pad is not None:
+            lost = lost & ~pad
+        return Noised(x.masked_fill(lost, self.vocab.masked), t, x, pad)
+
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        return self.reveal(pred, canvas, s, t, Chance(), rng=rng).canvas
+
+    def reveal(
+        self,
+        pred: Prediction,
+        canvas: Canvas,
+        s: Tensor,
+        t: Tensor,
+        pick: Pick,
+        *,
+        share: Tensor | None = None,
+        hidden: Tensor | None = None,
+        rng: Rng,
+    ) -> Revealed:
+        """`step` with another rule for which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
+
+        The pick gets the share (B, 1) of the masked positions that this step should reveal: what the schedule reveals
+        between t and s, unless `share` says otherwise. `hidden` are these positions, for a caller who knows them.
+        """
+        require_times(canvas.z, s, t)
+        share = self.schedule.share(s, t) if share is None else share
+        choice = pick(pred, canvas, self.hidden(canvas) if hidden is None else hidden, share, rng=rng)
+        if (ops.host(choice.tokens) == self.vocab.masked).any():
+            raise ValueError("the mask token is never written; x̂ must give it no weight: use the head Subs")
+        return Revealed(written(canvas, choice, self.vocab), choice.then or pick)
+
+    def hidden(self, canvas: Canvas) -> Tensor:
+        """(B, L) bool: masked positions that may be revealed."""
+        return (canvas.z == self.vocab.masked) & ~canvas.fixed
+
+    def moment(self, hidden: Tensor) -> Tensor:
+        """The time at which this share of the tokens is expected to be masked; above 0, which is for given tokens."""
+        kept = (1 - hidden).clamp(self.schedule.end, self.schedule.start)
+        return self.schedule.inverse(kept).clamp(1e-12, 1)
+
+    def hit(self, canvas: Canvas, t: Tensor, *, rng: Rng) -> Tensor:
+        """(B, 1) the time s < t of the next reveal in each row, without a grid (Zheng et al. 2024).
+
+        With n masked positions 1 − α_s = (1 − α_t)·U^{1/n}, the largest of n uniform times; 0 if none is left.
+        """
+        n = self.hidden(canvas).sum(-1, keepdim=True)
+        lost = (1 - self.schedule.kept(t)) * rng.once() ** (1 / n)
+        return self.schedule.inverse(1 - lost).clamp(min=0).to(t.dtype)
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        where = self.undetermined(noised)
+        if s is None:
+            nats = pred.nll(where, noised.target)
+            loss = self.schedule.rate(noised.t).to(nats.dtype) * nats
+        else:
+            loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
+        return torch.where(where, loss, 0.0)
+
+    def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+        """In count form; if tokens are written one at a time, exactly −log p from a single network call.
+
+        Rows with so few learnt tokens per block that hiding each set of them costs no more calls get the bound itself.
+        """
+        learn = held_out.batch.learn
+        if held_out.block == 1:
+            return self._hidden_nats(held_out, learn, torch.ones_like(learn, dtype=torch.float32)).expand(len(rngs), -1)
+        few = int(math.log2(strata * len(rngs) + 1))
+        small = _sizes(learn, _blocks(held_out)).amax(-1, keepdim=True) <= few
+        found = torch.stack([self._by_count(held_out, strata, learn & ~small, rng=rng) for rng in rngs])
+        return torch.where(small.squeeze(-1), self._by_sets(held_out, learn & small), found) if small.any() else found
+
+    def _by_count(self, held_out: HeldOutBatch, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
+        """(B,) the bound in count form, which has no singular weight (as LLaDA is evaluated).
+
+        −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks
+        the sum of this over blocks. The strata of n/L end at sin²(πk/2K): narrow where n is small and S matters most,
+        and where n is large and the sum depends on n most. Neighbouring strata hide tokens from opposite ends of one
+        random order, so that together they cover more tokens. Neither changes the mean; with four strata the variance
+        is a third of that of plain draws.
+        """
+        which, how_many = rng.split(2)
+        length = learn.shape[1]
+        block = _blocks(held_out)
+        place, size = _shuffled(learn, block, rng=which)
+        ends = [math.sin(math.pi / 2 * k / strata) ** 2 for k in range(strata + 1)]
+        parts = []
+        for k, (lo, hi) in enumerate(pairwise(ends)):
+            u = lo + (hi - lo) * how_many.fold(k).uniform(length)[:, block]
+            n = (u * size).ceil().clamp(min=1)
+            where = learn & (place < n if k % 2 == 0 else place >= size - n)
+            parts.append((hi - lo) * self._hidden_nats(held_out, where, n / size))
+        return torch.stack(parts).sum(0)
+
+    def _by_sets(self, held_out: HeldOutBatch, learn: Tensor) -> Tensor:
+        """(B,) the bound without draws: Σ_S Σ_{l∈S} −log x̂[x_l] / (n·C(L, n)) over all sets S of n of L learnt tokens.
+
+        In pass j the set of every block is that of the binary digits of j.
+        """
+        block = _blocks(held_out)
+        sizes = _sizes(learn, block)
+        most = int(sizes.max())
+        place = learn.cumsum(-1) - 1 - (sizes.cumsum(-1) - sizes)[:, block]  # among the learnt tokens of its block
+        size = sizes[:, block]
+        choose = torch.tensor(
+            [[math.comb(a, b) for b in range(most + 1)] for a in range(most + 1)], device=learn.device
+        )
+        nats = torch.zeros(len(learn), device=learn.device)
+        for j in range(1, 2**most):
+            n = j.bit_count()
+            where = learn & (j >> place.clamp(min=0) & 1).bool() & (j < 2**size)
+            chance = 1 / (size * choose[size, n]).clamp(min=1)  # of n, and of this set
+            nats = nats + self._hidden_nats(held_out, where, n / size.clamp(min=n), chance)
+        return nats
+
+    def _hidden_nats(
+        self, held_out: HeldOutBatch, where: Tensor, share: Tensor, weight: Tensor | float = 1.0
+    ) -> Tensor:
+        """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
+        batch = held_out.batch
+        noise = torch.zeros_like(where) if batch.unknown is None else batch.unknown
+        z = batch.tokens.masked_fill(where | noise, self.vocab.masked)
+        t = self.schedule.inverse(1 - share).clamp(0, 1)  # the time when this share is hidden; prompts sit at zero
+        pred = held_out.predict(z, torch.where(batch.learn, t, noise.to(t.dtype)))
+        return (pred.nll(where, batch.tokens) / share * weight).sum(-1)
+
+    def undetermined(self, noised: Noised) -> Tensor:
+        where = noised.z == self.vocab.masked
+        return where if noised.pad is None else where & ~noised.pad
+
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        return torch.where(z == self.vocab.masked, 0.0, torch.inf)
+
+    def marginal(self, t: float) -> Tensor:
+        return self._table(self.schedule.keep(torch.tensor(t, dtype=torch.float64)))
+
+    def transition(self, s: float, t: float) -> Tensor:
+        at = torch.tensor([s, t], dtype=torch.float64)
+        kept_s, kept_t = self.schedule.keep(at)
+        return self._table(kept_t / kept_s)
+
+    @property
+    def jump(self) -> bool:
+        return self.schedule.start < 1
+
+    def _table(self, keep: Tensor) -> Tensor:
+        table = keep * torch.eye(self.vocab.size, dtype=torch.float64)
+        table[:, self.vocab.masked] += 1 - keep
+        return table
+
+
+def _blocks(held_out: HeldOutBatch) -> Tensor:
+    """(L,) the number of the block of each place."""
+    learn = held_out.batch.learn
+    return torch.arange(learn.shape[1], device=learn.device) // (held_out.block or learn.shape[1])
+
+
+def _sizes(learn: Tensor, block: Tensor) -> Tensor:
+    """(B, L) how many learnt tokens block 0, 1, … has"""
+    return torch.zeros_like(learn, dtype=torch.int64).index_add(1, block, learn.long())
+
+
+def _shuffled(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
+    """(B, L) the place of each learnt token in a random order of its block, and how many its block has (1 if none)."""
+    score = (block + rng.uniform(len(block))).masked_fill(~learn, torch.inf)
+    place = score.argsort(-1).argsort(-1)  # block after block
+    size = _sizes(learn, block)
+    before = size.cumsum(-1) - size
+    return place - before[:, block], size[:, block].clamp(min=1)

@@ -1,0 +1,286 @@
+"""Remasking: a reverse step that may take back what it wrote (ReMDM, star-shaped diffusion).
+
+All methods of this family are one kernel with a rate σ, the probability that a written token becomes noise again:
+σ = 0 is the process itself, σ = 1 − α_s draws every level anew from x̂ (the star-shaped process), and rates in between
+are ReMDM (Wang et al. 2025). Whatever the rate, z_s given x has the law q_s, so any trained model will do. Remasking
+helps where x̂ is wrong; with the exact x̂ it only adds steps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.base import TokenProcess, require_times
+from redraft.core.processes.interpolating import Interpolating, Mix
+from redraft.core.processes.masked import Chance, Masked, reveal_kl, written
+from redraft.core.types import Canvas, Noised, Prediction, Vocab
+
+
+class Moment(NamedTuple):
+    """A step t → s as a rate sees it; (B, 1) each."""
+
+    s: Tensor
+    t: Tensor
+    lost: Tensor  # 1 − α_s
+    most: Tensor  # the highest rate there is
+
+
+class Rate(ABC):
+    """σ, the probability that a written token becomes noise again between t and s."""
+
+    @property
+    def blind(self) -> bool:
+        """True if the rate does not look at the text: only then do the marginals stay the same, and a bound exists."""
+        return True
+
+    @abstractmethod
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        """(B, 1) or (B, L). written (B, L): tokens it may forget; confidence (B, L): their probability when drawn."""
+
+
+def _require_share(eta: float) -> None:
+    if not 0 <= eta <= 1:
+        raise ValueError(f"eta={eta}; a probability lies between 0 and 1")
+
+
+@dataclass(frozen=True)
+class Cap(Rate):
+    """σ = min(η, σ_max)."""
+
+    eta: float = 0.008
+
+    def __post_init__(self) -> None:
+        _require_share(self.eta)
+
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        return now.most.clamp(max=self.eta)
+
+
+@dataclass(frozen=True)
+class Rescale(Rate):
+    """σ = η·σ_max."""
+
+    eta: float = 0.015
+
+    def __post_init__(self) -> None:
+        _require_share(self.eta)
+
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        return self.eta * now.most
+
+
+@dataclass(frozen=True)
+class Star(Rate):
+    """σ = 1 − α_s: the whole text is drawn from x̂ and noised anew (star-shaped; Meshchaninov et al. 2025).
+
+    All levels are independent given x. Used at all times it destroys the early structure too often: `Switch` it on for
+    the tail.
+    """
+
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        return now.lost
+
+
+@dataclass(frozen=True)
+class ByConfidence(Rate):
+    """The inner rate, divided among the written tokens of a row by softmax(−ψ), ψ the probability of each when drawn.
+
+    The shares sum to one, so the rate of a token shrinks as 1/L. Reveals do not compensate for it: marginals move.
+    """
+
+    rate: Rate = Rescale(1.0)
+
+    @property
+    def blind(self) -> bool:
+        return False
+
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        psi = torch.zeros_like(written, dtype=now.lost.dtype) if confidence is None else confidence.to(now.lost.dtype)
+        share = (-psi).masked_fill(~written, -torch.inf).softmax(-1).nan_to_num(0.0)  # nan: nothing is written
+        return share * self.rate(now, written, confidence)
+
+
+@dataclass(frozen=True)
+class Switch(Rate):
+    """The inner rate for off ≤ t ≤ on, and zero before and after."""
+
+    rate: Rate = Star()
+    on: float = 0.55
+    off: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.off <= self.on <= 1:
+            raise ValueError(f"on={self.on}, off={self.off}; time falls from 1 to 0: use 0 <= off <= on <= 1")
+
+    @property
+    def blind(self) -> bool:
+        return self.rate.blind
+
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        active = (now.t >= self.off) & (now.t <= self.on)
+        return torch.where(active, self.rate(now, written, confidence), 0.0)
+
+
+@dataclass(frozen=True)
+class Loop(Rate):
+    """σ = η while the sampler holds the time still, s = t, otherwise zero (ReMDM's "loop"; see the warp `Hold`)."""
+
+    eta: float = 0.02
+
+    def __post_init__(self) -> None:
+        _require_share(self.eta)
+
+    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+        return torch.where(now.s == now.t, now.most.clamp(max=self.eta), 0.0)
+
+
+@dataclass(frozen=True)
+class Remask(TokenProcess):
+    """The process with a reverse step that forgets at the rate σ.
+
+    Masks: a visible token becomes the mask with probability σ; a masked one is revealed as x̂ with probability
+    (α_s − (1 − σ)·α_t)/(1 − α_t), which compensates (ReMDM). σ_max = min(1, (1 − α_s)/α_t).
+    Other noise: with probability ρ = σ/(1 − α_s) a token is drawn as at s = 0 and noised to s, otherwise the step is
+    that of the process. For masks up to σ = 1 − α_s the two are the same. σ_max = 1 − α_s.
+
+    The bound has a term for each step that does not shrink with it, so there is no continuous-time limit.
+    """
+
+    process: Masked | Interpolating
+    rate: Rate = Cap()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.process, Interpolating) and self.process.direct:
+            raise ValueError("direct=True draws x̂ itself in the last step; remasking needs Bayes' rule: direct=False")
+        if isinstance(self.process, Interpolating) and not self.rate.blind:
+            raise ValueError(f"{self.rate} needs the confidence of each revealed token; only Masked reveals tokens")
+
+    @property
+    def vocab(self) -> Vocab:  # type: ignore[override]
+        return self.process.vocab
+
+    def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
+        return self.process.prior(canvas, rng=rng)
+
+    def prior_kl(self, x: Tensor) -> Tensor:
+        return self.process.prior_kl(x)
+
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+        return self.process.noise(x, t, pad=pad, rng=rng)
+
+    def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        require_times(canvas.z, s, t)
+        if isinstance(self.process, Masked):
+            return self._remasked(pred, canvas, s, t, rng)
+        return self._renoised(pred, canvas, s, t, rng)
+
+    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+        if s is None:
+            raise ValueError(
+                "remasking has no continuous-time limit: its bound grows with every step; use Bound(steps=T)"
+            )
+        if not self.rate.blind:
+            raise ValueError(
+                f"{self.rate} looks at the text, so marginals move and there is no bound; use Bound() without it"
+            )
+        where, now = self.undetermined(noised), self._moment(s, noised.t)
+        sigma = self.rate(now, where, None)
+        if isinstance(self.process, Masked):
+            loss = reveal_kl(pred, where, noised.target, self._share(now, sigma))
+            return torch.where(where, loss, 0.0)
+        return self._kl(self.process, pred, noised, now, sigma)
+
+    def undetermined(self, noised: Noised) -> Tensor:
+        return self.process.undetermined(noised)
+
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        return self.process.evidence(z, t)
+
+    def marginal(self, t: float) -> Tensor:
+        return self.process.marginal(t)
+
+    def transition(self, s: float, t: float) -> Tensor:
+        raise ValueError("with remasking z_t depends on x and z_s: there is no transition of z_s alone")
+
+    @property
+    def jump(self) -> bool:
+        return self.process.jump
+
+    @property
+    def continuous(self) -> bool:
+        return False
+
+    # --- masks ---
+
+    def _remasked(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
+        masked, free, now = canvas.z == self.vocab.masked, ~canvas.fixed, self._moment(s, t)
+        sigma = self.rate(now, free & ~masked, canvas.confidence)
+        choice = Chance()(pred, canvas, free & masked, self._share(now, sigma), rng=rng)
+        *_, last = rng.split(3)  # the first two are the draw's: with σ = 0 the text is that of the process
+        forgotten = free & ~masked & (last.uniform(canvas.z.shape[1]) < sigma)
+        return written(canvas, choice._replace(again=forgotten), self.vocab)
+
+    def _share(self, now: Moment, sigma: Tensor) -> Tensor:
+        """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""
+        kept = self.process.schedule.kept(now.t)
+        return self.process.schedule.share(now.s, now.t) + sigma * kept / (1 - kept).clamp(min=1e-300)
+
+    # --- any noise ---
+
+    def _renoised(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
+        *_, whether, how = rng.split(5)  # the first three are the step's
+        now = self._moment(s, t)
+        again = whether.uniform(canvas.z.shape[1]) * now.lost < self.rate(now, ~canvas.fixed, canvas.confidence)
+        drawn = self.process.step(pred, canvas, torch.where(again, 0.0, s), t, rng=rng)
+        return drawn.write(torch.where(again, self.process.noise(drawn.z, s, rng=how).z, drawn.z))
+
+    def _kl(self, process: Interpolating, pred: Prediction, noised: Noised, now: Moment, sigma: Tensor) -> Tensor:
+        """(B, L) KL of the step given x to that given x̂, by summing over the vocabulary."""
+        where = self.undetermined(noised)
+        z, again = noised.z[where], (sigma / now.lost.clamp(min=1e-300)).expand_as(where)[where][:, None]
+        clean, early, late = (process.mix(u).pick(where) for u in (torch.zeros_like(now.t), now.s, now.t))
+        log_x = pred.at(where)
+        said = log_x.to(late.keep.dtype).exp()
+        truth = F.one_hot(noised.target[where], self.vocab.size).to(said.dtype)
+        q, p = (
+            (1 - again) * _posterior(process, x, z, early, late)
+            + again * _law(process, _posterior(process, x, z, clean, late), early)
+            for x in (truth, said)
+        )
+        p = p.clamp(min=torch.finfo(p.dtype).tiny)  # a state that neither reaches must not spoil the gradient
+        nats = (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
+        return ops.spread(nats.to(log_x.dtype), where)
+
+    def _moment(self, s: Tensor, t: Tensor) -> Moment:
+        if isinstance(self.process, Masked):
+            lost = 1 - self.process.schedule.kept(s)
+            most = (lost / self.process.schedule.kept(t).clamp(min=1e-300)).clamp(max=1)
+        else:
+            most = lost = 1 - self.process.mix(s).keep
+        return Moment(s, t, lost, most)
+
+
+def _law(process: Interpolating, x: Tensor, mix: Mix) -> Tensor:
+    """(N, V) α·x + b"""
+    keep, mask, word = (part[:, None] for part in mix)
+    if process.vocab.mask is None:
+        return keep * x + word
+    state = torch.arange(process.vocab.size, device=x.device)
+    return keep * x + torch.where(state == process.vocab.mask, mask, word)
+
+
+def _posterior(process: Interpolating, x: Tensor, z: Tensor, early: Mix, late: Mix) -> Tensor:
+    """(N, V) p(z_s | z_t = z, x) by Bayes' rule."""
+    here = F.one_hot(z, process.vocab.size).to(x.dtype)
+    before, after = (_law(process, torch.zeros_like(x), mix).gather(-1, z[:, None]) for mix in (early, late))
+    keep = (late.keep / early.keep.clamp(min=1e-300))[:, None]
+    p = (keep * here + after - keep * before) * _law(process, x, early)
+    return p / p.sum(-1, keepdim=True)

@@ -1,0 +1,220 @@
+"""Picks: which masked positions a step reveals. What it reveals there is drawn by the prediction."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.masked import Choice
+from redraft.core.types import FINITE, Canvas, Drawn, Prediction, require_range
+
+PickScore = Callable[[Drawn], Tensor]  # (N,) of each position; the highest are revealed first
+
+
+def confidence(drawn: Drawn) -> Tensor:
+    """(N,) the probability of the drawn token."""
+    return drawn.log_x.gather(-1, drawn.tokens()[:, None]).squeeze(-1).exp()
+
+
+def require_temperature(temperature: float) -> None:
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature={temperature}; 0 takes the likeliest token, above 0 draws")
+
+
+def even(hidden: Tensor, share: Tensor) -> np.ndarray:
+    """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
+    return np.ceil(ops.host(hidden).sum(-1) * ops.host(share)[:, 0] - 1e-6)
+
+
+def rounded(scores: Tensor) -> np.ndarray:
+    """To multiples of 2⁻¹⁶, so that ties stay ties, whatever the batch; the lowest index then wins."""
+    return np.round(ops.host(scores) * np.float32(2**16)) / np.float32(2**16)
+
+
+def laid_out(values: np.ndarray, where: Tensor) -> np.ndarray:
+    """(N,) values to the marked positions of (B, L), zero elsewhere."""
+    found = np.zeros(where.shape, values.dtype)
+    found[ops.host(where)] = values
+    return found
+
+
+def best(
+    pred: Prediction,
+    hidden: Tensor,
+    score: PickScore,
+    count: Callable[[np.ndarray], np.ndarray],
+    *,
+    temperature: float,
+    rng: Rng,
+) -> Choice:
+    """Per row the positions of the highest scores; `count` says how many (B,).
+
+    It sees the scores of each row, (B, L) float64, highest first and −∞ behind those of the hidden positions.
+    """
+    if not ops.host(hidden).any():
+        return Choice.nothing(hidden)
+    drawn = pred.draw(hidden, rng=rng, temperature=temperature)
+    ranking = ops.Ranking.of(laid_out(rounded(score(drawn)), hidden), hidden)
+    where = ranking.first(count(ranking.values))
+    return Choice.of(where, drawn, where.take(ops.marked(hidden)))
+
+
+@dataclass(frozen=True)
+class AnyOrder:
+    """A random `share` of the masked positions (rounded up), each token drawn from x̂^{1/temperature}.
+
+    Ancestral sampling reveals in random order too, but a random number of tokens per step. An even number separates
+    tokens that depend on each other: with at least as many steps as tokens, one is revealed at a time, which is exact
+    for any schedule, while the error of `Ancestral` is of order 1/steps.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        which, what = rng.split(2)
+        where = ops.Ranking.of(ops.host(which.uniform(hidden.shape[1])), hidden).first(even(hidden, share))
+        if not ops.host(where).any():
+            return Choice.nothing(hidden)
+        return Choice.of(where, pred.draw(where, rng=what, temperature=self.temperature))
+
+
+@dataclass(frozen=True)
+class LeftToRight:
+    """The leftmost `share` of the masked positions (rounded up): reading order, several tokens at once."""
+
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        where = hidden & (hidden.cumsum(-1) <= hidden.new_tensor(even(hidden, share), dtype=torch.int64)[:, None])
+        if not where.any():
+            return Choice.nothing(hidden)
+        return Choice.of(where, pred.draw(where, rng=rng, temperature=self.temperature))
+
+
+@dataclass(frozen=True)
+class Ranked(ABC):
+    """The `share` of the masked positions (rounded up) that scores highest; the rest stays masked."""
+
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    @abstractmethod
+    def score(self, drawn: Drawn) -> Tensor:
+        """(N,) scores; the highest are revealed first."""
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        count = even(hidden, share)
+        wanted = hidden & hidden.new_tensor(count > 0)[:, None]  # a row that reveals nothing costs nothing
+        return best(pred, wanted, self.score, lambda _: count, temperature=self.temperature, rng=rng)
+
+
+@dataclass(frozen=True)
+class Confidence(Ranked):
+    """Ranks by the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
+
+    def score(self, drawn: Drawn) -> Tensor:
+        return confidence(drawn)
+
+
+@dataclass(frozen=True)
+class Margin(Ranked):
+    """Ranks by the probability of the likeliest token minus that of the second."""
+
+    def score(self, drawn: Drawn) -> Tensor:
+        first, second = drawn.log_x.topk(2, -1).values.exp().unbind(-1)
+        return first - second
+
+
+@dataclass(frozen=True)
+class Entropy(Ranked):
+    """Ranks by the entropy of x̂, lowest first."""
+
+    def score(self, drawn: Drawn) -> Tensor:
+        return -ops.entropy(drawn.log_x)
+
+
+@dataclass(frozen=True)
+class EndsLast(Ranked):
+    """Ranks as another pick does, but some tokens come after all others, however sure: end tokens, for models that were
+    trained on rows filled up with them (LLaDA: `confidence_eos_eot_inf`).
+    """
+
+    pick: Ranked = Confidence()
+    tokens: tuple[int, ...] = ()
+
+    def score(self, drawn: Drawn) -> Tensor:
+        scores, last = self.pick.score(drawn), drawn.tokens().new_tensor(self.tokens)
+        return torch.where(torch.isin(drawn.tokens(), last), scores - 1000.0, scores)  # entropies are far below 1000
+
+
+@dataclass(frozen=True)
+class DemandedFirst:
+    """What a rule demands is written first, where a joint draw puts it; the inner pick decides about the rest.
+
+    `Constrained` knows how likely "Anna" is at each place, but not that one hero has all places of a name. In any other
+    order some name is soon written there, and Anna, still demanded, must go where nobody expects her ("wandered to the
+    Anna"). Written first, at a place drawn in proportion to the odds that the network gives it, she is known when the
+    rest is written: one such token at a time. A token counts as demanded if the rule makes it at least `least` times as
+    likely as the network does. Without a rule this is the inner pick.
+    """
+
+    pick: AnyOrder | LeftToRight | Ranked = AnyOrder()
+    least: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, FINITE, "least")
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        if not pred.joint:
+            return self.pick(pred, canvas, hidden, share, rng=rng)
+        first, later = rng.split(2)
+        demanded = self._demanded(pred, hidden, np.minimum(even(hidden, share), 1), first)
+        rest = hidden & ~demanded.where.any(-1, keepdim=True)
+        return _both(demanded, self.pick(pred, canvas, rest, share, rng=later))
+
+    def _demanded(self, pred: Prediction, hidden: Tensor, count: np.ndarray, rng: Rng) -> Choice:
+        if not ops.host(hidden).any():
+            return Choice.nothing(hidden)
+        drawn = pred.draw(hidden, rng=rng, temperature=self.pick.temperature)
+        demand = laid_out(rounded(drawn.demand()), hidden)
+        wanted = hidden & torch.from_numpy(demand >= math.log(self.least)).to(hidden.device)
+        where = ops.Ranking.of(demand, wanted).first(count)
+        return Choice.of(where, drawn, where.take(ops.marked(hidden)))
+
+
+def _both(one: Choice, other: Choice) -> Choice:
+    """What two picks decide about different rows."""
+    where = one.where | other.where
+    mine = one.where[where]
+    tokens = one.tokens.new_empty(len(mine)).masked_scatter(mine, one.tokens).masked_scatter(~mine, other.tokens)
+    assert one.log_p is not None
+    assert other.log_p is not None
+    log_p = one.log_p.new_empty(len(mine)).masked_scatter(mine, one.log_p).masked_scatter(~mine, other.log_p)
+    return Choice(where, tokens, log_p)
+
+
+@dataclass(frozen=True)
+class _One:
+    """One masked position per row, chosen uniformly."""
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        which, what = rng.split(2)
+        chosen = (which.uniform(hidden.shape[1]) * hidden).argmax(-1, keepdim=True)
+        where = hidden & torch.zeros_like(hidden).scatter(-1, chosen, True)
+        return Choice.of(where, pred.draw(where, rng=what)) if where.any() else Choice.nothing(hidden)

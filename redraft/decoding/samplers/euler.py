@@ -1,0 +1,60 @@
+"""Euler steps of the reverse rates: SEDD's first sampler, kept for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes import sedd as score
+from redraft.core.processes.base import Process
+from redraft.core.processes.interpolating import Interpolating
+from redraft.core.processes.masked import Masked
+from redraft.core.types import Canvas, Denoiser, Prediction
+from redraft.decoding.samplers.base import grid, require_free, require_steps, start
+
+
+@dataclass(frozen=True)
+class Euler:
+    """p(z → y) = Δt·σ'_t·π_z·s_y: the rates at t, held for the whole step (Lou et al. 2024).
+
+    `Ancestral` integrates the noise exactly (SEDD's "analytic" step) and is better. With mask noise and the linear
+    schedule the two are the same. The last step, to the clean end, is Bayes' rule.
+    """
+
+    steps: int = 128
+
+    def __post_init__(self) -> None:
+        require_steps(self.steps)
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked | Interpolating):
+            raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
+        require_free(canvas, self, "its steps draw each token by itself")
+        limit = score.limit(process).to(canvas.z.device)
+        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
+        yield canvas
+        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
+            with torch.no_grad():
+                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                if float(s[0]) > 0:
+                    canvas = _stepped(process, pred, canvas, s, t, limit, rng.fold(i))
+                else:
+                    canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
+            yield canvas
+
+
+def _stepped(
+    process: Masked | Interpolating, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, limit: Tensor, rng: Rng
+) -> Canvas:
+    late = t.clamp(max=1 - 1e-9)  # where α = 0 the rate is infinite
+    keep, slope = process.schedule.keep(late), process.schedule.slope(late)
+    log_score = score.ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
+    p = score.proper(score.euler(log_score, canvas.z, (s - t) * slope / keep, limit))
+    tokens = ops.draw(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())
+    return canvas.write(tokens.view_as(canvas.z))

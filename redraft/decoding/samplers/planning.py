@@ -1,0 +1,95 @@
+"""Path planning: a critic, or the network itself, says which tokens come first and which are taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.base import Process
+from redraft.core.processes.masked import Choice, Masked
+from redraft.core.types import Canvas, Denoiser, Prediction
+from redraft.decoding.picks.order import confidence, even, laid_out, require_temperature, rounded
+from redraft.decoding.samplers.base import instant, require_steps, start
+from redraft.decoding.samplers.remask import Critic
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
+
+    Every masked position is filled in, and the critic reads the whole text: one call of its own per step. It may be the
+    error layer of the model itself (`presets.gstar`). With `remask`, all tokens that are not given compete for their
+    places at each step, so that one written before may be masked again (Peng et al. 2025, "P2").
+    """
+
+    critic: Critic
+    remask: bool = False
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        if not ops.host(hidden).any():
+            return Choice.nothing(hidden)
+        drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
+        text = canvas.z.masked_scatter(hidden, drawn.tokens())
+        scores = rounded(-self.critic.error_logits(text, canvas.context))
+        free = ~canvas.fixed if self.remask else hidden
+        kept = ops.Ranking.of(scores, free).first(ops.host((free & ~hidden).sum(-1)) + even(hidden, share))
+        where = hidden & kept
+        return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
+
+
+@dataclass(frozen=True)
+class SelfPlanned:
+    """P2 with the network itself as planner: at step k of n the surest k/n of all tokens that are not given stand.
+
+    Written tokens compete with masked ones, each by the probability of the likeliest token at its place, and may be
+    masked again (Peng et al. 2025; Open-dCoder's "p2"). For that the network must have a say on written tokens: a head
+    that carries them over, as `Subs()` does, keeps them all; use `Subs(carry_over=False)`. Mask noise only.
+    """
+
+    steps: int = 32
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_steps(self.steps)
+        require_temperature(self.temperature)
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked):
+            raise ValueError(f"planning is for mask noise, not {type(process).__name__}; use Correct()")
+        canvas = start(denoise, process, canvas, rng=rng)
+        yield canvas
+        for i in range(self.steps):
+            if not bool(process.hidden(canvas).any()):
+                return
+            t = process.moment(instant(canvas, 1 - i / self.steps))
+            with torch.no_grad():
+                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pick = _Standing(i + 1, self.steps, self.temperature)
+                canvas = process.reveal(pred, canvas, t, t, pick, rng=rng.fold(i)).canvas
+            yield canvas
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """The surest part/whole (rounded up) of all tokens that are not given, masked or not; the others are masked."""
+
+    part: int
+    whole: int
+    temperature: float
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        free = ~canvas.fixed
+        drawn, total = pred.draw(free, rng=rng, temperature=self.temperature), free.sum(-1)
+        count = total - total * (self.whole - self.part) // self.whole
+        kept = ops.Ranking.of(laid_out(rounded(confidence(drawn)), free), free).first(ops.host(count))
+        where = hidden & kept
+        return Choice.of(where, drawn, where[free])._replace(again=free & ~kept)

@@ -1,0 +1,25 @@
+"""Samplers by name, for the command line and everyone else who names one in words."""
+
+from __future__ import annotations
+
+from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, Revoke
+from redraft.decoding.picks.order import AnyOrder, Confidence, DemandedFirst, Entropy, LeftToRight, Margin
+from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
+from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.unmask import Unmask
+
+NAMED: dict[str, Sampler] = {
+    "ancestral": Ancestral(),
+    "first-hitting": FirstHitting(),
+    "any-order": Unmask(pick=AnyOrder()),
+    "demanded-first": Unmask(pick=DemandedFirst()),
+    "left-to-right": Unmask(pick=LeftToRight()),
+    "confidence": Unmask(pick=Confidence()),
+    "margin": Unmask(pick=Margin()),
+    "entropy": Unmask(pick=Entropy()),
+    "threshold": Unmask(None, ConfidenceThreshold()),
+    "frechet": Unmask(None, FrechetProfile()),
+    "entropy-bound": Unmask(None, EntropyBound()),
+    "klass": Unmask(None, Klass()),
+    "revoke": Unmask(None, Revoke()),
+}

@@ -1,0 +1,130 @@
+"""Writing with second thoughts: remasking blindly (ReMDM, star), or where errors are suspected (G-Star)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.base import Process
+from redraft.core.processes.interpolating import Interpolating
+from redraft.core.processes.masked import Masked
+from redraft.core.processes.remasking import Rate, Remask
+from redraft.core.types import Canvas, Context, Denoiser, Prediction
+from redraft.decoding.samplers.base import Even, Sampler, Warp, grid, require_steps, start
+
+
+@dataclass(frozen=True)
+class Remasked:
+    """The inner sampler on the process with remasking: `Remasked(Ancestral(128), Cap(0.008))` is ReMDM-cap.
+
+    Any trained model will do; `Switch(Star(), on, off)` is the star-shaped process in the tail.
+    """
+
+    sampler: Sampler
+    rate: Rate
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked | Interpolating):
+            raise ValueError(f"remasking is for mask and interpolating noise, not {type(process).__name__}")
+        return self.sampler(denoise, Remask(process, self.rate), canvas, rng=rng)
+
+
+class Guide(Protocol):
+    """Which tokens of a finished text are suspect."""
+
+    def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
+        """(B, L) scores, higher for tokens to rewrite; on the scale of log-odds, since the choice is ∝ exp(score)."""
+        ...
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """A denoiser that also judges finished texts; `DiffusionLM` with an error layer is one."""
+
+    def error_logits(self, x: Tensor, context: Context) -> Tensor:
+        """(B, L) logits that tokens are wrong."""
+        ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Scores by the error layer of the model itself (`vary.with_errors` makes the run that trains it)."""
+
+    def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
+        if not isinstance(denoise, Critic):
+            raise ValueError(
+                f"{type(denoise).__name__} cannot judge texts; give the model itself, or Revise(guide=Blind())"
+            )
+        return denoise.error_logits(text.z, text.context)
+
+
+@dataclass(frozen=True)
+class Blind:
+    """Every token scores the same: star-shaped sampling with an exact count."""
+
+    def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
+        return torch.zeros_like(text.z, dtype=torch.float32)
+
+
+@dataclass(frozen=True)
+class Revise:
+    """Guided star-shaped sampling: write all, then take back what is most likely wrong (Meshchaninov et al. 2025).
+
+    For off ≤ t ≤ on a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn without
+    replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). At other
+    times, and in the last step, it is ancestral sampling. The guide costs a second network call. A guide that looks at
+    the text changes the law of the kept tokens, so there is no bound.
+    """
+
+    steps: int = 64
+    guide: Guide = Learned()
+    temperature: float = 1.0
+    on: float = 0.55
+    off: float = 0.05
+    warp: Warp = Even()
+
+    def __post_init__(self) -> None:
+        require_steps(self.steps)
+        if self.temperature < 0 or not 0 <= self.off <= self.on <= 1:
+            raise ValueError(
+                f"temperature={self.temperature}, on={self.on}, off={self.off}; "
+                "use a temperature of 0 or more and 0 <= off <= on <= 1"
+            )
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked):
+            raise ValueError(f"revising is for mask noise, not {type(process).__name__}; use Correct()")
+        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
+        yield canvas
+        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps, self.warp))):
+            with torch.no_grad():
+                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                if self.off <= float(t[0]) <= self.on and float(s[0]) > 0:
+                    canvas = self._revised(denoise, process, pred, canvas, s, t, rng.fold(i))
+                else:
+                    canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
+            yield canvas
+
+    def _revised(
+        self, denoise: Denoiser, process: Masked, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng
+    ) -> Canvas:
+        text = process.step(pred, canvas, torch.zeros_like(s), t, rng=rng)
+        *_, choice = rng.split(3)  # the first two are the step's
+        free = ~canvas.fixed
+        lost = (1 - process.schedule.kept(s)).squeeze(-1)
+        suspect = ops.top(self._scores(denoise, text, choice), free, (free.sum(-1) * lost - 1e-6).ceil())
+        return text.write(text.z.masked_fill(suspect, process.vocab.masked))
+
+    def _scores(self, denoise: Denoiser, text: Canvas, rng: Rng) -> Tensor:
+        """Scores plus Gumbel noise; rounded, so that ties stay ties, whatever the batch."""
+        scores = (self.guide(denoise, text).double() * 2**16).round() / 2**16
+        if self.temperature == 0:
+            return scores
+        return scores - self.temperature * (-rng.uniform(text.z.shape[1]).log()).log()

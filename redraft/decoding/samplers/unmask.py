@@ -1,0 +1,106 @@
+"""Unmasking by a pick: an even number of tokens at each step, or as many as the pick dares (MaskGIT, LLaDA, Dream).
+
+The number does not depend on the noise schedule. Picking by confidence is not ancestral sampling: it sharpens the
+distribution and carries no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, pairwise
+
+import torch
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.base import Process
+from redraft.core.processes.insertion import Insertion
+from redraft.core.processes.masked import Masked, Pick
+from redraft.core.types import Canvas, Denoiser
+from redraft.decoding.picks.adaptive import Adaptive
+from redraft.decoding.picks.order import Confidence
+from redraft.decoding.picks.pace import EvenPace, Pace
+from redraft.decoding.samplers.base import grid, require_steps, start
+from redraft.decoding.samplers.stopping import refuse_ids, stopped, stops
+
+
+@dataclass(frozen=True)
+class Unmask:
+    """Reveals tokens by a pick in `steps` steps: ⌈masked/steps left⌉ at each, as LLaDA does.
+
+    It ends as soon as no row has anything left, so `steps` is a maximum for adaptive picks, which may reveal more than
+    they are asked for; without a maximum (None) they decide alone, and other picks reveal one token at a time.
+    With `stop`, a row also ends once everything up to its first end token is written: the rest becomes end tokens.
+
+    The schedule does not change these numbers. It only gives the time that the network sees, at which this share of the
+    tokens is expected to be masked. Insertion reveals the share that its schedule expects, since tokens still arrive.
+    """
+
+    steps: int | None = 32
+    pick: Pick = Confidence()
+    pace: Pace = EvenPace()
+    stop: bool = False
+
+    def __post_init__(self) -> None:
+        refuse_ids(self.stop)
+        if self.steps is not None:
+            require_steps(self.steps)
+
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        if not isinstance(process, Masked | Insertion):
+            raise ValueError(f"unmasking is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
+        canvas = start(denoise, process, canvas, rng=rng)
+        yield canvas
+        if isinstance(process, Masked):
+            yield from self._masked(denoise, process, canvas, rng)
+        else:
+            yield from self._inserted(denoise, process, canvas, rng)
+
+    def _masked(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
+        pick, hidden = self.pick, process.hidden(canvas)
+        left, times = hidden.sum(-1, keepdim=True), self._times(process, hidden.sum(-1, keepdim=True))
+        for i, key in zip(count() if self.steps is None else range(self.steps), rng.steps(), strict=False):
+            if not ops.host(left).any():
+                return
+            t = times.gather(1, left) if self._counted else times[i].expand_as(left)
+            with torch.no_grad():
+                pred, share = denoise(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
+                canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
+            if stops(self.stop, canvas):
+                end = process.vocab.eos if self.stop else None
+                canvas = stopped(canvas, end, process.hidden(canvas).cumsum(-1) == 0, denoise)
+            hidden = process.hidden(canvas)
+            left = hidden.sum(-1, keepdim=True)
+            yield canvas
+
+    @property
+    def _counted(self) -> bool:
+        """Whether the time depends on how many tokens a row has left; else they are known beforehand."""
+        return self.steps is None or isinstance(self.pick, Adaptive)
+
+    def _times(self, process: Masked, hidden: Tensor) -> Tensor:
+        """The times that the network sees: (B, most + 1) by how many tokens a row has left, or (steps,) one by one."""
+        kind, device = ops.wide(hidden.device), hidden.device
+        if not self._counted:
+            steps = self.steps or 1
+            return process.moment(torch.tensor([1 - i / steps for i in range(steps)], dtype=kind, device=device))
+        most = int(hidden.max()) if hidden.numel() else 0
+        return process.moment(torch.arange(most + 1, dtype=kind, device=device) / hidden.clamp(min=1))
+
+    def _share(self, hidden: Tensor, step: int) -> Tensor:
+        """(B, 1) what a step is to reveal at least; without a maximum half a token, which is one, rounded up."""
+        if self.steps is None:
+            return torch.from_numpy(0.5 / ops.host(hidden).clip(1)).to(hidden.device)
+        return self.pace(hidden, step, self.steps)
+
+    def _inserted(self, denoise: Denoiser, process: Insertion, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
+        if self.steps is None or self.stop:
+            raise ValueError("insertion takes a number of steps, and no stop: Unmask(steps, pick)")
+        pick = self.pick
+        for i, (t, s) in enumerate(pairwise(map(process.moment, grid(canvas, self.steps)))):
+            with torch.no_grad():
+                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                canvas, pick = process.reveal(pred, canvas, s, t, pick, rng=rng.fold(i))
+            yield canvas

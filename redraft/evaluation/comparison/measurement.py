@@ -1,0 +1,174 @@
+"""What is measured of a trained model: bits of unseen text, and how right and how dear the texts are that it writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redraft.core.processes.gaussian import Gaussian
+from redraft.core.types import Batch
+from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.blocks.strides import Strides
+from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.self_correction import Correct
+from redraft.evaluation.comparison.row_file import cpu
+from redraft.evaluation.judges import Judge, generative_perplexity
+from redraft.evaluation.text_metrics import grammatical, possible, unigram_entropy
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.tasks.arguments.settings import ArgumentError
+from redraft.tasks.canvases import fill, to_write
+from redraft.tasks.engine.result import Record
+from redraft.tasks.engine.sampler_choice import layers, with_steps
+from redraft.training.data.corpora.story_tasks import StorySummaries, Task, faithful
+from redraft.training.data.loader import evaluation, tokenise
+from redraft.training.data.pairs import Answers, Pairs
+from redraft.training.data.sources import KnownSource, Split
+from redraft.training.heldout import HeldOut, ending, excess, likelihood, reconstruction, token_bound
+from redraft.training.runs.run import Run
+
+CHOSEN = 64  # rows of the valid split, on which the end of a diffusion of vectors is chosen
+ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # log-SNR
+NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # tried one after another where the noisiest is the best so far
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured of each model."""
+
+    rows: int = 256  # of the test split
+    draws: int = 4  # noise levels of each
+    samples: int = 64  # texts written at each number of steps
+    write_steps: tuple[int, ...] = (8, 16, 32, 64)  # of a whole text, beside the run's own sampler
+
+
+def measured(model: DiffusionLM, run: Run, effort: Effort, *, seed: int, judge: Judge | None = None) -> dict[str, Any]:
+    """Bits of unseen text; texts by the run's own sampler and at several numbers of steps; the first of them."""
+    written: dict[str, Any] = {}
+    shown: list[str] = []
+    for name, sampler in samplings(model, run, effort.write_steps).items():
+        figures, record = write_and_judge(model, run, sampler, effort.samples, seed=seed, judge=judge)
+        written[name], shown = figures, shown or [each.text for each in record[:4]]
+    return {**unseen_bits(model, run, effort.rows, effort.draws, seed=seed), "written": written, "texts": shown}
+
+
+# --- unseen text ---
+
+
+def unseen(run: Run, split: Split, count: int) -> HeldOut:
+    """Rows of other text; a source is given there, even if it was learnt like the rest."""
+    framing = replace(run.framing, joint=False) if isinstance(run.framing, Pairs) else run.framing
+    return HeldOut.of(run.data, split, run.tokenizer, framing, count)
+
+
+def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed: int = 0) -> dict[str, Any]:
+    """Bits per token and character of the test split, with the error of another choice of rows and noise.
+
+    Vectors: where the diffusion ends is chosen on the valid split, and the share of tokens that survive the codec is
+    told. Where the truth is known: bits per character above it, paired.
+    """
+    test, found = unseen(run, "test", rows), {}
+    if model.codec is not None:
+        found["reconstruction"] = reconstruction(model, test.batches)
+    if isinstance(model.process, Gaussian):
+        found["end"] = best_end(model, unseen(run, "valid", min(rows, CHOSEN)).batches, draws, seed=seed)
+        model = ending(model, found["end"])
+    likely = likelihood(model, test.batches, draws=draws, seed=seed)
+    for unit in ("token", "char"):
+        name = f"bits_per_{unit}"
+        found |= {name: getattr(likely, name), f"{name}_stderr": likely.row_error(unit)}
+    found |= {"rows": len(likely.row_nats), "monte_carlo": likely.relative_error * likely.bits_per_char}
+    if test.truth is not None:
+        found["excess"], found["excess_stderr"] = excess(likely, test.truth.log_probs)
+    return found
+
+
+def best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: int) -> float:
+    """The log-SNR at which the diffusion should end: vectors of many numbers tell their words through much noise."""
+    assert isinstance(model.process, Gaussian)
+    ends, noisier = ([end for end in some if end > model.process.path.noisiest] for some in (ENDS, NOISIER))
+    best, likely = token_bound(model, batches, ends, draws=draws, seed=seed)
+    for lower in noisier if best == min(ends) else ():
+        _, further = token_bound(model, batches, (lower,), draws=draws, seed=seed)
+        if further.row_nats.sum() >= likely.row_nats.sum():
+            break
+        best, likely = lower, further
+    return best
+
+
+# --- written text ---
+
+
+def samplings(model: DiffusionLM, run: Run, counts: Sequence[int]) -> dict[str, Sampler]:
+    """The run's own sampler, and the same with other numbers of steps for a whole text; each once."""
+    found: dict[str, Sampler] = {"own": run.sampler}
+    for steps in counts:
+        sampler = paced(model, run.sampler, steps, run.framing.length)
+        if sampler is not None and sampler not in found.values():
+            found[str(steps)] = sampler
+    return found
+
+
+def paced(model: DiffusionLM, sampler: Sampler, steps: int, length: int) -> Sampler | None:
+    """The sampler with so many steps for a row of `length` tokens, shared out among its blocks; None: it has no steps.
+
+    A third of the steps are corrections, where it corrects: the same number of calls as the others.
+    """
+    if isinstance(sampler, Correct):
+        inner, third = paced(model, sampler.sampler, steps - steps // 3, length), max(1, steps // 3)
+        return None if inner is None else replace(sampler, sampler=inner, steps=third)
+    sizes = [model.block, *(_size(layer) for layer in layers(sampler))]
+    size = min((size for size in sizes if size is not None), default=length)
+    try:
+        return with_steps(sampler, max(1, round(steps * min(1.0, size / length))))
+    except ArgumentError:
+        return None
+
+
+def _size(layer: Sampler) -> int | None:
+    if isinstance(layer, Blocks):
+        return layer.decode_block
+    return layer.stride if isinstance(layer, Strides) else None
+
+
+def write_and_judge(
+    model: DiffusionLM, run: Run, sampler: Sampler, texts: int, *, seed: int = 0, judge: Judge | None = None
+) -> tuple[dict[str, Any], Record]:
+    """Texts from nothing or to sources of the test split; their quality, and what one costs in seconds of a core."""
+    (first,) = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), texts, texts)
+    canvas = to_write(model, run.framing, texts, first)
+    with cpu() as clock:
+        made = fill(model, sampler, canvas, seed=seed)
+    cost = {"samples": len(made), "nfe": made.nfe, "seconds_per_sample": clock.seconds / len(made)}
+    entropy = {"unigram_entropy": unigram_entropy(made.texts)[1]}
+    return {**quality(run, made), **cost, **entropy, **_judged(made, judge), "sampler": str(sampler)}, made
+
+
+def _judged(made: Record, judge: Judge | None) -> dict[str, Any]:
+    if judge is None:
+        return {}
+    found = generative_perplexity(made.texts, judge)
+    return {"generative_perplexity": found.perplexity, "entropy_within": found.unigram_entropy}
+
+
+def quality(run: Run, made: Record) -> dict[str, Any]:
+    """The share of right texts, where somebody can tell: what the source can write, or what the task asks for.
+
+    A summary is right if it is the true one; a story to attributes if the grammar can tell it. Of other text nothing
+    is known.
+    """
+    if isinstance(run.data, Task):
+        asked = isinstance(run.framing, Answers)  # the question is a part of the text there
+        texts = [each.new.strip() for each in made] if asked else made.texts
+        told = faithful(run.data, [run.data.pair("test", index).source for index in range(len(texts))], texts)
+        right = told.exact if isinstance(run.data, StorySummaries) else grammatical(texts).share
+        return {**share_of(right, len(texts)), "attributes": told.share, "all_attributes": told.exact}
+    if isinstance(run.data, KnownSource):
+        return share_of(possible(made.texts, run.data), len(made))
+    return {}
+
+
+def share_of(share: float, count: int) -> dict[str, float]:
+    """A share with its standard error."""
+    return {"share": share, "share_stderr": math.sqrt(share * (1 - share) / count)}

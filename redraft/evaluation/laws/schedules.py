@@ -1,0 +1,35 @@
+"""The built-in schedules, for laws that hold whatever the schedule."""
+
+from __future__ import annotations
+
+from redraft.core.schedules import (
+    Chain,
+    Clamped,
+    Cosine,
+    CosineOffset,
+    CosineRatio,
+    CosineSquared,
+    Exponential,
+    Geometric,
+    Jumping,
+    Linear,
+    Mirrored,
+    Polynomial,
+    Retimed,
+    Schedule,
+    Shifted,
+    Sqrt,
+    Tabulated,
+    TanD,
+    VPLinear,
+)
+
+
+def every_schedule() -> list[Schedule]:
+    """The built-in schedules, one of each kind."""
+    return [
+        *(Linear(), Cosine(), CosineSquared(), CosineRatio(), Polynomial(), Exponential(), Geometric(), VPLinear()),
+        *(CosineOffset(), Sqrt(), TanD(), Tabulated((1.0, 0.9, 0.2, 0.0)), Retimed((5.0, -1.0, -5.0))),
+        *(Shifted(Cosine(), 2.0), Clamped(Cosine(), -5.0, 5.0), Chain(Cosine(), steps=50)),
+        *(Mirrored(Cosine()), Jumping(Geometric(1e-5, 20.0))),
+    ]

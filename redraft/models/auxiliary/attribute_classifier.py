@@ -1,0 +1,49 @@
+"""The attribute layer: a small network of its own that tells what a noisy text is about, for guidance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from redraft.models.networks.attention import Full, Rotary, Sight
+from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.kv_cache import KeyValues, Stand
+from redraft.models.networks.layers import Block, Norm, PassView
+
+
+class Attributes(nn.Module):
+    """(B, L, V) one-hot noisy tokens → (B, classes) logits.
+
+    It reads one-hot tokens, so that its gradient says what every other token would do (`FirstOrder`), and no time: how
+    noisy a text is shows in its masks. One layer of the network's sizes, and the mean of its states.
+    """
+
+    def __init__(self, config: TransformerConfig, vocab: int, classes: int) -> None:
+        super().__init__()
+        self.config = plain = replace(config, pattern=Full(), time=None, classes=None, dropout=0.0)
+        self.embedding = nn.Linear(vocab, plain.width, bias=False)
+        self.block, self.norm, self.output = Block(plain), Norm(plain, plain.width), nn.Linear(plain.width, classes)
+        self.initialise()
+
+    def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
+        h = self.embedding(x)
+        c, stand = self.config, Stand.of(None, h, KeyValues())
+        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
+        sight = Sight.of(Full(), stand.place, 0, stand.keys, pad)
+        view = PassView(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        states = self.norm(self.block(h, view, None)[0])
+        real = torch.ones_like(states[..., 0]) if pad is None else (~pad).to(states.dtype)
+        return self.output((states * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1))
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """At first, every class is as likely as the others."""
+        self.embedding.weight.normal_()
+        for p in self.block.parameters():
+            if p.dim() == 2:
+                p.normal_(0, p.shape[1] ** -0.5)
+        for layer in (self.block.attention.out, self.block.mlp.down, self.output):
+            layer.weight.zero_()
+        self.output.bias.zero_()

@@ -1,0 +1,80 @@
+"""LD4TG: an encoder's states compressed to a few latents, which an autoregressive decoder reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from redraft.core.ops import Rng
+from redraft.core.types import WIDEST, Vocab, require_range
+from redraft.models.codecs.base import Codec, CodecConfig
+from redraft.models.codecs.modules.corruption import blurred_up_to, require_share
+from redraft.models.codecs.modules.decoder import Autoregressive
+from redraft.models.codecs.modules.encoder import EncoderConfig
+from redraft.models.codecs.modules.perceiver import Resampler
+from redraft.models.codecs.modules.size import Size
+
+
+@dataclass(frozen=True)
+class Compressed(CodecConfig):
+    """x = √D·z/‖z‖ with z = Resampler(Enc(w)), N latents, and p(w | x) by the chain rule (Lovelace et al. 2022, §3).
+
+    The encoder is frozen; compressor and decoder learn to reproduce the text. The decoder is trained on
+    √(1 − σ²)·x + σ·ξ with σ up to `noise`: the paper has none, but the bound, whose last latents are noisy, needs it.
+    """
+
+    encoder: EncoderConfig
+    length: int  # maximum number of tokens
+    count: int = 16  # N
+    width: int = 32  # D
+    compressor: Size = Size()
+    decoder: Size = Size()
+    noise: float = 0.0
+    forget: float = 0.0  # share of the past that the decoder forgets in training
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "count", "width")
+        require_share("noise", self.noise)
+        require_share("forget", self.forget)
+
+    def vectors(self, vocab: Vocab) -> int:
+        return self.width
+
+    def build(self, vocab: Vocab) -> CompressedCodec:
+        return CompressedCodec(self, vocab)
+
+
+class CompressedCodec(Codec):
+    frozen = True
+    parallel = False
+
+    def __init__(self, config: Compressed, vocab: Vocab) -> None:
+        super().__init__()
+        self.config, self.width = config, config.width
+        self.latents = config.count
+        self.encoder = config.encoder.build(vocab)
+        self.compressor = Resampler(
+            config.compressor,
+            reads=config.encoder.states,
+            places=config.length,
+            gives=config.width,
+            count=config.count,
+        )
+        self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
+
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.width**0.5 * F.normalize(self.compressor(self.encoder(tokens, pad), pad), dim=-1)
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.decoder.nll(z, tokens, pad)
+
+    def decode(self, z: Tensor) -> Tensor:
+        return self.decoder.decode(z)
+
+    def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
+        early, late, past = rng.split(3)
+        z, _ = blurred_up_to(self.encode(tokens, pad), self.config.noise, rng=late)
+        told = self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past)
+        return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": told}

@@ -1,0 +1,104 @@
+"""Points as they are: text spells their numbers, and the diffusion works on these. No weights, nothing to learn.
+
+"-1.204 +0.731" is a point of the plane. So a row of text stands for a plain vector, and all that works for text works
+for points: training, likelihood, sampling. A text is a cell of the grid of its last decimal, which has a probability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from redraft.core.types import ABOVE_0, FINITE, Vocab, require_range
+from redraft.models.codecs.base import Codec, CodecConfig
+
+NUMERALS = "0123456789+-. "  # the alphabet of points
+DECIMALS = 3
+CELL = 10.0**-DECIMALS  # points closer than this are spelt alike
+_FURTHEST = 10 - CELL
+_LETTERS = 1 + 1 + 1 + DECIMALS  # sign, digit, point, decimals
+
+
+def spell_point(point: Sequence[float]) -> str:
+    """ "-1.204 +0.731"; numbers are held within ±9.999, and there is no -0.000"""
+    return " ".join(f"{_held(number):+.{DECIMALS}f}" for number in point)
+
+
+def _held(number: float) -> float:
+    return 0.0 if math.isnan(number) else round(min(_FURTHEST, max(-_FURTHEST, number)), DECIMALS) + 0.0
+
+
+def read_point(text: str) -> tuple[float, ...] | None:
+    """The inverse of `spell_point`; None if the text is no point in exactly this spelling."""
+    try:
+        point = tuple(float(word) for word in text.split(" "))
+    except ValueError:
+        return None
+    return point if spell_point(point) == text else None
+
+
+def point_letters(width: int) -> int:
+    """How many letters a point of `width` numbers has."""
+    return width * (_LETTERS + 1) - 1
+
+
+@dataclass(frozen=True)
+class Coordinates(CodecConfig):
+    """x = the numbers that a row spells; p(w | z) is the mass of the cell of w under N(z, noise²), z at t → 0.
+
+    Plain DDPM (Ho et al. 2020): the diffusion of vectors, with nothing around it. The tokenizer must be
+    `Characters(NUMERALS, ())`.
+    """
+
+    width: int = 2  # D
+    noise: float = math.exp(-4)  # of z at the clean end of the process: log-SNR 8
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 1024, "width")
+        require_range(self, ABOVE_0, FINITE, "noise")
+
+    def vectors(self, vocab: Vocab) -> int:
+        return self.width
+
+    def build(self, vocab: Vocab) -> CoordinatesCodec:
+        return CoordinatesCodec(self)
+
+
+class CoordinatesCodec(Codec):
+    latents = 1
+    parallel = False
+
+    def __init__(self, config: Coordinates) -> None:
+        super().__init__()
+        self.config, self.width = config, config.width
+
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L) ids of `NUMERALS` → (B, 1, D)"""
+        length = point_letters(self.width)
+        if tokens.shape[1] != length:
+            raise ValueError(f"a point of {self.width} numbers has {length} letters, not {tokens.shape[1]}")
+        letters = torch.cat([tokens, tokens[:, :1]], 1).view(len(tokens), self.width, _LETTERS + 1)
+        digits = letters[..., [1, *range(3, _LETTERS)]].clamp(max=9)
+        size = (digits * self._powers(tokens.device)).sum(-1) * CELL
+        sign = torch.where(letters[..., 0] == NUMERALS.index("-"), -1.0, 1.0)
+        return (sign * size)[:, None].float()
+
+    def decode(self, z: Tensor) -> Tensor:
+        spelt = (spell_point(point) for point in z[:, 0].tolist())
+        return torch.tensor([[NUMERALS.index(letter) for letter in text] for text in spelt], device=z.device)
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        """Nats of the cell, in the column of the first letter: the others follow with it."""
+        off = (self.encode(tokens) - z).double()
+        far = -off.abs()  # both ends of the cell on the side where the normal distribution keeps its digits
+        low, high = (torch.special.log_ndtr((far + side * CELL / 2) / self.config.noise) for side in (-1, 1))
+        nats = -(high + (-(low - high).exp()).log1p()).sum((1, 2)).to(z.dtype)
+        return torch.cat([nats[:, None], nats.new_zeros(len(tokens), tokens.shape[1] - 1)], 1)
+
+    @staticmethod
+    def _powers(device: torch.device) -> Tensor:
+        return 10 ** torch.arange(DECIMALS, -1, -1, device=device)

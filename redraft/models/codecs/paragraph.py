@@ -1,0 +1,105 @@
+"""PLANNER: a variational embedder of paragraphs, and an autoregressive decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.types import FINITE, WIDEST, Context, Vocab, require_range
+from redraft.models.codecs.base import Codec, CodecConfig
+from redraft.models.codecs.modules.corruption import require_share, substituted
+from redraft.models.codecs.modules.decoder import Autoregressive
+from redraft.models.codecs.modules.size import Size
+from redraft.models.networks.config import Ports
+from redraft.models.networks.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Paragraph(CodecConfig):
+    """q(x | w) = N(μ, σ²) with μ = tanh(A·h), ln σ² = B·h of the first N states h (Zhang et al. 2023, "PLANNER", §3).
+
+    Trained by −log p(w | x) + β·KL(q ‖ N(0, I)), both in nats of the whole text: β = 1 is the evidence bound. (The
+    released code adds 10⁻⁵ times the KL summed over the batch to the mean cross-entropy; in our units that is β = 10⁻⁵
+    times the number of tokens in its batch.) A share of the embedder's input tokens is replaced by others, and the
+    decoder must reproduce the clean text, so texts that differ a little share their latents. The diffusion works on μ.
+    """
+
+    length: int  # maximum number of tokens
+    count: int = 16  # N
+    width: int = 32  # D
+    embedder: Size = Size()
+    decoder: Size = Size()
+    beta: float = 0.1
+    noise: float = 0.3  # share of tokens replaced
+    forget: float = 0.0  # share of the past that the decoder forgets in training
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "count", "width")
+        require_share("noise", self.noise)
+        require_share("forget", self.forget)
+        if not 0 <= self.beta <= FINITE:
+            raise ValueError(f"beta={self.beta}; the weight of the KL must be 0 or more (1: the evidence bound)")
+
+    def vectors(self, vocab: Vocab) -> int:
+        return self.width
+
+    def build(self, vocab: Vocab) -> ParagraphCodec:
+        return ParagraphCodec(self, vocab)
+
+
+class ParagraphCodec(Codec):
+    frozen = True
+    parallel = False
+
+    def __init__(self, config: Paragraph, vocab: Vocab) -> None:
+        super().__init__()
+        self.config, self.vocab, self.width = config, vocab, config.width
+        self.latents = config.count
+        self.embedder = Transformer(config.embedder.network(config.length), Ports(vocab.size))
+        self.mean, self.log_variance = (nn.Linear(config.embedder.width, config.width) for _ in range(2))
+        self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
+
+    def posterior(self, tokens: Tensor, pad: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(B, N, D) μ and ln σ²"""
+        if tokens.shape[1] < self.config.count:
+            raise ValueError(
+                f"{tokens.shape[1]} tokens have fewer than {self.config.count} states; give rows of "
+                f"{self.config.count} tokens or more, or lower count"
+            )
+        h = self.embedder(tokens, None, Context(pad=pad))[:, : self.config.count]
+        return self.mean(h).tanh(), self.log_variance(h)
+
+    def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.posterior(tokens, pad)[0]
+
+    def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
+        return self.decoder.nll(z, tokens, pad)
+
+    def decode(self, z: Tensor) -> Tensor:
+        return self.decoder.decode(z)
+
+    def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
+        early, late, past = rng.split(3)
+        noisy = substituted(tokens, self.config.noise, self.vocab, rng=early)
+        mean, log_variance = self.posterior(noisy, pad)
+        z = mean + (log_variance / 2).exp() * ops.normal_like(mean, late)
+        kl = kl_to_standard(mean, log_variance).sum((1, 2))
+        return {
+            "reconstruction": self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past),
+            "kl": self.config.beta * per_token(kl, tokens, pad),
+        }
+
+
+def per_token(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
+    """(B,) nats of a row, spread evenly over its tokens (B, L): costs of latents beside those of tokens."""
+    where = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
+    return torch.where(where, nats[:, None] / where.sum(-1, keepdim=True).clamp(min=1), 0.0)
+
+
+def kl_to_standard(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """KL(N(μ, σ²) ‖ N(0, 1)) = ½(μ² + σ² − 1 − ln σ²) of each number."""
+    return (mean.square() + torch.expm1(log_variance) - log_variance) / 2

@@ -1,0 +1,51 @@
+"""GPT-2, bare or with its head, and DiffuGPT: learned positions, biases everywhere, a tied output layer."""
+
+from __future__ import annotations
+
+from redraft.models.formats.layout import Layout, Table, require, setting, size, whole_number
+from redraft.models.formats.storage.tensors import Settings, Weights
+from redraft.models.networks.config import TransformerConfig
+
+_TABLE: Table = {
+    "embedding": ("wte",),
+    "position": ("wpe",),
+    "blocks.*.norm1": ("h.*.ln_1",),
+    "blocks.*.norm2": ("h.*.ln_2",),
+    "blocks.*.attention.qkv": ("h.*.attn.c_attn",),
+    "blocks.*.attention.out": ("h.*.attn.c_proj",),
+    "blocks.*.mlp.up": ("h.*.mlp.c_fc",),
+    "blocks.*.mlp.down": ("h.*.mlp.c_proj",),
+    "norm": ("ln_f",),
+    "output": ("lm_head",),
+}
+
+
+def _sizes(state: Weights, config: Settings) -> TransformerConfig:
+    """The number of ids is read off the tensor: settings of adapted models forget the row of the mask."""
+    require(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
+    require(config, scale_attn_by_inverse_layer_idx=False)
+    return TransformerConfig(
+        ids=size(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
+        width=whole_number(config, "n_embd"),
+        layers=whole_number(config, "n_layer"),
+        heads=whole_number(config, "n_head"),
+        hidden=config.get("n_inner"),
+        norm="layer",
+        norm_eps=float(setting(config, "layer_norm_epsilon")),
+        norm_bias=True,
+        gated=False,
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        rotary=None,
+        positions=whole_number(config, "n_positions"),
+        tied=bool(config.get("tie_word_embeddings", True)),
+    )
+
+
+gpt2 = Layout(
+    lambda _: _TABLE,
+    _sizes,
+    {"transformer.": "", "denoise_model.": "", "embed_tokens.": "wte."},
+    (".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),  # Conv1D
+)

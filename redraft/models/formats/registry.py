@@ -1,0 +1,168 @@
+"""Whose checkpoint it is, by its settings; and the whole way from a foreign directory to our model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from redraft.core.text.tokenizers import Hub
+from redraft.models.checkpoints.reader import CheckpointError
+from redraft.models.config import DiffusionLMConfig
+from redraft.models.formats.checkpoint import Meaning, Original, rows
+from redraft.models.formats.dit import DIT
+from redraft.models.formats.dit_layout import dit
+from redraft.models.formats.gpt2 import gpt2
+from redraft.models.formats.language import LANGUAGE
+from redraft.models.formats.layout import Layout, LayoutError, some
+from redraft.models.formats.llada import llada
+from redraft.models.formats.llama import llama, qwen2, qwen3
+from redraft.models.formats.storage import files
+from redraft.models.formats.storage.tensors import Settings, Weights
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a project stores its weights, and what they mean."""
+
+    layout: Layout
+    meaning: Meaning
+
+
+FORMATS: dict[str, Format] = {
+    **{name: Format(dit, DIT[name]) for name in DIT},
+    "LLaDA": Format(llada, LANGUAGE["LLaDA"]),
+    "Dream": Format(qwen2, LANGUAGE["Dream"]),
+    "DiffuGPT": Format(gpt2, LANGUAGE["DiffuGPT"]),
+    "DiffuLLaMA": Format(llama, LANGUAGE["DiffuLLaMA"]),
+    "A2D (Llama)": Format(llama, LANGUAGE["A2D"]),
+    "A2D (Qwen2)": Format(qwen2, LANGUAGE["A2D"]),
+    "A2D (Qwen3)": Format(qwen3, LANGUAGE["A2D"]),
+    "Open-dCoder": Format(qwen2, LANGUAGE["Open-dCoder"]),
+    "SDAR": Format(qwen3, LANGUAGE["SDAR"]),
+    "Fast-dLLM v2": Format(qwen2, LANGUAGE["Fast-dLLM v2"]),
+    "GPT-2": Format(gpt2, LANGUAGE["causal"]),
+    "Llama": Format(llama, LANGUAGE["causal"]),
+    "Qwen2": Format(qwen2, LANGUAGE["causal"]),
+    "Qwen3": Format(qwen3, LANGUAGE["causal"]),
+}
+_HUB_TYPES = {
+    "bd3lm": "BD3-LM",
+    "udlm": "UDLM",
+    "mdlm": "MDLM",
+    "llada": "LLaDA",
+    "Dream": "Dream",
+    "a2d-llama": "A2D (Llama)",
+    "a2d-qwen2": "A2D (Qwen2)",
+    "a2d-qwen3": "A2D (Qwen3)",
+    "sdar": "SDAR",
+    "Fast_dLLM_Qwen": "Fast-dLLM v2",
+    "gpt2": "GPT-2",
+    "llama": "Llama",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+}
+
+
+def recognised(settings: Settings, names: Collection[str]) -> str | None:
+    """The format, by settings and names of tensors: nested settings come from training runs, flat ones from the hub."""
+    match settings:
+        case {"interpolant": {"type": "any-order"}}:
+            return "FlexMDM"
+        case {"algo": {"name": "bd3lm"}}:
+            return "BD3-LM"
+        case {"graph": {"type": "absorb" | "uniform"}, "tokens": int()}:
+            return "SEDD"
+        case {"backbone": "dit", "diffusion": "uniform"}:
+            return "UDLM"
+        case {"backbone": "dit", "parameterization": "subs"}:
+            return "MDLM"
+        case {"model_type": "dit", "p_uniform": _}:
+            return "GIDD"
+        case {"model_type": "gpt2"} if any(name.startswith("denoise_model.") for name in names):
+            return "DiffuGPT"
+        case {"model_type": "llama", "mask_token_id": int()}:
+            return "DiffuLLaMA"
+        case {"model_type": "qwen2", "auto_map": {"AutoModelForCausalLM": str()}}:
+            return "Open-dCoder"
+        case {"model_type": str(kind)}:
+            return _HUB_TYPES.get(kind)
+        case {"block_type": "llama", "d_model": _}:
+            return "LLaDA"
+        case {"hidden_act": _, "mask_token_id": int()}:
+            return "Dream"
+    return None
+
+
+class Foreign(NamedTuple):
+    """What a foreign checkpoint holds, in our terms."""
+
+    model: DiffusionLMConfig
+    tokenizer: Hub | None
+    weights: dict[str, Tensor]  # of the DiffusionLM
+    assumed: tuple[str, ...] = ()  # what its files do not say
+    format: str = ""
+
+
+def read_foreign(
+    path: Path,
+    dtype: torch.dtype | None = None,
+    *,
+    name: str | None = None,
+    mask: int | str | None = None,
+    attention: str | None = None,
+) -> Foreign:
+    """The model of a directory that another project wrote.
+
+    path: the directory.
+    dtype: of the weights; None: float32.
+    name: of its repository, if that is not the directory's.
+    mask, attention: what its files do not say, see `Original`.
+    """
+    original = Original(
+        files.settings(path), path.name if name is None else name, files.tokenizer(path), mask, attention
+    )
+    return understood(original, files.weights(path), str(path), dtype)
+
+
+def understood(original: Original, weights: Weights, where: str, dtype: torch.dtype | None = None) -> Foreign:
+    """The model of settings and weights, wherever they come from."""
+    if (kind := recognised(original.settings, weights)) is None:
+        raise CheckpointError(
+            f"{where} is of no known format: its config.json has {_described(original.settings)}; known are "
+            f"{', '.join(FORMATS)}"
+        )
+    try:
+        network, state = FORMATS[kind].layout(weights, original.settings, dtype)
+        found = FORMATS[kind].meaning(original, network)
+        model = _unpadded(found.model)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:  # a LayoutError, or settings of a wrong kind
+        raise CheckpointError(f"{where} was taken for {kind}, but {_said(error)}") from error
+    state = {f"network.{tensor}": numbers for tensor, numbers in state.items()}
+    return Foreign(model, found.tokenizer, state, found.assumed, kind)
+
+
+def _unpadded(model: DiffusionLMConfig) -> DiffusionLMConfig:
+    """Rows for as many ids as there are go without saying; more of them are padding, and fewer an error."""
+    size, known = model.vocab.size - model.continues, rows(model.network)
+    if known < size:
+        raise LayoutError(f"its weights have rows for {known} ids, fewer than the {size} of its vocabulary")
+    return model if known > size else replace(model, network=replace(model.network, ids=None))
+
+
+def _said(error: Exception) -> str:
+    return (
+        str(error) if isinstance(error, ValueError) else f"its settings are damaged ({type(error).__name__}: {error})"
+    )
+
+
+def _described(settings: Settings) -> str:
+    kind = str(settings.get("model_type", ""))
+    if "moe" in kind.lower() or settings.get("num_experts"):
+        return f"model_type={kind!r}, a mixture of experts, which is not supported"
+    told = [f"{key}={settings[key]!r:.60}" for key in ("model_type", "backbone", "parameterization") if key in settings]
+    return ", ".join(told) or f"the keys {some(settings)}"

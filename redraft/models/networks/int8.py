@@ -1,0 +1,41 @@
+"""Weights of one byte each: a pass over a few tokens is bound by reading weights, of which there is then a quarter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from redraft.models.networks.prepacked import replaced_layers, with_packed_output
+from redraft.models.networks.transformer import Transformer
+
+
+class Int8(nn.Module):
+    """y = W·h + b, where row i of W is scale_i · (whole numbers from −127 to 127); h is rounded to bf16."""
+
+    weight: Tensor  # (outputs, inputs) int8
+    scale: Tensor  # (outputs,) bf16
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        scale = (weight.detach().float().abs().amax(1) / 127).clamp(min=1e-12).bfloat16()
+        rounded = (weight.detach().float() / scale.float()[:, None]).round().clamp(-127, 127)
+        self.register_buffer("weight", rounded.to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.register_buffer("bias", None if bias is None else bias.detach().clone())
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(…, inputs) → (…, outputs) fp32"""
+        flat = h.reshape(-1, h.shape[-1]).bfloat16()
+        out = torch._weight_int8pack_mm(flat, self.weight, self.scale).float().view(*h.shape[:-1], -1)
+        return out if self.bias is None else out + self.bias
+
+
+def with_int8(network: Transformer) -> Transformer:
+    """The network with the matrices of its layers in int8, changed in place.
+
+    Embeddings stay, and the output layer is packed fp32: these products come out in bf16, in which many logits would be
+    equal. A row of such a product does not depend on the others, so nor do the bits of a token.
+    """
+    replaced_layers(network.blocks, Int8)
+    return with_packed_output(network)

@@ -1,0 +1,37 @@
+"""Filling canvases that are there already, as evaluation does."""
+
+from __future__ import annotations
+
+import torch
+
+from redraft.core.types import Batch, Canvas
+from redraft.decoding.samplers.base import Sampler
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.tasks.engine.plan import Writing
+from redraft.tasks.engine.result import Record
+from redraft.training.data.framing import Framing
+
+
+def fill(
+    model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int = 0, batch: int = 64, first: int = 0
+) -> Record:
+    """Fills all rows of a canvas, `batch` at a time; row i draws from the key (seed, first + i), whatever its batch."""
+    rows = torch.arange(len(canvas.z), device=canvas.z.device)
+    parts = (
+        Writing(model, sampler, canvas.rows(some), seed=seed, samples=first + some, first=int(some[0]))
+        for some in rows.split(batch)
+    )
+    return Record.joined(part.record() for part in parts)
+
+
+def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
+    """Empty canvases as long as the training rows; for models that answer sources, one per held-out source.
+
+    At most as many answers as the batch has rows.
+    """
+    device = next(model.parameters()).device
+    if framing.asked:
+        answers = model.blank(held_out.to(device))
+        return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
+    given = model.config.vocab.bos is not None  # a canvas begins with it
+    return model.canvas(new=framing.length - given, rows=rows)

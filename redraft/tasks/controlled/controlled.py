@@ -1,0 +1,234 @@
+"""`control`: texts of given parts of speech, length, attributes and words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from redraft.core.processes.base import TokenProcess
+from redraft.core.processes.insertion import Insertion
+from redraft.core.processes.masked import Masked
+from redraft.core.text.tokenizers import Words, split_words
+from redraft.core.types import Canvas
+from redraft.decoding.guidance.token_classifier import TokenClassifier
+from redraft.decoding.picks.order import AnyOrder, DemandedFirst, Entropy
+from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.guided import Guided
+from redraft.decoding.samplers.unmask import Unmask
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.models.heads import PredictTokens
+from redraft.tasks.arguments.aliases import settings_from
+from redraft.tasks.arguments.settings import ArgumentError, Controlling
+from redraft.tasks.controlled.tags import Tagged, tagger_of
+from redraft.tasks.engine.model import Model, Opened, as_opened
+from redraft.tasks.engine.plan import Order, Plan, plan
+from redraft.tasks.engine.result import Record
+from redraft.training.data.corpora.stories import STORIES
+from redraft.training.data.corpora.story_tags import STORY_TAGS, tags_of
+
+SLACK = 0.01  # of a lexicon as a classifier: how likely a word is of another kind than it says
+
+LEAST = 1e-3  # an attribute layer judges words at least this likely, relative to the likeliest
+
+
+def control(model: Model, **options: Any) -> Record:
+    """Texts, `n` of them, that are as you wish.
+
+    Args:
+        model: a trained model, or the directory of one
+        options: the fields of `Controlling`, by name: pos, length, attributes, required, pattern, scale, n, steps, …
+    """
+    return controlling(as_opened(model), settings_from(Controlling, options)).record()
+
+
+def controlling(it: Opened, asked: Controlling) -> Plan:
+    """How to write such texts; whatever the model cannot do is refused here."""
+    if not (asked.pos or asked.length or asked.attributes or asked.ruled):
+        raise ArgumentError("pos", "nothing to control; give pos=…, length=…, attributes=…, required=… or pattern=…")
+    told = it.answers and it.model.attributes is None  # classes for the attribute layer are not told to the network
+    if told or (it.classes and not it.compares):
+        raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
+    wishes = Wishes(it, asked)
+    obeyed = asked if asked.scale is not None else replace(asked, required=(*asked.required, *wishes.named))
+    order = wishes.order()
+    return plan(it, order, _in_order(it, obeyed, len(wishes.tags), order.hidden), wishes.guided)
+
+
+def _in_order(it: Opened, asked: Controlling, places: int, hidden: int) -> Controlling:
+    """Mask noise may write any place first: what a rule demands, then, under parts of speech, what is nearly decided.
+
+    In any other order a word is written before it is known what the rest demands of it, and texts break. So they do if
+    words are written several at a time: unless steps=… says otherwise, it is one.
+    """
+    own = asked.sampler == "own" and it.model.block is None and isinstance(it.model.process, Masked)
+    if not own or not (places or asked.ruled):
+        return asked
+    heat = 1.0 if asked.temperature is None else asked.temperature
+    pick: Any = Entropy(heat) if places else AnyOrder(heat)
+    sampler: Any = Unmask(asked.steps or hidden, DemandedFirst(pick) if asked.ruled else pick)
+    return replace(asked, sampler=sampler)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a text should be, for one model."""
+
+    it: Opened
+    asked: Controlling
+
+    @cached_property
+    def lexicon(self) -> Mapping[str, str]:
+        """Word → part of speech."""
+        if self.tagger is None:
+            return STORY_TAGS if self.asked.lexicon is None else _read(self.asked.lexicon)
+        if self.asked.lexicon is not None:
+            raise ArgumentError("lexicon", "lexicon=… and a tagger: it was trained with its own; leave one out")
+        kinds, words = self.tagger.config.kinds, self.it.tokenizer
+        assert kinds is not None
+        assert isinstance(words, Words)
+        told = zip(words.words, kinds.of, strict=False)
+        return {word: kinds.names[kind] for word, kind in told if kind != kinds.none}
+
+    @cached_property
+    def tagger(self) -> DiffusionLM | None:
+        """The model whose tagger guides towards parts of speech; None: the lexicon alone does."""
+        return None if self.asked.pos is None else tagger_of(self.it, self.asked.classifier)
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """The part of speech of each word; * where it is free."""
+        found = tuple(() if self.asked.pos is None else self.asked.pos.split())
+        known = sorted(set(self.lexicon.values()))
+        if unknown := [tag for tag in found if tag != "*" and tag not in known]:
+            raise ArgumentError("pos", f"pos=…: there is no {unknown[0]!r}; use {', '.join(known)}, or * for any word")
+        if found and self.asked.length not in (None, len(found)):
+            raise ArgumentError("length", f"length={self.asked.length}: pos=… has {len(found)} words; leave one out")
+        return found
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """Attribute → value."""
+        pairs = [each.partition("=") for each in self.asked.attributes]
+        if wrong := [each for each, (_, sign, value) in zip(self.asked.attributes, pairs, strict=True) if not value]:
+            raise ArgumentError("attributes", f"attributes={wrong[0]!r}: write NAME=VALUE, say mood=sad")
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The words that reveal the attributes in a story of the embedded corpus."""
+        return tuple(_revealing(name, value) for name, value in self.attributes.items())
+
+    def order(self) -> Order:
+        """A row of as many tokens as wished, and nothing behind them."""
+        it, size = self.it, len(self.tags) or self.asked.length
+        longest = it.always or it.model.config.network.positions or (size or 0)
+        start = int(it.model.config.vocab.bos is not None)
+        if size is None and it.run is None:
+            raise ArgumentError("length", "this model has no run that gives the length of its texts; set length=…")
+        if size is not None and size + start > longest:
+            raise ArgumentError("length", f"{size} tokens are too many: the rows of this model have {longest - start}")
+        assert it.run is not None or size is not None
+        free = size is None
+        count = it.run.framing.length - start if size is None and it.run is not None else size or 0
+        end, rest = it.model.config.vocab.eos, (it.always or 0) - start - count
+        row: list[Any] = ["", count, *([(end,) * rest] if end is not None and rest > 0 else [])]
+
+        def compose(some: Sequence[str]) -> Canvas:
+            canvas = it.model.compose([row] * len(some))
+            return canvas if free else replace(canvas, context=replace(canvas.context, inside=~canvas.fixed))
+
+        return Order([""], compose, start + count + max(0, rest), count)
+
+    def guided(self, sampler: Sampler) -> Sampler:
+        """The sampler, which asks a denoiser that follows the wishes."""
+        if self.tags:
+            sampler = Tagged(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
+        if self.asked.scale is not None and self.attributes:
+            sampler = Guided(
+                sampler, TokenClassifier(self.it.model.attribute(self._class()), self.asked.scale, least=LEAST)
+            )
+        return sampler
+
+    def wanted(self) -> Tensor | None:
+        """(L,) the kinds in the numbers of the tagger, −1 where they are free; behind the text there is none."""
+        if self.tagger is None or (kinds := self.tagger.config.kinds) is None:
+            return None
+        start = [-1] * int(self.it.model.config.vocab.bos is not None)
+        numbers = [-1 if tag == "*" else kinds.names.index(tag) for tag in self.tags]
+        return torch.tensor([*start, *numbers, kinds.none], device=next(self.it.model.parameters()).device)
+
+    def table(self) -> Tensor:
+        """(L, V) log p(part of speech | token) at each place; by constraint −inf where it is another."""
+        it, tokenizer = self.it, self.it.tokenizer
+        named = isinstance(it.model.process, TokenProcess) or isinstance(it.model.config.head, PredictTokens)
+        if not isinstance(tokenizer, Words) or not (named or (self.tagger and self.asked.scale is not None)):
+            raise ArgumentError("pos", "pos=… needs a model that names words, or a tagger of its vectors; it has none")
+        if isinstance(it.model.process, Insertion):
+            raise ArgumentError("pos", "pos=… is about places, and this model moves words; use a model of mask noise")
+        kinds = [self.lexicon.get(word) for word in tokenizer.words]
+        if missing := [tag for tag in self.tags if tag != "*" and tag not in kinds]:
+            raise ArgumentError("pos", f"pos=…: this model knows no word that is {missing[0]}; use another, or *")
+        kinds += [None] * (it.model.config.vocab.size - len(kinds))  # special tokens
+        size = len(set(self.lexicon.values()))
+        right, wrong = (0.0, -torch.inf) if self.asked.scale is None else _slack(size)
+        rows = [[0.0 if tag == "*" else right if kind == tag else wrong for kind in kinds] for tag in self.tags]
+        start = [[0.0] * len(kinds)] * int(it.model.config.vocab.bos is not None)
+        return torch.tensor(start + rows, device=next(it.model.parameters()).device)
+
+    def _class(self) -> int:
+        """The number of the class that the attribute layer of the model knows."""
+        data = None if self.it.run is None else self.it.run.data
+        known, values = getattr(data, "classes", ()), list(self.attributes.values())
+        if self.it.model.attributes is None or len(values) != 1 or values[0] not in known:
+            raise ArgumentError(
+                "attributes",
+                "attributes=… by guidance needs a model whose attribute layer knows this one value (redraft train "
+                f"mdlm_attribute_tiny); this one knows {', '.join(known) or 'none'}. Leave scale=… out to demand words",
+            )
+        return int(known.index(values[0]))
+
+    def met(self, text: str) -> dict[str, float]:
+        """How far a text is as wished: 1 for every wish that is fulfilled; for parts of speech the share of words."""
+        words, told = split_words(text), STORIES.understood(text) if self.attributes else {}
+        found = {name: float(told.get(name) == value) for name, value in self.attributes.items()}
+        if self.tags:
+            right = [want in ("*", said) for want, said in zip(self.tags, tags_of(words, self.lexicon), strict=False)]
+            found["pos"] = sum(right) / max(len(words), len(self.tags))
+        if self.asked.length is not None:
+            found["length"] = float(len(self.it.tokenizer.encode(text)) == self.asked.length)
+        for word in self.asked.required:
+            found[word] = float(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None)
+        return found
+
+
+def _slack(kinds: int) -> tuple[float, float]:
+    right, wrong = torch.tensor([1 - SLACK, SLACK / max(1, kinds - 1)]).log().tolist()
+    return right, wrong
+
+
+def _revealing(name: str, value: str) -> str:
+    """The word by which a story reveals the value of an attribute."""
+    if name not in STORIES.topics:
+        raise ArgumentError("attributes", f"stories have no {name!r}; choose from {', '.join(STORIES.topics)}")
+    if value not in STORIES.labels(name):
+        raise ArgumentError("attributes", f"{name}={value}: choose from {', '.join(STORIES.labels(name))}")
+    return {"find": "found", "help": "helped", "make": "made"}.get(value, value) if name == "plot" else value
+
+
+def _read(path: str) -> dict[str, str]:
+    """A lexicon: a JSON object, word → part of speech."""
+    try:
+        found = json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError("lexicon", f"lexicon={path!r}: it cannot be read as JSON ({error})") from None
+    if not isinstance(found, dict) or not all(isinstance(tag, str) for tag in found.values()):
+        raise ArgumentError("lexicon", f"lexicon={path!r}: give an object that says the part of speech of each word")
+    return found

@@ -1,0 +1,188 @@
+"""`correct`: what was meant by a text with errors, by Bayes: channel(observed | word) × model(word | both sides)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+from weakref import WeakKeyDictionary
+
+import torch
+
+from redraft.core.text.tokenizers import Characters, Words
+from redraft.models.diffusion_lm import DiffusionLM, eval_mode
+from redraft.tasks.arguments.aliases import settings_from
+from redraft.tasks.arguments.settings import ArgumentError, Correcting, require_texts
+from redraft.tasks.correction.edit_channel import EditChannel
+from redraft.tasks.correction.letters import is_own_channel, letter_changes
+from redraft.tasks.correction.lexicon import WORD, Lexicon
+from redraft.tasks.correction.passes import Sweeps
+from redraft.tasks.correction.scorers import reader, require_plain
+from redraft.tasks.correction.suspects import Replacement, Speller
+from redraft.tasks.engine.model import Model, Opened, as_opened
+from redraft.tasks.engine.trace import calls
+from redraft.training.data.sources import Endless, Tally
+
+_DOCUMENTS = 2000  # of an endless corpus, from which words are taken
+
+
+@dataclass(frozen=True)
+class Change:
+    """A word that was changed."""
+
+    start: int
+    """Where it begins in the text that was given."""
+    was: str
+    """As it was given."""
+    now: str
+    """As it is now."""
+    probability: float
+    """How likely this is what was meant, given the text around it."""
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """One text and what was changed in it."""
+
+    text: str
+    """The corrected text; everything outside of the changes is as it was given, byte for byte."""
+    given: str
+    """The text as it was given."""
+    changes: tuple[Change, ...]
+    """From left to right."""
+    row: int = 0
+    """The number of the text in its call."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, the text first."""
+        changes = [vars(change) for change in self.changes]
+        return {"text": self.text, "given": self.given, "changes": changes, "row": self.row}
+
+
+@dataclass(frozen=True)
+class Corrections(Sequence[Corrected]):
+    """The texts of one call and what they cost; a sequence of `Corrected`."""
+
+    corrected: tuple[Corrected, ...]
+    nfe: float
+    """Rows that the network read, per text."""
+    seconds: float
+    """Time spent on correcting; loading the model and its words is not in it."""
+    noise: float
+    """The share of wrong letters that was expected."""
+    run: str = ""
+    """The digest of the run or model."""
+
+    @overload
+    def __getitem__(self, index: int) -> Corrected: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Corrected, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Corrected | tuple[Corrected, ...]:
+        return self.corrected[index]
+
+    def __len__(self) -> int:
+        return len(self.corrected)
+
+    @property
+    def texts(self) -> list[str]:
+        return [each.text for each in self.corrected]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One object per text, each with what the call cost."""
+        cost = {"noise": self.noise, "run": self.run, "nfe": self.nfe, "seconds": self.seconds}
+        return [each.to_json() | cost for each in self.corrected]
+
+
+def correct(
+    model: Model,
+    texts: str | Sequence[str],
+    *,
+    words: Lexicon | Mapping[str, float] | Iterable[str] | None = None,
+    channel: EditChannel | None = None,
+    **options: Any,
+) -> Corrections:
+    """What was meant by texts with errors: the likeliest words, by channel(observed | word) × model(word | both sides).
+
+    model: a trained model of mask, uniform or hybrid noise, or an autoregressive one, or the directory of one.
+    texts: a text, or a list of them.
+    words: known words, with counts if they are a mapping or a `Lexicon`; None: the model's own, else those of its data.
+    channel: how words become misspellings; None: as learnt from people.
+    options: the fields of `Correcting`, by name: noise, keep, names, confidence.
+
+    A model of letters whose noise replaces letters (uniform, hybrid, one of your own) is its own channel, unless
+    `words` are given: x̂ · q_t(z | x) replaces letters and needs no list of words. For all others the channel is
+    `EditChannel`: letters may be missing, doubled or swapped, and spaces lost; candidates are known words of n − 2 …
+    n + 2 letters for a spelling of n.
+    """
+    asked, it = settings_from(Correcting, options), as_opened(model)
+    require_plain(it)
+    found, own = require_texts("texts", texts), words is None and is_own_channel(it)
+    ask = None if own else reader(it, asked.noise)
+    lexicon = Lexicon({}) if own else known_words(it, words)
+    alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, Characters) else None
+    speller = Speller(lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet)
+    clock = time.perf_counter()
+    with calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
+        if ask is None:
+            changes = letter_changes(it, speller, found, asked.confidence)
+        else:
+            changes = Sweeps(it, speller, ask, asked.confidence)(found)
+    rows = tuple(_corrected(text, each, row) for row, (text, each) in enumerate(zip(found, changes, strict=True)))
+    return Corrections(rows, counted.rows / len(found), time.perf_counter() - clock, asked.noise, it.name)
+
+
+def _corrected(text: str, changes: Sequence[Replacement], row: int) -> Corrected:
+    pieces, at = [], 0
+    for start, was, now, _ in changes:
+        pieces += [text[at:start], now]
+        at = start + len(was)
+    return Corrected("".join([*pieces, text[at:]]), text, tuple(Change(*each) for each in changes), row)
+
+
+# --- the words that a model knows ---
+
+_LEXICONS: WeakKeyDictionary[DiffusionLM, Lexicon] = WeakKeyDictionary()
+
+
+def known_words(it: Opened, words: Lexicon | Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
+    """The words that are given; else those that the model itself can write, else those of its training data."""
+    if isinstance(words, Lexicon):
+        return words
+    if words is not None:
+        return _given(it, words)
+    if it.model not in _LEXICONS:
+        _LEXICONS[it.model] = _own_words(it) if isinstance(it.tokenizer, Words) else _read_words(it)
+    return _LEXICONS[it.model]
+
+
+def _given(it: Opened, words: Mapping[str, float] | Iterable[str]) -> Lexicon:
+    counts: dict[str, float] = dict(words) if isinstance(words, Mapping) else dict(Counter(words))
+    if not counts or not all(isinstance(word, str) and count > 0 for word, count in counts.items()):
+        raise ArgumentError("words", "words=…: give at least one word, and no count of zero or below")
+    own = it.tokenizer.words if isinstance(it.tokenizer, Words) else ()
+    return Lexicon({**{word: 1.0 for word in own if WORD.fullmatch(word)}, **counts})
+
+
+def _own_words(it: Opened) -> Lexicon:
+    """The vocabulary, each word as frequent as the model finds it where it knows nothing: x̂ of a hidden row."""
+    assert isinstance(it.tokenizer, Words)
+    length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 32
+    canvas = it.model.compose([[length]])
+    t = torch.ones(1, 1, dtype=torch.float64, device=canvas.z.device)
+    with eval_mode(it.model), torch.no_grad():
+        share = it.model(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
+    shares = zip(it.tokenizer.words, share.tolist(), strict=False)
+    return Lexicon({word: 1e6 * p + 1e-3 for word, p in shares if WORD.fullmatch(word)})
+
+
+def _read_words(it: Opened) -> Lexicon:
+    if it.run is None:
+        raise ArgumentError("words", f"words=…: {it.place} has no run that names its data; give a list of known words")
+    data, tally = it.run.data, Tally()
+    if isinstance(data, Endless):
+        return Lexicon.of(data.document("train", index) for index in range(_DOCUMENTS))
+    return Lexicon.of(data.documents("train", tally))

@@ -1,0 +1,194 @@
+"""The channel: how likely a word comes out as an observed spelling, by edits whose probabilities are learnt."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib import resources
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redraft.tasks.correction.lexicon import LETTERS, OTHER, encoded
+
+EDITS = ("replace", "drop", "undouble", "insert", "double", "swap")
+_SMALLEST = 1e-300
+
+
+@dataclass(frozen=True)
+class EditChannel:
+    """P(spelling | word): letter by letter a copy, or an edit, with `noise` as the expected number of edits per letter.
+
+    An edit replaces the letter, drops it (`undouble`: one of two equal letters), inserts one behind it (`double`: the
+    same again), or swaps it with the next one. `edits` says how often each of these happens where it can, per unit of
+    noise; `replaced` by which letter, and `inserted` which one is inserted. A space is lost or one too many with the
+    probability noise · `space`. All are learnt from pairs of words and misspellings; the sum over all ways to make the
+    edits is exact.
+    """
+
+    edits: tuple[float, ...]
+    replaced: tuple[tuple[float, ...], ...]
+    inserted: tuple[float, ...]
+    space: float = 0.1
+
+    @classmethod
+    def standard(cls) -> EditChannel:
+        """Learnt from human misspellings and made errors, half of each (`recipes/spelling.py --channel FILE`)."""
+        held = json.loads((resources.files("redraft.tasks.correction") / "channel.json").read_text("utf-8"))
+        return cls(tuple(held["edits"]), tuple(map(tuple, held["replaced"])), tuple(held["inserted"]), held["space"])
+
+    @classmethod
+    def even(cls) -> EditChannel:
+        """Every edit and every letter alike: where learning begins."""
+        n = OTHER + 1
+        rows = tuple(tuple(0.0 if a == b else 1 / (n - 1) for b in range(n)) for a in range(n))
+        return cls((1 / len(EDITS),) * len(EDITS), rows, (1 / n,) * n)
+
+    def to_json(self) -> str:
+        held = asdict(self)
+        held["edits"] = [round(p, 5) for p in self.edits]
+        held["inserted"] = [round(p, 5) for p in self.inserted]
+        held["replaced"] = [[round(p, 5) for p in row] for row in self.replaced]
+        return json.dumps(held)
+
+    # --- probabilities ---
+
+    def log_probs(self, spelling: str, codes: NDArray[np.int64], noise: float) -> NDArray[np.float64]:
+        """(K,) log P(spelling | word) of the words in (K, M) codes, −1 behind their ends.
+
+        Forward sums: row i is what the first i letters of the word have become, column j the first j of the spelling.
+        """
+        seen, lengths = encoded(spelling)[: len(spelling)], (codes >= 0).sum(1)
+        before = self._first(codes, seen, noise)
+        rows, found = [before], np.full(len(codes), _SMALLEST)
+        for i in range(1, int(lengths.max(initial=0)) + 1):
+            rows.append(self._row(rows, codes, i, seen, noise))
+            found = np.where(lengths == i, rows[-1][:, -1], found)
+        return np.log(np.maximum(found, _SMALLEST))
+
+    def _first(self, codes: NDArray[np.int64], seen: Sequence[int], noise: float) -> NDArray[np.float64]:
+        """(K, n + 1) before the first letter only insertions can have happened."""
+        insert, row = self._at(noise)["insert"], np.ones((len(codes), len(seen) + 1))
+        for j, letter in enumerate(seen):
+            row[:, j + 1] = row[:, j] * insert * self.inserted[letter]
+        return row
+
+    def _row(
+        self, rows: Sequence[NDArray[np.float64]], codes: NDArray[np.int64], i: int, seen: Sequence[int], noise: float
+    ) -> NDArray[np.float64]:
+        edits, nothing = self._at(noise), np.full(len(codes), -2)
+        here, last = codes[:, i - 1], codes[:, i - 2] if i > 1 else nothing
+        behind = codes[:, i] if i < codes.shape[1] else nothing
+        # one of two equal letters is dropped in two ways
+        drop = np.where((here == last) | (here == behind), edits["undouble"] / 2, edits["drop"])
+        above, row = rows[-1], np.empty((len(codes), len(seen) + 1))
+        row[:, 0] = above[:, 0] * drop
+        for j in range(1, len(seen) + 1):
+            letter = seen[j - 1]
+            become = np.where(here == letter, 1 - noise, edits["replace"] * self._replaced[here, letter])
+            insert = edits["insert"] * self.inserted[letter] + np.where(here == letter, edits["double"], 0.0)
+            row[:, j] = above[:, j - 1] * become + above[:, j] * drop + row[:, j - 1] * insert
+            if i > 1 and j > 1 and seen[j - 2] != letter:
+                crossed = (here == seen[j - 2]) & (last == letter)
+                row[:, j] += np.where(crossed, rows[-2][:, j - 2] * edits["swap"], 0.0)
+        return row
+
+    def _at(self, noise: float) -> dict[str, float]:
+        """The probability of each edit where it can happen."""
+        return {edit: min(0.5, noise * rate) for edit, rate in zip(EDITS, self.edits, strict=True)}
+
+    @cached_property
+    def _replaced(self) -> NDArray[np.float64]:
+        return np.array(self.replaced)
+
+    def log_prob(self, spelling: str, word: str, noise: float) -> float:
+        """log P(spelling | word) of one word."""
+        return float(self.log_probs(spelling, np.array([encoded(word)]), noise)[0])
+
+    def log_space(self, noise: float) -> float:
+        """log of the probability that a space is lost or one too many, at one place."""
+        return math.log(noise * self.space)
+
+    # --- learning ---
+
+    @classmethod
+    def learnt(cls, pairs: Iterable[tuple[str, str]], rounds: int = 3, space: float = 0.1) -> EditChannel:
+        """From (word, misspelling): the likeliest edits are counted, and their shares give likelier ones.
+
+        A little of the even channel is kept, so that nothing is impossible.
+        """
+        held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.even()
+        chances = Counter[str]()
+        for word, _ in held:
+            chances.update(chances_of(word))
+        for _ in range(rounds):
+            counts: Counter[tuple[str, str, str]] = Counter()
+            for word, wrong in held:
+                counts.update(channel.edits_of(word, wrong))
+            channel = cls._counted(counts, chances, space)
+        return channel
+
+    @classmethod
+    def _counted(cls, counts: Counter[tuple[str, str, str]], chances: Counter[str], space: float) -> EditChannel:
+        alphabet = [*LETTERS, "?"]
+        made = [sum(n for (kind, *_), n in counts.items() if kind == edit) + 1.0 for edit in EDITS]
+        noise = sum(made) / (chances["drop"] + chances["undouble"])
+        rates = tuple(n / (chances[edit] + 1.0) / noise for n, edit in zip(made, EDITS, strict=True))
+        rows = [[counts["replace", a, b] + (0.0 if a == b else 0.2) for b in alphabet] for a in alphabet]
+        inserted = [sum(counts["insert", a, b] for a in ("", *alphabet)) + 0.5 for b in alphabet]
+        *replaced, inserts = (tuple(value / sum(row) for value in row) for row in (*rows, inserted))
+        return cls(rates, tuple(replaced), inserts, space)
+
+    def edits_of(self, word: str, wrong: str) -> list[tuple[str, str, str]]:
+        """The likeliest edits that make a misspelling of a word: kind, letter of the word, letter in its place."""
+        a, b = (["?" if c not in LETTERS else c for c in text.lower()] for text in (word, wrong))
+        cost: dict[tuple[int, int], tuple[float, tuple[int, int], tuple[str, str, str]]] = {}
+        cost[0, 0] = (0.0, (0, 0), ("", "", ""))
+        for i in range(len(a) + 1):
+            for j in range(len(b) + 1):
+                ways = [(cost[p][0] - math.log(q), p, edit) for p, edit, q in self._moves(a, b, i, j) if p in cost]
+                if ways:
+                    cost[i, j] = min(ways)
+        edits, at = [], (len(a), len(b))
+        while at != (0, 0):
+            _, at, edit = cost[at]
+            edits.append(edit)
+        return [edit for edit in edits if edit[0] != "copy"]
+
+    def _moves(
+        self, a: Sequence[str], b: Sequence[str], i: int, j: int
+    ) -> list[tuple[tuple[int, int], tuple[str, str, str], float]]:
+        """The ways into (i, j): whence, by which edit, how likely at a noise of 5 %."""
+        share, noise = dict(zip(EDITS, self.edits, strict=True)), 0.05
+        x, y = a[i - 1] if i else "", b[j - 1] if j else ""
+        code = {letter: number for number, letter in enumerate([*LETTERS, "?"])}
+        found: list[tuple[tuple[int, int], tuple[str, str, str], float]] = []
+        if i and j:
+            become = 1 - noise if x == y else noise * share["replace"] * self.replaced[code[x]][code[y]]
+            found.append(((i - 1, j - 1), ("copy" if x == y else "replace", x, y), become))
+        if i:
+            kind = "undouble" if _twin(a, i - 1) else "drop"
+            found.append(((i - 1, j), (kind, x, ""), noise * share[kind]))
+        if j:
+            kind, each = ("double", 1.0) if x == y else ("insert", self.inserted[code[y]])
+            found.append(((i, j - 1), (kind, x, y), noise * share[kind] * each))
+        if i > 1 and j > 1 and a[i - 2] == y and b[j - 2] == x and x != y:
+            found.append(((i - 2, j - 2), ("swap", x, y), noise * share["swap"]))
+        return [(whence, edit, max(p, _SMALLEST)) for whence, edit, p in found]
+
+
+def _twin(letters: Sequence[str], place: int) -> bool:
+    """Whether the letter beside it is the same."""
+    return letters[place] in (*letters[max(0, place - 1) : place], *letters[place + 1 : place + 2])
+
+
+def chances_of(word: str) -> Counter[str]:
+    """At how many letters of a word each edit can happen."""
+    twins, pairs = sum(_twin(word, i) for i in range(len(word))), sum(a != b for a, b in pairwise(word))
+    every = dict.fromkeys(("replace", "insert", "double"), len(word))
+    return Counter({**every, "drop": len(word) - twins, "undouble": twins, "swap": pairs})

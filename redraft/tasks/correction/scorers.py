@@ -1,0 +1,237 @@
+"""What a model says of the ways to fill a hole, given the text on both sides: log model(filling | left, right)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from redraft.core.processes.base import TokenProcess
+from redraft.core.processes.interpolating import Interpolating
+from redraft.core.processes.masked import Masked
+from redraft.core.processes.remasking import Remask
+from redraft.core.text.tokenizers import Words
+from redraft.core.types import Batch
+from redraft.models.canvas_builder import UpTo
+from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.sampler_choice import batch_size
+from redraft.training.data.framing import Documents, side_by_side
+from redraft.training.heldout import likelihood
+
+_MOST_TOKENS = 256  # of a row, for models without a run
+
+
+class WordHole(NamedTuple):
+    """Ids on both sides, and the fillings that are compared."""
+
+    left: tuple[int, ...]
+    fillings: tuple[tuple[int, ...], ...]
+    right: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HoleReader(ABC):
+    """Scores fillings of holes; every subclass is final."""
+
+    it: Opened
+    time: float  # of the text as it stands: how much noise the network is told to expect
+
+    @abstractmethod
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+        """For each hole log p of each of its fillings, up to a constant of the hole."""
+
+    @property
+    def room(self) -> int:
+        """How many tokens a row has at most."""
+        return row_length(self.it)
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The start token of a row, if it has one."""
+        bos = self.it.model.config.vocab.bos
+        return () if bos is None else (bos,)
+
+    def cut(self, hole: WordHole) -> WordHole:
+        """The hole with as much of both sides as a row has room for."""
+        spare = self.room - max(map(len, hole.fillings)) - len(self.begin)
+        before = max(spare - len(hole.right), spare // 2)
+        left = hole.left[-before:] if before > 0 else ()
+        return WordHole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
+
+    def batches(self, rows: Sequence[Sequence[object]], length: int) -> Iterator[range]:
+        size = batch_size(self.it, None, max(1, min(length, self.room)))
+        yield from (range(i, min(len(rows), i + size)) for i in range(0, len(rows), size))
+
+
+class _Query(NamedTuple):
+    """A row whose hole is filled up to a token: left and what is filled, how many tokens are hidden, right."""
+
+    left: tuple[int, ...]
+    hidden: int
+    right: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HiddenReader(HoleReader):
+    """Mask or hybrid noise: token by token, Σ_j log x̂_j(filling_j | left, filling_<j, right), the rest hidden.
+
+    Fillings that begin alike and are equally long share their rows: all words of one token need a single one. Words
+    that the tokenizer does not know are hidden on both sides.
+    """
+
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+        holes = [self.cut(WordHole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
+        asked: dict[_Query, dict[int, float]] = {}
+        for hole in holes:
+            for filling in hole.fillings:
+                for query, token in _chain(hole, filling):
+                    asked.setdefault(query, {})[token] = 0.0
+        self._answer(asked)
+        return [[sum(asked[q][token] for q, token in _chain(hole, f)) for f in hole.fillings] for hole in holes]
+
+    def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        tokenizer, mask = self.it.tokenizer, self.it.model.config.vocab.mask
+        if not isinstance(tokenizer, Words) or mask is None:
+            return ids
+        return tuple(mask if token == tokenizer.unknown else token for token in ids)
+
+    def _answer(self, asked: dict[_Query, dict[int, float]]) -> None:
+        """Fills in the log-probabilities of all tokens that are asked for."""
+        queries = sorted(asked, key=lambda q: len(q.left) + q.hidden + len(q.right))
+        longest = max((len(q.left) + q.hidden + len(q.right) for q in queries), default=0)
+        for some in self.batches(queries, longest):
+            said = self._read([queries[i] for i in some])
+            for i, row in zip(some, said, strict=True):
+                tokens = list(asked[queries[i]])
+                asked[queries[i]] = dict(zip(tokens, row[tokens].double().tolist(), strict=True))
+
+    def _read(self, queries: Sequence[_Query]) -> Tensor:
+        """(B, V) what the network says of the first hidden token of each row."""
+        begin = self.begin
+        rows: list[list[tuple[int, ...] | int | str | UpTo]] = [
+            [(*begin, *q.left), q.hidden, q.right, self._rest(q)] for q in queries
+        ]
+        canvas = self.it.model.compose(rows)
+        at = torch.tensor([len(begin) + len(q.left) for q in queries], device=canvas.z.device)
+        where = torch.zeros_like(canvas.fixed).scatter(1, at[:, None], True)
+        share = (~canvas.fixed).double().mean(-1, keepdim=True)
+        t = share if self.time == 0 else torch.full_like(share, self.time)
+        return self.it.model(canvas.z, canvas.time(t), canvas.context).at(where)
+
+    def _rest(self, query: _Query) -> int:
+        """What follows the text in a row of fixed length is not known."""
+        framing = None if self.it.run is None else self.it.run.framing
+        used = len(query.left) + query.hidden + len(query.right)
+        return max(0, framing.length - used) if isinstance(framing, Documents) and framing.tail else 0
+
+
+def _chain(hole: WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:
+    for j, token in enumerate(filling):
+        yield _Query(hole.left + filling[:j], len(filling) - j, hole.right), token
+
+
+@dataclass(frozen=True)
+class VisibleReader(HoleReader):
+    """Uniform noise: x̂ of a visible token does not look at that token, so Σ_j log x̂_j(filling_j) takes one row."""
+
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+        cut = [self.cut(hole) for hole in holes]
+        rows = [(hole, filling) for hole in cut for filling in hole.fillings]
+        scores: list[float] = []
+        for some in self.batches(rows, self.room):
+            scores += self._read([rows[i] for i in some])
+        found = iter(scores)
+        return [[next(found) for _ in hole.fillings] for hole in cut]
+
+    def _read(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> list[float]:
+        begin = self.begin
+        canvas = self.it.model.compose([[(*begin, *hole.left, *filling, *hole.right)] for hole, filling in rows])
+        where = torch.zeros_like(canvas.fixed)
+        for row, (hole, filling) in enumerate(rows):
+            first = len(begin) + len(hole.left)
+            where[row, first : first + len(filling)] = True
+        t = torch.full((len(rows), 1), self.time, dtype=torch.float64, device=canvas.z.device)
+        said = self.it.model(canvas.z, t, canvas.context).at(where)
+        picked = said.gather(-1, canvas.z[where][:, None]).squeeze(-1).double()
+        return [float(part.sum()) for part in picked.split([len(filling) for _, filling in rows])]
+
+
+@dataclass(frozen=True)
+class CausalReader(HoleReader):
+    """From left to right: log p of the filling and of all that follows, exactly."""
+
+    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+        cut = [self.cut(hole) for hole in holes]
+        rows = [(hole, filling) for hole in cut for filling in hole.fillings]
+        scores: list[float] = []
+        for some in self.batches(rows, self.room):
+            nats = likelihood(self.it.model, [self._batch([rows[i] for i in some])], texts=[""] * len(some)).row_nats
+            scores += (-nats).tolist()
+        found = iter(scores)
+        return [[next(found) for _ in hole.fillings] for hole in cut]
+
+    def _batch(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> Batch:
+        vocab, begin = self.it.model.config.vocab, self.begin
+        ids = [(*begin, *hole.left, *filling, *hole.right) for hole, filling in rows]
+        tokens, pad = side_by_side(ids, max(map(len, ids)), vocab)
+        first = torch.tensor([[len(begin) + len(hole.left)] for hole, _ in rows])
+        learn = ~pad & (torch.arange(tokens.shape[1]) >= first)
+        return Batch(tokens, learn, pad if bool(pad.any()) else None)
+
+
+def require_plain(it: Opened) -> None:
+    """Raises for models that cannot read a text by itself."""
+    if it.model.encoder is not None or it.answers:
+        raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
+
+
+def reader(it: Opened, noise: float) -> HoleReader:
+    """How to ask a model; one line if it cannot be asked."""
+    require_plain(it)
+    process = it.model.process
+    process = process.process if isinstance(process, Remask) else process
+    if isinstance(process, Masked) and it.model.block == 1:
+        return CausalReader(it, 0.0)
+    if it.model.block is None and isinstance(process, Masked):
+        return HiddenReader(it, 0.0)
+    if it.model.block is None and isinstance(process, Interpolating):
+        return (HiddenReader if hides(process) else VisibleReader)(it, moment(process, noise))
+    raise ValueError(
+        f"correct asks models of mask, uniform or hybrid noise with full attention, or autoregressive ones; this one "
+        f"has {type(process).__name__} noise{'' if it.model.block is None else ' in blocks'}"
+    )
+
+
+def row_length(it: Opened) -> int:
+    """How many tokens a row has at most."""
+    known, length = it.model.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
+    return length if known is None else min(length, known)
+
+
+def hides(process: Interpolating) -> bool:
+    """Whether the noise hides tokens at times, so that the network knows hidden ones."""
+    return float(process.mix(torch.tensor(0.5)).mask) > 0
+
+
+def moment(process: TokenProcess, noise: float) -> float:
+    """The time before halfway at which so large a share of the visible tokens is wrong, by bisection."""
+    low, high = 1e-6, 0.5
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if wrong_share(process, middle) < noise else (low, middle)
+    return high
+
+
+def wrong_share(process: TokenProcess, t: float) -> float:
+    """Which share of the tokens that are visible at t is wrong."""
+    if isinstance(process, Interpolating):
+        mix = process.mix(torch.tensor(t, dtype=torch.float64))
+        return float(mix.word * (process.words - 1) / (1 - mix.mask))
+    table, mask = process.marginal(t), process.vocab.mask
+    words = [token for token in range(process.vocab.size) if token != mask]
+    seen = table[words][:, words]
+    return float(1 - (seen.diagonal() / seen.sum(-1)).mean())

@@ -1,0 +1,139 @@
+"""Speculation as it is asked for: who drafts for a causal model; what cannot be combined with it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from redraft.core.processes.masked import Masked
+from redraft.core.text.tokenizers import Tokenizer
+from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.speculation.acceptance import RULES
+from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, StateDraft
+from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
+from redraft.decoding.speculation.speculative import Costs, Speculate
+from redraft.models.draft_state import DraftMemory
+from redraft.tasks.arguments.settings import ArgumentError, Generation
+from redraft.tasks.engine.model import Opened, opened
+from redraft.tasks.engine.sampler_choice import layers
+from redraft.training.data.sources import Jsonl, TextFiles
+from redraft.training.runs.run import in_weights, weights_form
+
+_ELSEWHERE = {
+    "sampler": "own",
+    "steps": None,
+    "threshold": None,
+    "decode_block": None,
+    "cache": "own",
+    "guidance": 1.0,
+    "repetition_penalty": None,
+}  # settings that a draft leaves no room for, and their values if nobody sets them
+
+
+def speculating(it: Opened, asked: Generation) -> Speculate:
+    """The sampler of a causal model with somebody who drafts for it."""
+    if it.model.block != 1:
+        raise ArgumentError(
+            "draft", f"draft=…: {it.place} is not a causal model; it already writes several tokens at a time"
+        )
+    for name, value in _ELSEWHERE.items():
+        if getattr(asked, name) != value:
+            raise ArgumentError(name, f"{name}=… cannot be combined with draft=…; leave one of them out")
+    if asked.ruled:
+        raise ArgumentError("draft", "draft=…: rules about the text cannot be combined with it; leave one of them out")
+    stop = any(part.stop for part in layers(it.sampler) if isinstance(part, Blocks))
+    rule, draft = RULES[asked.accept], _drafter(it, asked)
+    if rule.needs_law and not draft.ordered:
+        raise ArgumentError(
+            "accept", f"accept={asked.accept!r}: lookup has no probabilities, which it needs; use matched"
+        )
+    return Speculate(draft, rule, asked.draft_length, _costs(draft), stop=stop)
+
+
+def _costs(draft: Drafter) -> Costs:
+    """What a draft costs, roughly, in passes of the model over one token."""
+    if isinstance(draft, PromptLookup | TextLookup):
+        return Costs(draft=0.0)
+    own = draft.memory.ahead if isinstance(draft, StateDraft) else 0  # tokens that the model says itself
+    return Costs(draft=1.2, sure=own) if own else Costs()
+
+
+def _drafter(it: Opened, asked: Generation) -> Drafter:
+    if asked.draft == "lookup" and not Path("lookup").is_dir():
+        return PromptLookup()
+    if asked.draft == "self" and not Path("self").is_dir():
+        if it.model.drafter is None:
+            raise ArgumentError(
+                "draft",
+                f"draft='self': {it.place} has no drafter of its own; train one: "
+                f"redraft adapt {it.place} --draft self --data … --out …",
+            )
+        return StateDraft(DraftMemory(it.model))
+    place = Path(asked.draft or "")
+    if place.is_file() or place.suffix in (".txt", ".jsonl"):
+        return text_lookup(place, it.tokenizer)
+    other = opened(place)
+    if other.model.drafter is not None:
+        _require_same_tokens(it, other, str(asked.draft))
+        _require_same_base(it, other, str(asked.draft))
+        form = weights_form(it.model)
+        return StateDraft(DraftMemory(other.model if form is None else in_weights(other.model, form)))
+    process = other.model.process
+    if not isinstance(process, Masked) or other.model.codec is not None or other.answers or other.classes:
+        raise ArgumentError("draft", f"draft={asked.draft}: a drafter fills masks, and needs neither source nor class")
+    _require_same_tokens(it, other, str(asked.draft))
+    known = other.always or other.model.config.network.positions
+    window = None if known is None else max(1, known - asked.draft_length)
+    return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
+
+
+def text_lookup(path: Path, tokenizer: Tokenizer) -> TextLookup:
+    """Drafts by the texts of a file."""
+    return TextLookup(tuple(tuple(tokenizer.encode(text)) for text in _texts(path)))
+
+
+def _texts(path: Path) -> list[str]:
+    """The paragraphs of a .txt file, or the field text or target of the lines of a .jsonl file."""
+    if path.suffix not in (".txt", ".jsonl"):
+        raise ArgumentError("draft", f"draft={path}: a file of texts to look words up in ends in .txt or .jsonl")
+    if not path.is_file():
+        raise ArgumentError("draft", f"draft={path}: there is no such file; recipes/drafts.py own writes one")
+    name = str(path)
+    tried = [TextFiles((name,))] if path.suffix == ".txt" else [Jsonl((name,)), Jsonl((name,), field="target")]
+    found = [list(kind.read(name)) for kind in tried]
+    least = min(found, key=lambda records: sum(bool(record.problem) for record in records))
+    wrong = next((record for record in least if record.problem), None)
+    if wrong is not None:
+        raise ArgumentError("draft", f"draft={path}: {wrong.place} is {wrong.problem}; leave such lines out")
+    if not least:
+        raise ArgumentError("draft", f"draft={path}: it holds no text; give one with texts that the model wrote")
+    return [record.text for record in least]
+
+
+def _require_same_base(it: Opened, other: Opened, name: str) -> None:
+    """Raises unless the drafter was trained for this very model: it reads the states of no other."""
+    ours, theirs = (dict(each.model.network.named_parameters()) for each in (it, other))
+    both = ours.keys() & theirs.keys()
+    layers = it.model.config.network.layers == other.model.config.network.layers
+    if not layers or not both or not all(torch.equal(ours[n], theirs[n]) for n in both):
+        raise ArgumentError(
+            "draft",
+            f"draft={name}: it was trained for another model, and reads the states of that one; train one for "
+            f"{it.place}: redraft adapt {it.place} --draft beside --data … --out …",
+        )
+
+
+def _require_same_tokens(it: Opened, other: Opened, name: str) -> None:
+    """Raises unless every id of the model means the same to the drafter."""
+    if it.tokenizer == other.tokenizer:
+        return
+    ours, theirs = it.model.config.vocab, other.model.config.vocab
+    words = [i for i in range(min(ours.size, theirs.size)) if i not in (ours.mask, theirs.mask)]
+    same = abs(ours.size - theirs.size) <= 1 and all(it.tokenizer.piece(i) == other.tokenizer.piece(i) for i in words)
+    if not same:
+        raise ArgumentError(
+            "draft",
+            f"draft={name}: it has another tokenizer ({theirs.size:,} ids, the model {ours.size:,}); a drafter needs "
+            "the same tokens: train or adapt one with the model's tokenizer",
+        )

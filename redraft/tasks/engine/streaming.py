@@ -1,0 +1,80 @@
+"""Streaming: texts while they are being written, and how much of each can no longer change."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from redraft.core.processes.masked import Masked
+from redraft.core.types import Canvas
+from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.blocks.strides import Strides
+from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, Factor, FrechetProfile, Klass
+from redraft.decoding.picks.order import AnyOrder, LeftToRight, Ranked
+from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
+from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.guided import Guided
+from redraft.decoding.samplers.unmask import Unmask
+from redraft.decoding.speculation.speculative import Speculate
+from redraft.models.canvas_builder import text_places
+from redraft.tasks.engine.given_text import Verbatim
+from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.result import Draft
+from redraft.tasks.engine.sampler_choice import Beginning, layers
+from redraft.tasks.engine.stop_strings import StopTexts
+
+_WRITE_ONCE = (
+    Ancestral,
+    Beginning,
+    Blocks,
+    FirstHitting,
+    Guided,
+    Speculate,
+    Strides,
+    Unmask,
+)  # a token they wrote stays
+_NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, Factor, FrechetProfile, Klass, LeftToRight, Ranked)
+
+
+class View:
+    """How rows that are being written look to a reader; `first` is the number of row 0 in its call."""
+
+    def __init__(self, it: Opened, sampler: Sampler, first: int, verbatim: Verbatim | None = None) -> None:
+        self._tokenizer, self._vocab, self._model = it.tokenizer, it.model.config.vocab, it.model
+        self._first, self._said, self._verbatim = first, dict[int, str](), verbatim
+        parts = list(layers(sampler))
+        once = all(isinstance(part, _WRITE_ONCE) for part in parts)
+        once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
+        self._final = once and type(it.model.process) is Masked
+
+    def draft(self, canvas: Canvas, row: int) -> Draft:
+        canvas = self._model.to_tokens(canvas)
+        places = text_places(canvas, self._vocab, row)
+        ids, given = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
+        count = 0
+        if self._final:
+            count = ids.index(self._vocab.mask) if self._vocab.mask in ids else len(ids)
+        whole, before = self._text(ids, given, len(ids)), self._said.get(row, "")
+        # of a last character perhaps only some bytes are there
+        text = self._text(ids, given, count).rstrip("\N{REPLACEMENT CHARACTER}")
+        if isinstance(ending := canvas.context.ending, StopTexts):
+            whole, text = self._until(ending, whole, text, ids, given)
+        if text.startswith(before) and whole.startswith(text):
+            self._said[row] = before = text
+        return Draft(self._first + row, before, whole[len(before) :])
+
+    def _text(self, ids: list[int], given: list[bool], count: int) -> str:
+        """The first `count` tokens as text; given parts as they were given."""
+        if self._verbatim is None:
+            return self._tokenizer.decode(ids[:count])
+        if count == len(ids):
+            return self._verbatim.text(ids, given)
+        return "".join(self._verbatim.pieces(ids, given)[:count])
+
+    def _until(self, ending: StopTexts, whole: str, text: str, ids: list[int], given: list[bool]) -> tuple[str, str]:
+        """Both texts up to a stop string; what might become one is not yet committed."""
+        first = sum(1 for _ in takewhile(bool, given))
+        begin = len(self._text(ids, given, first))
+        if (count := ending.count(ids[first:], ids[:first])) is not None:
+            whole = self._text(ids[: first + count], given[: first + count], first + count)
+            text = text[: len(whole)]
+        return whole[:begin] + whole[begin:][: ending.first(whole[begin:])], text[:begin] + ending.safe(text[begin:])

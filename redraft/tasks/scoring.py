@@ -1,0 +1,135 @@
+"""`score`: how likely a model finds given texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+
+from redraft.core.processes.masked import Masked
+from redraft.core.types import Batch
+from redraft.tasks.arguments.aliases import settings_from
+from redraft.tasks.arguments.settings import Scoring, require_texts
+from redraft.tasks.engine.model import Model, Opened, as_opened
+from redraft.tasks.engine.sampler_choice import batch_size
+from redraft.tasks.engine.trace import calls
+from redraft.training.data.framing import side_by_side
+from redraft.training.heldout import BIT, Likelihood, likelihood
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How likely one text is."""
+
+    text: str
+    """The text as it was given."""
+    bits: float
+    """−log2 p of the whole text, its end included: exactly, or at most this."""
+    stderr: float
+    """Standard error of the bits, by the draws; 0 where they are exact."""
+    tokens: int
+    """Tokens that were scored, the end token included."""
+    row: int = 0
+    """The number of the text in its call."""
+
+    @property
+    def bits_per_token(self) -> float:
+        return self.bits / max(1, self.tokens)
+
+    @property
+    def bits_per_char(self) -> float:
+        return self.bits / max(1, len(self.text))
+
+
+@dataclass(frozen=True)
+class ScoreRecord(Sequence[Scored]):
+    """How likely a model finds some texts, and what it cost to know; a sequence of `Scored`."""
+
+    scored: tuple[Scored, ...]
+    exact: bool
+    """True: −log p itself, of a model that writes one token after the other; False: an upper bound, by `draws`."""
+    nfe: float
+    """Network calls per text."""
+    seconds: float
+    """Time spent on scoring."""
+    seed: int = 0
+    """The seed of the call."""
+    run: str = ""
+    """The digest of the run or model."""
+
+    @overload
+    def __getitem__(self, index: int) -> Scored: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Scored, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Scored | tuple[Scored, ...]:
+        return self.scored[index]
+
+    def __len__(self) -> int:
+        return len(self.scored)
+
+    @property
+    def bits_per_token(self) -> float:
+        """Over all texts."""
+        return sum(each.bits for each in self) / max(1, sum(each.tokens for each in self))
+
+    @property
+    def bits_per_char(self) -> float:
+        """Over all texts."""
+        return sum(each.bits for each in self) / max(1, sum(len(each.text) for each in self))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One object per text, each with what the call cost."""
+        cost = {"exact": self.exact, "seed": self.seed, "run": self.run, "nfe": self.nfe, "seconds": self.seconds}
+        return [_plain(each) | cost for each in self]
+
+
+def _plain(each: Scored) -> dict[str, Any]:
+    first = {"text": each.text, "row": each.row, "bits": each.bits, "stderr": each.stderr, "tokens": each.tokens}
+    return first | {"bits_per_token": each.bits_per_token, "bits_per_char": each.bits_per_char}
+
+
+def score(model: Model, texts: str | Sequence[str], **options: Any) -> ScoreRecord:
+    """How many bits each text has under the model: exactly for models that write token by token, else an upper bound.
+
+    model: a trained model, or the directory of one. A directory knows how its rows were framed in training.
+    texts: a text, or a list of them, each of them whole: its end is scored too.
+    options: the fields of `Scoring`, by name: draws, seed.
+    """
+    asked, it = settings_from(Scoring, options), as_opened(model)
+    found = require_texts("texts", texts)
+    _require_free(it)
+    rows = [it.row(text) for text in found]
+    size = batch_size(it, None, max(map(len, rows)))
+    batches = [_batch(it, rows[i : i + size], i) for i in range(0, len(rows), size)]
+    clock = time.perf_counter()
+    with calls(it.model) as counted:
+        bits = likelihood(it.model, batches, draws=asked.draws, seed=asked.seed, texts=found)
+    seconds = time.perf_counter() - clock
+    exact = it.model.block == 1 and isinstance(it.model.process, Masked)
+    return ScoreRecord(_each(found, bits), exact, counted.rows / len(rows), seconds, asked.seed, it.name)
+
+
+def _each(texts: Sequence[str], found: Likelihood) -> tuple[Scored, ...]:
+    bits, errors = (found.row_nats / BIT).tolist(), (found.row_variance.sqrt() / BIT).tolist()
+    values = zip(texts, bits, errors, found.row_tokens.tolist(), strict=True)
+    return tuple(Scored(text, value, error, count, row) for row, (text, value, error, count) in enumerate(values))
+
+
+def _require_free(it: Opened) -> None:
+    """Models that need a source or a class have no likelihood without one."""
+    if it.answers or (it.classes and not it.compares):
+        raise ValueError("this model needs a source or a class, which score does not take; use redraft.likelihood")
+
+
+def _batch(it: Opened, rows: Sequence[list[int]], first: int) -> Batch:
+    """Rows side by side; row i draws from the key (seed, number of the text)."""
+    vocab = it.model.config.vocab
+    tokens, pad = side_by_side(rows, max(map(len, rows)), vocab)
+    given = torch.arange(tokens.shape[1]) < int(vocab.bos is not None and rows[0][0] == vocab.bos)
+    sample = torch.arange(first, first + len(rows))
+    return Batch(tokens, ~pad & ~given, pad if bool(pad.any()) else None, sample, first, first + len(rows))

@@ -1,0 +1,68 @@
+"""The E2E challenge: attributes of restaurants → a sentence about them, and whether a sentence says what it should.
+
+A source is "name[The Eagle], food[French], familyFriendly[no]" (Novikova et al. 2017). People phrase the same value in
+many ways and leave some out. `said` knows the usual phrases; measure people's sentences beside a model's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from redraft.training.data.corpora.story_tasks import Content
+from redraft.training.data.pairs import CsvPairs
+
+_SLOT = re.compile(r"([\w ]+)\[([^\]]*)\]")
+_FAMILY = r"famil\w*|child\w*|kids?\b|all ages"
+_UNFRIENDLY = rf"\b(?:no|not|non|isn|aren|doesn|don|without|never|adults?)\b[^.]*(?:{_FAMILY})|adults?\b|unfriendly"
+_LOW, _HIGH = r"cheap|low|inexpensive|affordable|budget", r"high|expensive|pricey|costly|upscale"
+_CUSTOMARY = {  # how a value is said; any other value is said in its own words
+    ("eatType", "coffee shop"): r"coffee|caf[eé]",
+    ("eatType", "restaurant"): r"restaurant|place|venue|eatery|establishment|dining|serv|food",
+    ("food", "Fast food"): r"fast[- ]?foods?",
+    ("food", "English"): r"english|british|traditional",
+    ("priceRange", "cheap"): _LOW,
+    ("priceRange", "less than £20"): rf"(?:less|under|below|lower|cheaper|up to)[^.]*20|{_LOW}",
+    ("priceRange", "moderate"): r"moderate|mid|average|reasonabl|medium|fair",
+    ("priceRange", "£20-25"): r"20|moderate|mid",
+    ("priceRange", "high"): _HIGH,
+    ("priceRange", "more than £30"): rf"(?:more|over|above|least|start|exceed)[^.]*30|30 (?:and|or) |{_HIGH}",
+    ("customer rating", "low"): r"low|poor|bad|1|one\b|not (?:very )?(?:good|high|well)",
+    ("customer rating", "average"): r"average|moderate|mid|medium|decent|3|three|ok",
+    ("customer rating", "high"): r"high|excellent|great|good|well|top|5|five",
+    ("customer rating", "1 out of 5"): r"\b(?:1|one)\b|low|poor",
+    ("customer rating", "3 out of 5"): r"\b(?:3|three)\b|average",
+    ("customer rating", "5 out of 5"): r"\b(?:5|five)\b|high|excellent|perfect|top",
+    ("area", "city centre"): r"cent(?:re|er)|city|downtown|central",
+    ("area", "riverside"): r"river",
+    ("familyFriendly", "yes"): _FAMILY,
+    ("familyFriendly", "no"): _UNFRIENDLY,
+}
+
+
+def e2e(folder: str | Path) -> CsvPairs:
+    """The challenge in its three files."""
+    train, valid, test = (str(Path(folder) / name) for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"))
+    return CsvPairs((train,), (valid,), (test,))
+
+
+def slots(source: str) -> dict[str, str]:
+    """ "name[The Eagle], food[French]" → {"name": "The Eagle", "food": "French"}"""
+    found = {name.strip(): value for name, value in _SLOT.findall(source)}
+    if not found:
+        raise ValueError(f"{source!r:.60} has no attributes; they look like name[The Eagle], food[French]")
+    return found
+
+
+def said(source: str, text: str) -> Content:
+    """The share of the attributes that a text mentions, and whether it mentions all of them."""
+    right = [_tells(text, name, value) for name, value in slots(source).items()]
+    return Content(sum(right) / len(right), float(all(right)))
+
+
+def _tells(text: str, name: str, value: str) -> bool:
+    words = re.sub(r"\s+", " ", text)
+    if (name, value) == ("familyFriendly", "yes") and re.search(_UNFRIENDLY, words, re.IGNORECASE):
+        return False
+    customary = _CUSTOMARY.get((name, value), re.escape(value))
+    return re.search(customary, words, re.IGNORECASE) is not None

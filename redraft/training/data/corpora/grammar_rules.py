@@ -1,0 +1,108 @@
+"""A grammar written as a dictionary of named rules, and how it becomes nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from redraft.core.text.tokenizers import split_words
+from redraft.training.data.corpora.grammar import Alternatives, Entry, Given, Let, Node, Option, Say, Seq, Text, Topic
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A rule: draws an entry of a table, remembers it in a slot and says one of its forms."""
+
+    slot: str
+    table: Sequence[Entry]
+    form: str = "name"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule: the template that belongs to a remembered form."""
+
+    topic: Topic
+    templates: Mapping[str, str]
+
+
+_Rule = str | Sequence[str] | Mapping[str, int] | Draw | Case
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Named rules, written as templates; a list of templates is an even choice, a mapping to integers a weighted one.
+
+    In a template, `{rule}` stands for another rule, `{slot.form}` for what is remembered, and `{slot=word}` remembers a
+    word (under the form "name") without saying it.
+    """
+
+    rules: Mapping[str, _Rule]
+    built: dict[str, Node | None] = field(default_factory=dict, repr=False)  # None while a rule is being built
+
+    def node(self, name: str) -> Node:
+        """The grammar of a rule; a rule used in many places is one node."""
+        if name not in self.rules:
+            raise ValueError(f"there is no rule {name!r}; write {{slot.form}} to recall a slot")
+        if name not in self.built:
+            self.built[name] = None
+            self.built[name] = self._build(self.rules[name])
+        node = self.built[name]
+        if node is None:
+            raise ValueError(f"rule {name!r} contains itself; only a finite grammar has an exact entropy here")
+        return node
+
+    def _build(self, rule: _Rule) -> Node:
+        match rule:
+            case str():
+                return self._template(rule)
+            case Draw(slot, table, form):
+                return _even(Seq((Text(entry[form]), Let(slot, entry))) for entry in table)
+            case Case(topic, templates):
+                return Given(topic, {split_words(word): self._template(t) for word, t in templates.items()})
+            case Mapping():
+                return Alternatives(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
+            case _:
+                return _even(self._template(text) for text in rule)
+
+    def _template(self, template: str) -> Node:
+        pieces = re.findall(r"\{[^}]*\}|[^{}]+", template)
+        nodes = tuple(self._piece(piece) for piece in pieces if not piece.isspace())
+        return nodes[0] if len(nodes) == 1 else Seq(nodes)
+
+    def _piece(self, piece: str) -> Node:
+        if not piece.startswith("{"):
+            return Text(split_words(piece))
+        parsed = re.fullmatch(r"\{(\w+)(?:([.=])(\w+))?\}", piece)
+        if parsed is None:
+            raise ValueError(f"{piece!r} is not a reference; write {{rule}}, {{slot.form}} or {{slot=word}}")
+        name, mark, rest = parsed.groups()
+        match mark:
+            case ".":
+                return Say((name, rest))
+            case "=":
+                return Let(name, entry(name=rest))
+            case _:
+                return self.node(name)
+
+
+def _even(nodes: Iterable[Node]) -> Alternatives:
+    return Alternatives(tuple(Option(1, node) for node in nodes))
+
+
+def entry(**forms: str) -> Entry:
+    """A table entry; a form with several phrases, "one / two", becomes the forms form1 and form2."""
+    phrases = {form: text.split(" / ") for form, text in forms.items()}
+    single = {form: split_words(texts[0]) for form, texts in phrases.items() if len(texts) == 1}
+    return single | {
+        f"{form}{n}": split_words(text)
+        for form, texts in phrases.items()
+        if len(texts) > 1
+        for n, text in enumerate(texts, 1)
+    }
+
+
+def phrasings(slot: str, form: str, number: int) -> tuple[str, ...]:
+    """Templates for the forms form1, form2, ... of a slot."""
+    return tuple(f"{{{slot}.{form}{n}}}" for n in range(1, number + 1))

@@ -1,0 +1,113 @@
+"""The log of a training: metrics.jsonl, TensorBoard and the progress bar."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from redraft.training.distributed import Workers
+from redraft.training.optimizers import rate
+from redraft.training.progress import ProgressBar
+from redraft.training.runs import metrics
+from redraft.training.runs.run import Run
+from redraft.training.state import State
+
+
+class Log:
+    """metrics.jsonl, TensorBoard if wished for, and the progress bar; all of the first worker only.
+
+    A resumed run first cuts the file back to its step. Speeds count training alone, not evaluation and checkpoints.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        out: Path,
+        state: State,
+        team: Workers,
+        quiet: bool,
+        tell: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.run, self.file, self.active, self.tell = run, out / metrics.METRICS_FILE, team.first, tell
+        self.seconds, self.tokens = 0.0, 0
+        self.loss, self.held_out = "", ""
+        self.board = _board(out, state.step) if run.tensorboard and team.first else None
+        if self.active and self.file.exists():
+            os.truncate(self.file, _size_up_to(state.step, self.file))
+        self.bar = ProgressBar("training", run.steps, state.step, shown=self.active and not quiet)
+
+    @contextmanager
+    def clock(self, state: State) -> Iterator[None]:
+        """Counts the seconds and tokens of what happens inside."""
+        began, before = time.perf_counter(), state.tokens
+        yield
+        self.seconds, self.tokens = self.seconds + time.perf_counter() - began, self.tokens + state.tokens - before
+        self.bar.update(state.step)
+
+    def progress(self, state: State, norm: float) -> None:
+        """One line for all steps since the last one."""
+        bits, speed = state.nats / max(1, state.tokens) / math.log(2), self.tokens / self.seconds
+        record = {
+            "step": state.step,
+            "train_loss_bits_per_token": bits,
+            "gradient_norm": norm,
+            "learning_rate": self.run.optimiser.lr * rate(self.run.optimiser, state.step - 1, self.run.steps),
+            "tokens_per_second": speed,
+            "precision": state.precision.name,
+        }
+        self.write(record)
+        self.loss = f"loss {bits:.3f} bits/token, {speed:,.0f} tokens/s"
+        self._note()
+        state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
+
+    def assessed(self, record: dict[str, Any]) -> None:
+        """What held-out text says; the bar shows it from now on."""
+        self.held_out = metrics.brief(record)
+        self._note()
+        self.write(record)
+
+    def _note(self) -> None:
+        self.bar.note = "; ".join(filter(None, (self.loss, self.held_out)))
+
+    def write(self, record: dict[str, Any]) -> None:
+        if self.active:
+            with self.file.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            if self.tell is not None:
+                self.tell(record)
+        if self.board is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(name, value, record["step"])
+
+    def sync(self) -> None:
+        """What a checkpoint relies on must not be lost with the power."""
+        if self.active:
+            with self.file.open("a") as file:
+                os.fsync(file.fileno())
+
+    def close(self) -> None:
+        self.bar.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def _size_up_to(step: int, file: Path) -> int:
+    """Bytes of the whole lines up to a step; a line that a crash cut short is none."""
+    lines = metrics.lines(file)
+    steps = (metrics.parse(file, number, line)["step"] for number, line in enumerate(lines, 1))
+    kept = takewhile(lambda each: each[1] <= step, zip(lines, steps, strict=True))
+    return sum(len(line) for line, _ in kept)
+
+
+def _board(out: Path, step: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)

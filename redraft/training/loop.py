@@ -1,0 +1,227 @@
+"""fit(run): the one visible training loop. Five minutes to read, and a killed run resumes bit for bit.
+
+All randomness of a step derives from (seed, sample) and (seed, step), so what there is to save is: weights, averaged
+weights, moments of the optimisers, the step, and the sums of the line of the log that is not yet written.
+
+    runs/tiny/   run.json  metrics.jsonl  step-00000200/  step-00000400/
+
+"Bit for bit" means: on the same machine, with the same versions, threads and workers, not compiled. With another number
+of workers the samples of every step are the same, sums are rounded in another order, and dropout draws anew.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from redraft import evaluation as evaluate
+from redraft import tasks as write
+from redraft.core import ops
+from redraft.core.hardware.system import free_memory
+from redraft.core.types import Batch
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.training.data.framing import Rows
+from redraft.training.data.loader import Loader, evaluation, prefetch, tokenise
+from redraft.training.distributed import Workers, accumulating, asked_to_stop, gathered, same_bits, whole, workers
+from redraft.training.log import Log
+from redraft.training.objectives.objective import Autoencode, Step
+from redraft.training.optimizers import adjust, optimisers, rate
+from redraft.training.progress import waiting
+from redraft.training.runs.run import Run, assemble, begin_with, least_memory, newest
+from redraft.training.setup import claim, hold_lock, require_packages, settle
+from redraft.training.state import State, TrainingError, _averaged, _copies
+
+
+def fit(
+    run: Run, out: str | Path, *, quiet: bool = False, tell: Callable[[dict[str, Any]], None] | None = None
+) -> DiffusionLM:
+    """Trains, or continues where the same run stopped in `out`; returns the model with averaged weights.
+
+    SIGINT and SIGTERM end it after the current step and a checkpoint, by KeyboardInterrupt or SystemExit(143).
+
+    Args:
+        run: the experiment, such as `presets.mdlm_tiny()`
+        out: directory for checkpoints and metrics.jsonl; it belongs to this run
+        quiet: print no progress
+        tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
+    """
+    out = Path(out)
+    require_packages(run)
+    with workers() as team, asked_to_stop() as asked, same_bits(), hold_lock(out, team):
+        require_memory(run, team)
+        claim(run, out, team)
+        choice = settle(run, out, team, quiet)
+        model = _new_model(run).to(team.device)
+        with waiting("reading the text", shown=team.first and not quiet):
+            train, valid = _texts(run)
+        saved = stored.read_newest(out)
+        if run.base is None and saved is None and model.codec is not None:
+            model.codec.survey(partial(evaluation, train))
+        model.network.recompute = run.recompute
+        step = team.wrap(Step(model, run.objective), run.shard)
+        state = State(model, _copies(model), optimisers(model, run.optimiser, choice.dtype), choice)
+        if saved is not None:
+            state.restore(saved)
+        del saved  # as much memory again
+        _compile(model, run.compile)
+        loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
+        batches = prefetch(loader.batches(state.step * run.batch))
+        with closing(Log(run, out, state, team, quiet, tell)) as log:
+            while state.step < run.steps:
+                with log.clock(state):
+                    norm = update(run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team)
+                last, leave = state.step == run.steps, team.any(bool(asked))
+                if state.step % run.log_every == 0 or last:
+                    log.progress(state, norm)
+                if state.step % run.eval_every == 0 or last:
+                    log.assessed(assess(run, state, step, valid, team))
+                if state.step % run.save_every == 0 or last or leave:
+                    log.sync()
+                    save_state(run, state, out, team)
+                if leave and not last:
+                    raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
+        return assemble(run, newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
+
+
+def _new_model(run: Run) -> DiffusionLM:
+    """The first weights by the seed, or those of a base.
+
+    Only the weights of a frozen codec are taken over: another denoiser may work on the same latents.
+    """
+    torch.manual_seed(run.seed)
+    model = DiffusionLM(run.model, run.tokenizer)
+    if run.base is not None:
+        latent = model.codec is not None and model.codec.frozen
+        begin_with(model, run.base, model.codec if latent else None)
+    return model
+
+
+def _texts(run: Run) -> tuple[Rows, evaluate.HeldOut]:
+    """The rows to train on, and those to measure on."""
+    train = tokenise(run.data, "train", run.tokenizer, run.framing)
+    return train, evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
+
+
+def _compile(model: DiffusionLM, wanted: bool) -> None:
+    for block in model.network.blocks if wanted else ():
+        block.compile()
+
+
+def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
+    """One step of the optimisers and of the average; gives the norm of the gradient before it was clipped."""
+    nats, tokens = backward(run, state, step, batches, team)
+    norm = clip(state.model.parameters(), run.optimiser.clip)
+    if not math.isfinite(nats) or not math.isfinite(norm):
+        raise TrainingError(
+            f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
+            "nothing was saved. Try a lower learning rate or a longer warm-up, as a new run in another directory"
+        )
+    adjust(state.optimisers, rate(run.optimiser, state.step, run.steps))
+    for optimiser in state.optimisers:
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    state.step, state.nats, state.tokens = state.step + 1, state.nats + nats, state.tokens + tokens
+    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # the first weights are soon forgotten
+    with torch.no_grad():
+        fresh = [p.detach() for p in state.model.parameters()]
+        get_ema_multi_avg_fn(decay)(list(state.ema.values()), fresh, state.step)
+    return norm
+
+
+def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
+    """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
+    state.model.train()
+    _seed_dropout(int(ops.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
+    tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
+    nats = torch.zeros((), device=team.device)
+    for batch in batches:
+        assert batch.sample is not None
+        with accumulating(step, last=batch is batches[-1]):
+            with state.precision.autocast(team.device):
+                loss = step(batch, ops.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
+            loss.mean.backward()
+        nats = nats + loss.nats.sum()
+    return float(team.sum(nats)), int(tokens)
+
+
+def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
+    """Scales the gradients down to this norm if theirs is larger; gives the norm they had."""
+    learning = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
+    found = float(whole(norm))
+    if not found <= most:
+        nn.utils.clip_grads_with_norm_(learning, most, norm)
+    return found
+
+
+def _seed_dropout(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` would note the seed for GPUs that are not there, with a stack trace: a fortieth of a step."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
+def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, team: Workers) -> dict[str, Any]:
+    """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
+    eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
+    with _averaged(state), gathered(step), state.precision.autocast(team.device), eager:
+        if isinstance(run.objective, Autoencode):  # there is no diffusion yet
+            return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid.batches)}
+        result = evaluate.likelihood(state.model, valid.batches, draws=2, seed=run.seed)
+        found: dict[str, Any] = {
+            "step": state.step,
+            "valid_bound_bits_per_token": result.bits_per_token,
+            "valid_bits_per_char": result.bits_per_char,
+        }
+        if valid.truth is not None:
+            over, error = evaluate.excess(result, valid.truth.log_probs)
+            found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
+            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / evaluate.BIT
+        if run.samples:
+            canvas = write.to_write(state.model, run.framing, run.samples, valid.batches[0])
+            found["samples"] = write.fill(state.model, run.sampler, canvas, seed=run.seed).texts
+        return found
+
+
+def require_memory(run: Run, team: Workers) -> None:
+    """Refuses sizes that no memory here can hold, before anything is built."""
+    need, free = least_memory(run, team.world), free_memory(team.device)
+    if free is None or sum(need.values()) <= free:
+        return
+    most = max(need, key=lambda part: need[part])
+    advice = {"model": "a smaller network", "batch": "a smaller batch, more parts of it (micro) or a shorter length"}
+    raise ValueError(
+        f"training needs {sum(need.values()) / 1e9:,.1f} GB of memory or more, but only {free / 1e9:,.1f} GB are free; "
+        f"most of it is for {most}: choose {advice.get(most, f'a smaller {most}')}"
+    )
+
+
+def save_state(run: Run, state: State, out: Path, team: Workers) -> None:
+    """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
+    numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
+    documents = {"config": config.to_json(run), "state": numbers}
+    tensors = state.tensors()
+    if team.any((wrong := stored.not_finite(tensors["raw"])) is not None):
+        raise TrainingError(
+            f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
+            "this step was not saved, but earlier ones are intact. Try a lower learning rate, in another directory"
+        )
+    if run.shard:
+        checkpoint.save(out, state.step, tensors, documents, run.keep, team)
+    elif team.first:
+        checkpoint.save(out, state.step, tensors, documents, run.keep)
+    team.wait()

@@ -1,0 +1,199 @@
+"""What a training step computes: the objective of a denoiser, of an error layer, of a codec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from redraft.core import ops
+from redraft.core.ops import Rng
+from redraft.core.processes.gaussian import Gaussian
+from redraft.core.types import FINITE, Batch, Canvas, Context, Encoded, Loss, require_range
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.training.objectives.conditioning import drop_condition, self_condition, torn
+from redraft.training.objectives.losses import Bound, Term
+from redraft.training.objectives.time_samplers import Clock, Stratified
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The three terms of variational diffusion: diffusion, prior, reconstruction.
+
+    With an `anchor` also the anchor times −log p(w | x̂), for vectors: which tokens x̂ decodes to, beside its distance
+    from x (Gao et al. 2022, "Difformer", eq. 6).
+    """
+
+    loss: Term = Bound()
+    times: Clock = Stratified()
+    anchor: float = 0.0  # for training only; not part of the bound
+    drop_condition: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
+    holes: float = 0.0  # share of the rows that are given but for a hole or two; for training only
+
+    def __post_init__(self) -> None:
+        require_range(self, 0, FINITE, "anchor")
+        require_range(self, 0, 1, "drop_condition")
+        require_range(self, 0, 1, "holes")
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train: all but those of the error layer and of a codec that was trained before."""
+        codec = model.codec if model.codec is not None and model.codec.frozen else None
+        parts = (model.errors, model.attributes, model.tagger, codec)
+        still = {id(p) for part in parts for p in _parameters(part)}
+        return [p for p in model.parameters() if id(p) not in still]
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        """`total`: tokens to divide by, if the batch is a part of a larger one."""
+        early, late, last, first, which, where = rng.split(6)
+        batch = model.learnable(batch)
+        tokens = batch.learn.sum(-1)
+        batch = torn(batch, self.holes, rng=where) if self.holes else batch
+        process, encoded = model.process, model.encode(batch)
+        t = self.times(batch, rng=early)
+        times = self.loss.grid(t)
+        times = times._replace(t=_unknown_at_one(given_at_zero(times.t, encoded), batch))
+        noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
+        context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=which)
+        context = self_condition(model, noised, replace(context, pad=noised.pad), rng=first)
+        pred = model(noised.z, noised.t, context)
+        nats = self.times.weight(t) * self.loss(process, pred, noised, times)
+        parts = {
+            "diffusion": summed(nats, encoded.learn if noised.open is None else noised.open),
+            "prior": summed(process.prior_kl(encoded.x), encoded.learn),
+        }
+        if process.jump and (times.s is None or model.codec is not None) and not _settled(model):
+            parts["reconstruction"] = summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+        if self.anchor and model.codec is not None:
+            parts["anchor"] = self.anchor * summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
+        return Loss.of(tokens, total, **parts)
+
+
+def _settled(model: DiffusionLM) -> bool:
+    """Whether the reconstruction teaches nothing: the codec was trained before. A pass of its decoder costs time."""
+    return model.training and model.codec is not None and model.codec.frozen
+
+
+def _parameters(part: nn.Module | None) -> list[nn.Parameter]:
+    return [] if part is None else list(part.parameters())
+
+
+def summed(nats: Tensor, learn: Tensor) -> Tensor:
+    """(B,) nats of the rows; prompts count in no term."""
+    return torch.where(learn, nats, 0.0).sum(-1)
+
+
+def given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
+    """Prompts are clean: their time is zero."""
+    return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
+
+
+def _unknown_at_one(t: Tensor, batch: Batch) -> Tensor:
+    """What nobody knows is noise: its time is one."""
+    return t if batch.unknown is None else torch.where(batch.unknown, 1.0, t)
+
+
+def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
+    """(B, L) nats of the last jump, from the least noisy z of the schedule to the tokens."""
+    tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
+    t = _unknown_at_one(given_at_zero(tiny, encoded), batch)
+    noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
+    if model.codec is not None:
+        assert isinstance(model.process, Gaussian), "vectors are noised by it alone"
+        signal = model.process.path.scales(noised.t)[0][..., None].to(noised.z)
+        return model.codec.nll(model.codec.weighed(noised.z, signal), batch.tokens, batch.pad)
+    pred = model(noised.z, noised.t, model.context(batch))
+    return model.process.nelbo(pred, noised, torch.zeros_like(t))
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Trains only the error layer, on the model's own mistakes (G-Star; Meshchaninov et al. 2025).
+
+    A text is noised to t and rewritten in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
+    1[x̂ ≠ x], and the loss is its binary cross-entropy, with the same weight at all times.
+    """
+
+    times: Clock = Stratified()
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        return _parameters(model.errors)
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        early, late, last = rng.split(3)
+        model.network.eval()  # it does not learn: no dropout
+        t = given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
+        with torch.no_grad():
+            context = model.context(batch)
+            canvas = Canvas(noised.z, ~batch.learn, context)
+            written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
+        wrong = (written != batch.tokens).float()
+        nats = F.binary_cross_entropy_with_logits(model.error_logits(written, context), wrong, reduction="none")
+        return Loss.of(batch.learn.sum(-1), total, mistakes=summed(nats, batch.learn))
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Trains the attribute layer alone: which class a noisy text is of, for guidance (Schiff et al. 2024, "D-CBG").
+
+    A text is noised to t as in the diffusion; the loss is −log p(class | z_t), all times alike.
+    """
+
+    times: Clock = Stratified()
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        return _parameters(model.attributes)
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        if batch.label is None:
+            raise ValueError("these rows have no classes to learn; use data with labels, such as StoryClasses")
+        early, late = rng.split(2)
+        t = given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
+        seen = F.one_hot(noised.z, model.config.vocab.size).float()
+        logits = model.attribute_logits(seen, Context(pad=batch.pad))
+        return Loss.of(batch.learn.sum(-1), total, attribution=F.cross_entropy(logits, batch.label, reduction="none"))
+
+
+@dataclass(frozen=True)
+class Autoencode:
+    """Trains only the codec, by its own loss: before the diffusion, which leaves the codec unchanged."""
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        return _parameters(model.codec)
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
+        if model.codec is None:
+            raise ValueError("this model has no codec to train: its process works on tokens")
+        costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
+        every = Batch.of(batch.tokens, batch.pad).learn  # decoders write given tokens too, such as the start token
+        return Loss.of(batch.learn.sum(-1), total, **{name: summed(cost, every) for name, cost in costs.items()})
+
+
+class Goal(Protocol):
+    """What is trained, and on which loss: `Objective`, `Mistakes`, `Attribution`, `Tagging`, …, or one of yours."""
+
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
+
+    def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
+
+
+class Step(nn.Module):
+    """Noise, network and loss as one module: the only thing that DDP, FSDP2, autocast and compile wrap."""
+
+    def __init__(self, model: DiffusionLM, objective: Goal) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        learns = {id(p) for p in objective.learns(model)}
+        for p in model.parameters():
+            p.requires_grad_(id(p) in learns)
+
+    def forward(self, batch: Batch, rng: Rng, total: Tensor | None = None) -> Loss:
+        return self.objective(self.model, batch, rng=rng, total=total)

@@ -1,0 +1,225 @@
+"""Published recipes for tokens, with the hyperparameters of their papers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.core.processes.insertion import Insertion
+from redraft.core.processes.interpolating import Hybrid, Interpolating
+from redraft.core.processes.markov import Markov, MaskJumps
+from redraft.core.processes.masked import Masked
+from redraft.core.schedules import CosineRatio, Geometric, Linear
+from redraft.core.text.tokenizers import TEXT8, Bytes, Characters, Hub, Tokenizer
+from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.picks.order import Confidence
+from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
+from redraft.decoding.samplers.self_correction import Correct
+from redraft.decoding.samplers.unmask import Unmask
+from redraft.models.config import DiffusionLMConfig
+from redraft.models.heads import Head, Score, Softmax, Subs
+from redraft.models.networks.attention import BlockCausal, Causal, Full
+from redraft.models.networks.config import TransformerConfig
+from redraft.models.time_conditioning import ByKeep, BySigma, ByTime, Level
+from redraft.training.data.framing import Documents, Framing, Packed
+from redraft.training.data.sources import Corpus, Endless, Enwik8, HubDataset, Text8
+from redraft.training.objectives.losses import Bound, Dynamic, Recover, Sum
+from redraft.training.objectives.objective import Objective
+from redraft.training.objectives.time_samplers import Stratified
+from redraft.training.runs import variations as vary
+from redraft.training.runs.run import Optimiser, Run
+
+
+def mdlm_text8(path: str = "text8") -> Run:
+    """Masked diffusion on text8 (Sahoo et al. 2024, ≤ 1.40 bits per character): 12 × 768, 256 characters, 1M steps."""
+    return _small(Characters(TEXT8), Text8(path), Packed(256))
+
+
+def mdlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Masked diffusion on LM1B with BERT's tokenizer, one padded sentence per row (perplexity ≤ 27.04 at 1M steps)."""
+    return _small(_tokenizer(tokenizer), HubDataset("lm1b", field="text"), Documents(128))
+
+
+def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Masked diffusion on OpenWebText with GPT-2's tokenizer, packed into rows of 1024 (perplexity ≤ 23.21)."""
+    return _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(1024))
+
+
+def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """The autoregressive baseline of the same paper: no time, causal attention (perplexity 17.54)."""
+    run = vary.with_network(mdlm_owt(tokenizer), pattern=Causal(), time=None)
+    return replace(run, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1)))
+
+
+def bd3_owt(tokenizer: str | Tokenizer = "tokenizer.json", block: int = 16) -> Run:
+    """Block diffusion (Arriola et al. 2025, perplexity ≤ 22.27 at blocks of 16), times clipped to [0.3, 0.8]."""
+    run = vary.with_network(mdlm_owt(tokenizer), pattern=BlockCausal(block))
+    times = Stratified(low=0.3, high=0.8, block=block)
+    return replace(run, objective=Objective(Bound(), times), sampler=Blocks(FirstHitting()))
+
+
+def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Pre-training in the manner of LLaDA (Nie et al. 2025): 8.02B parameters, rows of 4096, 1280 rows per step.
+
+    2.3T tokens are 439,000 steps. Sharded, with gradient checkpointing: for many GPUs.
+    """
+    text = _tokenizer(tokenizer)
+    network = TransformerConfig(width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0, ids=126_464)
+    return Run(
+        model=DiffusionLMConfig(Masked(text.vocab), network),
+        data=HubDataset("HuggingFaceFW/fineweb", field="text", streaming=True),
+        tokenizer=text,
+        framing=Packed(4096),
+        objective=Objective(Recover(power=1.0), Stratified(low=1e-3)),
+        sampler=Blocks(Unmask(steps=32, pick=Confidence()), decode_block=32),
+        optimiser=Optimiser(lr=4e-4, betas=(0.9, 0.95), weight_decay=0.1, warmup=2000, floor=0.1),
+        steps=439_000,
+        batch=1280,
+        shard=True,
+        recompute=True,
+        save_every=1000,
+        eval_every=5000,
+    )
+
+
+def multinomial_text8(path: str = "text8") -> Run:
+    """Multinomial diffusion on text8 (Hoogeboom et al. 2021, ≤ 1.72 bits per character): 12 × 512, T = 1000.
+
+    Their network attends locally and linearly; ours has full attention. They do not state the number of steps.
+    """
+    return _multinomial(Characters(TEXT8, ()), Text8(path), Packed(256), 1000)
+
+
+def multinomial_enwik8(path: str = "enwik8") -> Run:
+    """Multinomial diffusion on the bytes of enwik8 (≤ 1.75 bits per byte): chunks of 320, T = 4000."""
+    return _multinomial(Bytes(()), Enwik8(path), Packed(320), 4000)
+
+
+def _multinomial(tokenizer: Tokenizer, data: Corpus, framing: Packed, steps: int) -> Run:
+    run = _small(tokenizer, data, framing)
+    network = replace(run.model.network, width=512, heads=8, dropout=0.0)
+    process = Interpolating(tokenizer.vocab, CosineRatio(), direct=True)
+    model = DiffusionLMConfig(process, network, Softmax(), ByTime(4000.0))
+    rate = Optimiser(lr=1e-4, floor=0.1)
+    run = replace(run, model=model, objective=Objective(Bound(steps=steps)), sampler=Ancestral(steps), batch=32)
+    return replace(run, optimiser=rate)
+
+
+def d3pm_text8(path: str = "text8") -> Run:
+    """D3PM with absorbing matrices on text8 (Austin et al. 2021, ≤ 1.45 bits per character): T = 1000, λ = 0.01.
+
+    Absorbing noise loses information evenly under the linear schedule, which is their mutual-information schedule. The
+    last step draws x̂ itself. Other jumps: `replace(run.model.process, jumps=…)`.
+    """
+    run = _small(Characters(TEXT8), Text8(path), Packed(256))
+    process = Markov(run.model.vocab, MaskJumps(), direct=True)
+    return vary.with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+
+
+def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """D3PM-absorbing on LM1B, rows of 128 (perplexity ≤ 76.9); at this vocabulary in closed form, not with matrices."""
+    run = mdlm_lm1b(tokenizer)
+    return vary.with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+
+
+def udlm_text8(path: str = "text8") -> Run:
+    """Uniform noise in continuous time on text8 (Schiff et al. 2024, ≤ 1.44 bits per character); there is no mask."""
+    return _udlm(_small(Characters(TEXT8, ()), Text8(path), Packed(256)), Softmax())
+
+
+def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Uniform noise on LM1B with BERT's tokenizer (perplexity ≤ 31.28)."""
+    return _udlm(mdlm_lm1b(tokenizer), Subs(carry_over=False))
+
+
+def _udlm(run: Run, head: Head) -> Run:
+    """α = 1 − t; the network sees σ = −log(1 − 0.999 t)."""
+    process = Interpolating(run.model.vocab)
+    return replace(run, model=DiffusionLMConfig(process, run.model.network, head, BySigma(Linear(1e-3))))
+
+
+def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) -> Run:
+    """GIDD on OpenWebText (von Rütte et al. 2025): small network, rows of 512, 500k steps, dynamic weights.
+
+    They crop documents at random; here they are packed.
+    """
+    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(512))
+    process = Interpolating(run.model.vocab, mixing=Hybrid(p_u))
+    network = replace(run.model.network, dropout=0.0)
+    return replace(
+        run,
+        model=DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)),
+        objective=Objective(Bound(weight=Dynamic()), Stratified(1e-4, 1 - 1e-4)),
+        sampler=Correct(Ancestral(128)),
+        optimiser=Optimiser(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
+        steps=500_000,
+    )
+
+
+def sedd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Score entropy with mask noise on OpenWebText (Lou et al. 2024): small network, rows of 1024, 1.3M steps."""
+    return _sedd(mdlm_owt(tokenizer))
+
+
+def sedd_text8(path: str = "text8") -> Run:
+    """Score entropy with mask noise on text8 (≤ 1.39 bits per character)."""
+    return _sedd(mdlm_text8(path))
+
+
+def sedd_uniform_text8(path: str = "text8") -> Run:
+    """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
+    run = udlm_text8(path)
+    process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
+    return _sedd(vary.with_model(run, process=process), run.model.token_head, BySigma())
+
+
+def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:
+    """A network that sees σ, with "analytic" steps to sample."""
+    return replace(vary.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
+
+
+def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """Insertion on OpenWebText (Kim et al. 2025): one document per row of up to 1024 tokens, 1M steps of 1024 rows."""
+    base = mdlm_owt(tokenizer)
+    network = replace(base.model.network, gaps=1024, dropout=0.05)
+    return replace(
+        base,
+        model=DiffusionLMConfig(Insertion(base.model.vocab), network, level=ByKeep()),
+        framing=Documents(1024),
+        objective=Objective(Bound(), Stratified(low=1e-6)),
+        optimiser=Optimiser(lr=3e-4, weight_decay=0.03, warmup=2000, floor=0.0),
+        batch=1024,
+    )
+
+
+def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
+    """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
+    network = TransformerConfig(
+        width=768,
+        layers=12,
+        heads=12,
+        pattern=Full(),
+        norm="layer",
+        gated=False,
+        mlp_bias=True,
+        time=128,
+        head_bias=True,
+        dropout=0.1,
+    )
+    return Run(
+        # time is embedded, but as a constant: the paper's default
+        model=DiffusionLMConfig(Masked(tokenizer.vocab), network, level=ByTime(0.0)),
+        data=data,
+        tokenizer=tokenizer,
+        framing=framing,
+        objective=Objective(Bound(), Stratified(low=1e-3)),
+        sampler=Ancestral(1000),
+        optimiser=Optimiser(lr=3e-4, warmup=2500),
+        steps=1_000_000,
+        batch=512,
+        save_every=1000,
+        eval_every=10_000,
+    )
+
+
+def _tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
+    return Hub.load(tokenizer) if isinstance(tokenizer, str) else tokenizer

@@ -1,0 +1,198 @@
+"""Recipes that diffuse a vector per token: Diffusion-LM, DiffuSeq, GENIE, SSD-LM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.core.processes.gaussian import Gaussian, Preserving
+from redraft.core.schedules import Clamped, CosineOffset, Sqrt, VPLinear
+from redraft.core.text.tokenizers import Characters, Tokenizer, Words
+from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.samplers.ancestral import Ancestral
+from redraft.decoding.solvers.renoise import Renoise, Sampled
+from redraft.models.codecs.coordinates import NUMERALS, Coordinates, point_letters
+from redraft.models.codecs.embedding import Embedding
+from redraft.models.codecs.simplex import Simplex
+from redraft.models.config import DiffusionLMConfig
+from redraft.models.heads import PredictEps, PredictTokens
+from redraft.models.networks.attention import BlockCausal
+from redraft.models.networks.config import TransformerConfig
+from redraft.models.time_conditioning import ByLogSnr
+from redraft.training.data.corpora.e2e_nlg import e2e
+from redraft.training.data.corpora.points import Blobs
+from redraft.training.data.corpora.stories import STORIES, StoriesData
+from redraft.training.data.corpora.story_tasks import StoryAttributes, StorySummaries
+from redraft.training.data.framing import Documents, Framing, Packed
+from redraft.training.data.pairs import JsonlPairs, Pairs, Sourced, Spans
+from redraft.training.data.sources import Corpus, Endless, HubDataset, TextFiles
+from redraft.training.objectives.losses import Match, Recover, Snr
+from redraft.training.objectives.objective import Objective
+from redraft.training.objectives.time_samplers import Stratified
+from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny
+from redraft.training.presets.tokens import _small, _tokenizer, mdlm_owt
+from redraft.training.runs import variations as vary
+from redraft.training.runs.run import Optimiser, Run
+
+
+def diffusion_lm_tiny() -> Run:
+    """Diffusion-LM: every word has a learned vector, and a story emerges from Gaussian noise."""
+    return vary.with_embedding(_tiny())
+
+
+def diffusion_lm_tagger_tiny() -> Run:
+    """A tagger of parts of speech in noisy vectors, beside `diffusion_lm_tiny`, for `redraft control`."""
+    return vary.with_tagger(diffusion_lm_tiny(), base="runs/diffusion_lm_tiny")
+
+
+def diffuseq_tiny() -> Run:
+    """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
+    return _embedded_pairs(StoryAttributes(), Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
+
+
+def diffuseq_summary_tiny() -> Run:
+    """DiffuSeq: a story and its summary in one sentence."""
+    return _embedded_pairs(StorySummaries(), Pairs(STORY_LENGTH + SUMMARY_LENGTH, STORY_LENGTH - 1))
+
+
+def genie_tiny() -> Run:
+    """GENIE: an encoder reads the attributes of a story, the denoiser attends to its states."""
+    return _genie_tiny(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
+
+
+def genie_summary_tiny() -> Run:
+    """GENIE: an encoder reads a story, the denoiser writes its summary."""
+    return _genie_tiny(StorySummaries(), Sourced(SUMMARY_LENGTH + 1, STORY_LENGTH))
+
+
+def genie_cpd_tiny() -> Run:
+    """The pre-training of GENIE: a span of a story, three tenths of it, is written from the rest.
+
+    A base for the others: `redraft train genie_tiny --base runs/genie_cpd_tiny`.
+    """
+    return _genie_tiny(StoriesData(), Spans(STORY_LENGTH // 3, STORY_LENGTH))
+
+
+def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
+    """With positions for the longest rows and sources of all, so that one may start from the weights of another."""
+    run = vary.with_network(_embedded_pairs(data, framing), positions=STORY_LENGTH + 1)
+    return vary.with_encoder(run, positions=STORY_LENGTH)
+
+
+def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
+    """Stories and what belongs to them, as vectors of their words."""
+    return vary.with_embedding(vary.with_text(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing))
+
+
+def points_tiny() -> Run:
+    """DDPM in its plain form: points of the plane, no words; the noise is predicted, and the truth is known."""
+    points = Characters(NUMERALS, ())
+    network = TransformerConfig(width=64, layers=3, heads=1, rotary=None, positions=1, time=64)
+    process = Gaussian(points.vocab, Preserving(Clamped(VPLinear(), -10.0, 8.0)))
+    return Run(
+        model=DiffusionLMConfig(process, network, PredictEps(), ByLogSnr(), codec=Coordinates()),
+        data=Blobs(),
+        tokenizer=points,
+        framing=Documents(point_letters(2), tail=True),
+        objective=Objective(Match(Snr())),
+        sampler=Ancestral(128),
+        optimiser=Optimiser(lr=3e-3, warmup=40, floor=0.0, ema=0.995),
+        steps=2000,
+        batch=128,
+        eval_rows=512,
+    )
+
+
+def points_class_tiny() -> Run:
+    """The same points with their class, for guidance: a tenth of them without it."""
+    return vary.with_classes(points_tiny(), Blobs())
+
+
+def ssd_tiny(block: int = 17) -> Run:
+    """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
+    base = vary.with_network(_tiny(), pattern=BlockCausal(block))
+    process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
+    return replace(
+        vary.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
+        objective=Objective(Recover(), Stratified(block=block)),
+        sampler=Blocks(Renoise(32, project=Sampled()), stop=True),
+    )
+
+
+def diffusion_lm_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
+    """Diffusion-LM on the sentences of E2E (Li et al. 2022): 12 × 768, vectors of 16, rows of 64, 200k steps."""
+    return _diffusion_lm(_tokenizer(tokenizer), e2e(folder), Embedding(16, unit=False), 200_000)
+
+
+def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt") -> Run:
+    """Diffusion-LM on ROCStories, one to a line: vectors of 128, 800k steps (their code says 400k)."""
+    stories = TextFiles((path,), split_by="line")
+    return _diffusion_lm(_tokenizer(tokenizer), stories, Embedding(128, unit=False), 800_000)
+
+
+def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
+    run = _vectors_published(tokenizer, data, Documents(64, tail=True), layers=12)
+    rate = Optimiser(lr=1e-4, floor=0.0)
+    return replace(vary.with_model(run, codec=codec), optimiser=rate, steps=steps, batch=64)
+
+
+def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
+    """DiffuSeq on paraphrases (Gong et al. 2023): 12 × 768, vectors of 128, rows of 128, steps of 2048 rows.
+
+    Other tasks of the paper are other folders and steps: questions 40k, dialogue 140k, simplification 80k. Its code
+    draws times by importance, as `redraft.importance` measures it, and chooses among ten texts (`minimum_risk`).
+    """
+    files = _folder_of_pairs(folder, "src", "trg")
+    run = _vectors_published(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)
+    return replace(run, optimiser=Optimiser(lr=1e-4), steps=steps, batch=2048)
+
+
+def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
+    """GENIE on summaries of news (Lin et al. 2023): 6 + 6 layers × 768, sources of 512 tokens, 120k steps.
+
+    It starts from the weights of `genie_cpd_books`; their encoder starts from BERT's.
+    """
+    files = _folder_of_pairs(folder, "src", "trg")
+    run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
+    rate = Optimiser(lr=5e-5, warmup=7200)
+    return replace(vary.with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
+
+
+def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
+    data = HubDataset("bookcorpus", field="text")
+    run = vary.with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
+    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
+
+
+def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
+    """SSD-LM on OpenWebText (Han et al. 2023): 24 × 1024, rows of 200 in blocks of 25, 100k steps, 1000 to write one.
+
+    They start from RoBERTa's weights and train one block after a context of any length; here all blocks of a row learn
+    at once, each after the clean ones before it. The number of rows is ours.
+    """
+    run = _small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200))
+    run = vary.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
+    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineOffset(1e-4))))
+    return replace(
+        vary.with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
+        objective=Objective(Recover(), Stratified(block=25)),
+        sampler=Blocks(Renoise(1000, project=Sampled(0.9))),
+        optimiser=Optimiser(lr=1e-4, weight_decay=0.01, warmup=2000),
+        steps=100_000,
+    )
+
+
+def _vectors_published(
+    tokenizer: Tokenizer, data: Corpus, framing: Framing, layers: int, positions: int | None = None
+) -> Run:
+    """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
+    run = _small(tokenizer, data, framing)
+    run = vary.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
+    process = Gaussian(tokenizer.vocab, Preserving(Clamped(Sqrt())))
+    return replace(vary.with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000))
+
+
+def _folder_of_pairs(folder: str, source: str, target: str) -> JsonlPairs:
+    """train.jsonl, valid.jsonl and test.jsonl, as DiffuSeq's data come."""
+    train, valid, test = ((f"{folder}/{split}.jsonl",) for split in ("train", "valid", "test"))
+    return JsonlPairs(train, valid, test, source=source, target=target)

@@ -1,0 +1,76 @@
+"""From a causal model to one with a drafter: the run that trains it, from the model's own soft targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.samplers.ancestral import Ancestral
+from redraft.models.auxiliary.drafter import Beside, DraftConfig, Itself
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.models.networks.attention import Causal
+from redraft.models.networks.config import Lora
+from redraft.training.data.framing import Framing
+from redraft.training.data.sources import Corpus, Endless
+from redraft.training.objectives.distillation import Distil
+from redraft.training.runs.run import Optimiser, Run
+
+
+def drafting(
+    base: DiffusionLM,
+    path: str,
+    data: Corpus | Endless,
+    framing: Framing,
+    *,
+    drafter: DraftConfig = Beside(),
+    lora: int = 16,
+    objective: Distil = Distil(),
+    steps: int = 1000,
+    batch: int = 8,
+    lr: float = 1e-3,
+    seed: int = 0,
+) -> Run:
+    """The run that trains a drafter for a causal model, whose own weights stay as they are.
+
+    Args:
+        base: a causal model, read from `path`
+        path: where its weights are
+        data: what to learn from; the targets are what the model says there
+        framing: how texts become rows
+        drafter: a network beside the model, or the model itself with an adapter at masks
+        lora: rank of that adapter
+        objective: weights over the positions of a block
+        steps: of the training
+        batch: rows of a step
+        lr: learning rate, after a tenth of the steps of warm-up
+        seed: of the first weights and of the order of the rows
+    """
+    _require_plain(base, path)
+    if base.tokenizer is None:
+        raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
+    own = Lora(lora, 2.0 * lora) if isinstance(drafter, Itself) else None
+    model = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
+    return Run(
+        model,
+        data,
+        base.tokenizer,
+        framing,
+        objective,
+        Blocks(Ancestral(1), stop=True),
+        Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.98),
+        steps,
+        batch,
+        seed=seed,
+        base=path,
+        samples=0,  # the model itself does not change
+        eval_every=steps,
+    )
+
+
+def _require_plain(base: DiffusionLM, path: str) -> None:
+    if not isinstance(base.config.network.pattern, Causal):
+        raise ValueError(
+            f"{path} needs no drafter: it fills masks and already writes several tokens per pass; give a causal model"
+        )
+    if base.config.network.lora is not None or base.config.drafter is not None:
+        raise ValueError(f"{path} has an adapter or a drafter already; give the causal model that it was made from")

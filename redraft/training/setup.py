@@ -1,0 +1,119 @@
+"""Before the first step: checks, the lock and claim of the directory, and the precision."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+from redraft.core.hardware.precision import (
+    Precision,
+    PrecisionError,
+    PrecisionName,
+    Shapes,
+    choose_precision,
+    shapes_like,
+)
+from redraft.models.checkpoints import lock
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import serialization as config
+from redraft.training.distributed import Workers
+from redraft.training.runs.run import Run
+from redraft.training.state import TrainingError
+
+
+def require_packages(run: Run) -> None:
+    """Before anything is built or written."""
+    try:
+        if run.tensorboard:
+            import_module("torch.utils.tensorboard")
+    except ImportError:
+        raise ValueError("tensorboard=True needs tensorboard: pip install 'redraft[tensorboard]'") from None
+
+
+@contextmanager
+def hold_lock(out: Path, team: Workers) -> Iterator[None]:
+    """The first worker holds the lock of the directory for all of them; if it cannot, none goes on."""
+    problem: Exception | None = None
+    with ExitStack() as held:
+        try:
+            if team.first:
+                held.enter_context(lock.only_writer(out))
+        except (lock.Busy, OSError) as error:
+            problem = error
+        if team.any(problem is not None):
+            raise problem or lock.Busy(f"the first worker cannot write to {out}")
+        yield
+
+
+def claim(run: Run, out: Path, team: Workers) -> None:
+    """Makes `out` the directory of this run; refuses one that holds another."""
+    file = out / "run.json"
+    if file.exists() and not run.is_held((held := stored.read_claim(file)).get("run")):
+        other = held.get("hash")
+        raise TrainingError(f"{out} holds another run ({other}, this one is {run.digest}); choose another directory")
+    team.wait()
+    if team.first and not file.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        _replace(file, {"hash": run.digest, "run": config.to_json(run)})
+
+
+def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
+    """The precision of a run, for all workers the one of the first; said, and kept in run.json.
+
+    A resumed run goes on in the precision it began with, so that it stays the same bit for bit on another machine;
+    where that is impossible it ends here, before anything is changed.
+    """
+    file = out / "run.json"
+    held = stored.read_claim(file) if team.first else {}
+    before = _begun_in(held)
+    choice = _agreed(run, team, before)
+    if team.first and before != choice.name:
+        _replace(file, {**held, "precision": {"name": choice.name, "reason": choice.reason}})
+    changed = f"; until now {before}, so no longer bit for bit" if before not in (None, choice.name) else ""
+    if team.first and not quiet and (choice.name, changed) not in _told:
+        _told.add((choice.name, changed))
+        print(f"precision: {choice}{changed}", file=sys.stderr, flush=True)
+    return choice
+
+
+_told: set[tuple[str, str]] = set()  # once per process is enough: a demo trains two models
+
+
+def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
+    """The first worker chooses, the others follow; if it cannot, all end."""
+    shapes = shapes_of(run, team.world)
+    if not team.first:
+        if (code := team.agree(0)) < 0:
+            raise PrecisionError("the first worker cannot compute in the precision of the run")
+        return choose_precision("bf16" if code else "fp32", team.device, shapes)
+    try:
+        choice = choose_precision(run.precision, team.device, shapes, before)
+    except PrecisionError:
+        team.agree(-1)
+        raise
+    team.agree(int(choice.name == "bf16"))
+    return choice
+
+
+def _begun_in(document: dict[str, Any]) -> PrecisionName | None:
+    """What run.json says; runs of older versions do not."""
+    name = document["precision"].get("name") if isinstance(document.get("precision"), dict) else None
+    return name if name in get_args(PrecisionName) else None
+
+
+def shapes_of(run: Run, world: int = 1) -> Shapes:
+    """Products like those of a training step."""
+    network, rows = run.model.network, run.batch * run.framing.length
+    return shapes_like(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
+
+
+def _replace(file: Path, document: dict[str, Any]) -> None:
+    """A reader finds the old document or the new one."""
+    draft = file.with_suffix(".tmp")
+    draft.write_text(json.dumps(document, indent=1))
+    draft.replace(file)

@@ -1,0 +1,96 @@
+"""The state of a training: weights, averages and moments, saved to and restored from checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from redraft.core.hardware.precision import Precision
+from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints.reader import CheckpointError
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.training.distributed import local, shard_like
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the last checkpoint is intact."""
+
+
+@dataclass
+class State:
+    """All that changes while training, and the precision, which does not."""
+
+    model: DiffusionLM
+    ema: dict[str, Tensor]
+    optimisers: list[Optimizer]
+    precision: Precision
+    step: int = 0
+    nats: float = 0.0  # since the last line of the log
+    tokens: int = 0
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """By file: averaged weights, those being trained, moments. Of sharded ones the rows of this worker."""
+        names = {id(p): n for n, p in self.model.named_parameters()}
+        moments = {
+            f"{names[id(p)]}|{key}": local(value)
+            for optimiser in self.optimisers
+            for p, entry in optimiser.state.items()
+            for key, value in entry.items()
+        }
+        weights = {n: local(p.detach()) for n, p in self.model.named_parameters()}
+        return {"model": {n: local(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
+
+    @torch.no_grad()
+    def restore(self, saved: stored.Checkpoint) -> None:
+        parameters = dict(self.model.named_parameters())
+        numbers = _whole_state(saved, parameters)
+        for name, p in parameters.items():
+            p.copy_(shard_like(saved.tensors["raw"][name], p))
+            self.ema[name].copy_(shard_like(saved.tensors["model"][name], p))
+        owner = {id(p): o for o in self.optimisers for g in o.param_groups for p in g["params"]}
+        for key, value in saved.tensors["optimiser"].items():
+            name, moment = key.rsplit("|", 1)
+            p = parameters[name]
+            owner[id(p)].state[p][moment] = shard_like(value, p) if value.dim() else value.to(p.device)
+        self.step, self.nats, self.tokens = numbers["step"], numbers["nats"], numbers["tokens"]
+
+
+def _whole_state(saved: stored.Checkpoint, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The numbers of a checkpoint; refuses one from which no training can go on."""
+    shapes = {name: p.shape for name, p in parameters.items()}
+    for part in ("raw", "model"):
+        if {name: p.shape for name, p in saved.tensors.get(part, {}).items()} != shapes:
+            raise CheckpointError(f"{part}.safetensors of step {saved.step} does not hold the weights of this run")
+    moments = saved.tensors.get("optimiser", {})
+    fit_in = {name: (shape, torch.Size()) for name, shape in shapes.items()}  # a tensor like the weight, or a count
+    if not moments or any(m.shape not in fit_in.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
+        raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
+    for tensors in (saved.tensors["raw"], moments):
+        if (wrong := stored.not_finite(tensors)) is not None:
+            raise CheckpointError(f"{wrong} of step {saved.step} has values that are nan or infinite; remove this step")
+    match saved.documents.get("state"):
+        case {"step": int(step), "nats": int() | float() as nats, "tokens": int(tokens)} if step == saved.step:
+            return {"step": step, "nats": nats, "tokens": tokens}
+    raise CheckpointError(f"state.json of step {saved.step} lacks nats, tokens or its step; remove this checkpoint")
+
+
+@contextmanager
+def _averaged(state: State) -> Iterator[None]:
+    """The model with its averaged weights, for a while."""
+    raw = _copies(state.model)
+    state.model.load_state_dict(state.ema)
+    state.model.eval()
+    try:
+        yield
+    finally:
+        state.model.load_state_dict(raw)
+
+
+def _copies(model: DiffusionLM) -> dict[str, Tensor]:
+    return {n: p.detach().clone() for n, p in model.named_parameters()}

@@ -35,8 +35,7 @@ from redraft import (
 )
 from redraft.core import Tokenizer, train_bpe
 from redraft.decoding import Guided, TextRule
-from redraft.decoding.constraints import placement as marks
-from redraft.decoding.constraints import rules
+from redraft.decoding.constraints import placement, rules
 from redraft.decoding.constraints.compiler import from_regex, from_schema
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
@@ -97,13 +96,13 @@ def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
     """From the text of a pattern to the automaton on tokens, nothing remembered but the vocabulary."""
     for name, rule in PATTERNS.items():
         taken = min(seconds(partial(compiled, model, words, rule)) for _ in range(3))
-        states = marks._program(rule, words, True).automaton.states
+        states = placement._program(rule, words, True).automaton.states
         goal = COMPILE_GOAL if states <= STATES else None
         yield report(f"seconds to compile {name}, {states} states, vocabulary {words.vocab.size}", goal, ratio=taken)
 
 
 def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
-    marks._program.cache_clear()
+    placement._program.cache_clear()
     rules._compiled.cache_clear()
     for function in (from_regex, from_schema):
         sys.modules[function.__module__]._compiled.cache_clear()

@@ -16,9 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from bench.race import Row, report
 from redraft import DiffusionLM, Step
 from redraft.core import choose_precision, ops
-from redraft.training import Loader, Run, mdlm_tiny, optimisers, state, tokenise
-from redraft.training import loop as train
-from redraft.training import setup as begin
+from redraft.training import Loader, Run, loop as train, mdlm_tiny, optimisers, setup, state, tokenise
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 
@@ -27,7 +25,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
-    precision = choose_precision(run.precision, shapes=begin.shapes_of(run))
+    precision = choose_precision(run.precision, shapes=setup.shapes_of(run))
     step, both = Step(model, run.objective), optimisers(model, run.optimiser, precision.dtype)
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+import redraft
 from bench.race import Row, report, tell
-from redraft import evaluation as evaluate
 from redraft.core import Batch
 from redraft.training import TINY, Objective, Run, evaluation, fit, tokenise
 
@@ -32,14 +32,14 @@ def learnt(run: Run) -> tuple[float, float]:
     """Bits per character of unseen text: of the trained model, and of words by their frequency there."""
     unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), ROWS)
     with tempfile.TemporaryDirectory() as folder:
-        found = evaluate.likelihood(fit(run, Path(folder), quiet=True), unseen)
+        found = redraft.training.likelihood(fit(run, Path(folder), quiet=True), unseen)
     return found.bits_per_char, by_frequency(unseen) / float(found.row_chars.sum())
 
 
 def by_frequency(batches: Sequence[Batch]) -> float:
     """Bits of all tokens together, each alone."""
     counts = torch.cat([batch.tokens[batch.learn] for batch in batches]).bincount().double()
-    return float(-torch.special.xlogy(counts, counts / counts.sum()).sum() / evaluate.BIT)
+    return float(-torch.special.xlogy(counts, counts / counts.sum()).sum() / redraft.training.BIT)
 
 
 def of_tokens() -> list[str]:

@@ -16,7 +16,7 @@ from redraft.core import Words
 from redraft.models import DiffusionLM
 from redraft.tasks import Opened, opened
 from redraft.training import fit, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 VOCAB = 8192  # ids: the stories use 375 of them
 NEVER = -30.0  # logit of an id that no text has
@@ -41,7 +41,7 @@ def widened(it: Opened, size: int = VOCAB) -> Opened:
     assert isinstance(it.run.tokenizer, Words)
     words, spare = it.run.tokenizer, size - it.run.tokenizer.vocab.size
     tokenizer = replace(words, words=(*words.words, *(f"never{i}" for i in range(spare))))
-    run = vary.with_network(vary.with_tokenizer(it.run, tokenizer), head_bias=True)
+    run = variations.with_network(variations.with_tokenizer(it.run, tokenizer), head_bias=True)
     model = DiffusionLM(run.model, tokenizer)
     number = torch.arange(words.vocab.size)
     number = torch.where(number < len(words.words), number, number + spare)  # the special ids come last

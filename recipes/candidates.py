@@ -21,7 +21,7 @@ from figures import with_figures
 from rows import Rows, cpu, run_recipe
 from tables import filled_in, markdown
 
-from redraft.evaluation import bleu, minimum_risk
+from redraft.core import bleu, minimum_risk
 from redraft.tasks import Opened, opened, rewrite
 from redraft.training import Task
 

@@ -18,8 +18,8 @@ from rows import Rows, Trained, cpu, run_recipe, trained
 
 from redraft.core import Hub, prompt_ids
 from redraft.evaluation import grammatical
-from redraft.tasks import fill, to_write
-from redraft.training import STORIES, StoryAttributes, evaluation, likelihood, presets, tokenise
+from redraft.tasks import fill
+from redraft.training import STORIES, StoryAttributes, evaluation, likelihood, presets, to_write, tokenise
 
 ASKED = 128  # questions of the test stream
 

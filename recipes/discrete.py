@@ -41,7 +41,7 @@ from redraft.decoding import Ancestral, AnyOrder, Blind, Blocks, Correct, Remask
 from redraft.evaluation import unseen_bits, write_and_judge
 from redraft.models import BySigma, Head, Subs
 from redraft.training import Bound, Clip, Importance, Objective, Recover, Run, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
@@ -90,19 +90,21 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
 
 def geometric(base: Run) -> Run:
     """The schedule that SEDD's paper has for uniform noise."""
-    return vary.with_model(base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=BySigma())
+    return variations.with_model(base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=BySigma())
 
 
 def growing(words: Run, insert: Schedule, unmask: Schedule, **network: Any) -> Run:
     """Insertion by other schedules: when tokens arrive, and when they are revealed."""
-    return vary.with_network(vary.with_model(words, process=Insertion(words.model.vocab, insert, unmask)), **network)
+    return variations.with_network(
+        variations.with_model(words, process=Insertion(words.model.vocab, insert, unmask)), **network
+    )
 
 
 def ablations() -> dict[str, tuple[Run, Sampling]]:
     """Each differs from its base in one thing; the halves of the substitution go one after the other, as in MDLM."""
     base, any_order = presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())
     runs = {
-        "mdlm_time": vary.with_network(base, time=64),
+        "mdlm_time": variations.with_network(base, time=64),
         "mdlm_bound": replace(base, objective=Objective(Bound())),
         "mdlm_bound_1000": replace(base, objective=Objective(Bound(steps=CHAIN))),
     }
@@ -125,14 +127,16 @@ def d3pm(base: Run, head: Head) -> Run:
     """
     process = Interpolating(base.model.vocab, mixing=MaskNoise(), direct=True)
     often = Importance((CHAIN / 9, *[1.0] * (CHAIN - 1)))
-    return replace(vary.with_model(base, process=process, head=head), objective=Objective(Bound(steps=CHAIN), often))
+    return replace(
+        variations.with_model(base, process=process, head=head), objective=Objective(Bound(steps=CHAIN), often)
+    )
 
 
 def hybrid(uniform: float) -> Run:
     """GIDD with so much uniform noise; the clipped weight, since the dynamic one needs some."""
     base = presets.gidd_tiny()
     process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(uniform))
-    return replace(vary.with_model(base, process=process), objective=Objective(Bound(weight=Clip())))
+    return replace(variations.with_model(base, process=process), objective=Objective(Bound(weight=Clip())))
 
 
 def written(made: Trained, sampler: Sampler, samples: int) -> dict[str, Any]:
@@ -177,7 +181,7 @@ def remask(out: Path, minutes: float) -> Mapping[str, Measure]:
     @cache
     def made() -> Trained:
         first = trained(presets.mdlm_tiny(), out / "mdlm_tiny", minutes)
-        errors = vary.with_errors(presets.mdlm_tiny(), str(out / "mdlm_tiny"))
+        errors = variations.with_errors(presets.mdlm_tiny(), str(out / "mdlm_tiny"))
         return trained(errors, out / "gstar_tiny", minutes / 5, (first,))
 
     return {

@@ -26,7 +26,7 @@ from redraft.decoding import EvenLogSnr, Heun, last
 from redraft.evaluation import Mixture, grammatical, share_of, unigram_entropy
 from redraft.tasks import Opened, generate
 from redraft.training import Blobs, Run, StoryClasses, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 SCALES = (0.0, 0.5, 1.0, 2.0, 4.0)
 TOPIC = StoryClasses("where")
@@ -36,9 +36,9 @@ STEPS = 32
 
 def runs() -> dict[str, Run]:
     """Networks that see time, to which the class is added."""
-    masked = vary.with_network(presets.mdlm_tiny(), time=64)
+    masked = variations.with_network(presets.mdlm_tiny(), time=64)
     kinds = {"mask": masked, "uniform": presets.udlm_tiny(), "vectors": presets.diffusion_lm_tiny()}
-    return {name: vary.with_classes(run, TOPIC) for name, run in kinds.items()}
+    return {name: variations.with_classes(run, TOPIC) for name, run in kinds.items()}
 
 
 # --- measures ---

@@ -23,7 +23,7 @@ from redraft.decoding import Ancestral, AnyOrder, Blocks, Sampler, Unmask
 from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern
 from redraft.tasks import fill
 from redraft.training import presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 LENGTHS = (64, 128, 256, 512)
 BLOCK = 16
@@ -54,7 +54,7 @@ def _blocks(steps: int) -> Sampler:
 def fresh(pattern: Pattern) -> DiffusionLM:
     run = presets.mdlm_tiny()
     sizes: dict[str, Any] = {"width": 256, "layers": 4, "heads": 8, "positions": None, "rotary": 10_000.0}
-    run = vary.with_network(run, **sizes, pattern=pattern)
+    run = variations.with_network(run, **sizes, pattern=pattern)
     torch.manual_seed(0)
     return DiffusionLM(run.model, run.tokenizer).eval()
 

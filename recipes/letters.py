@@ -26,13 +26,13 @@ import torch
 from rows import Rows, add_places, measure_all, run_recipe, trained
 from spellers import in_letters, paragraphs, write_letters
 
-from redraft import evaluation as evaluate
+from redraft import evaluation
 from redraft.apps.cli.commands.measure.eval import named_sets
 from redraft.core import Characters
 from redraft.core.text.tokenizers import TEXT8
 from redraft.models import Causal
 from redraft.training import Bound, Corpus, Packed, Run, Text8, TextFiles, detokenise, presets, rules_of
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 LENGTH, BATCH = 256, 16
 CHAINS = (1000, 4000)
@@ -54,9 +54,9 @@ def runs(data: Corpus) -> dict[str, Run]:
     """One network of four layers, rotary positions; the methods differ in noise, attention and loss alone."""
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
     letters = Characters(TEXT8)
-    made = {name: vary.with_tokenizer(presets.PRESETS[name](), letters) for name in NAMES}
+    made = {name: variations.with_tokenizer(presets.PRESETS[name](), letters) for name in NAMES}
     return {
-        name: replace(vary.with_network(run, **sizes), data=data, framing=Packed(LENGTH), batch=BATCH)
+        name: replace(variations.with_network(run, **sizes), data=data, framing=Packed(LENGTH), batch=BATCH)
         for name, run in made.items()
     }
 
@@ -64,10 +64,10 @@ def runs(data: Corpus) -> dict[str, Run]:
 def row(run: Run, out: Path, minutes: float, count: int) -> dict[str, Any]:
     """Each bound in bits per letter, with the error of another choice of rows and noise."""
     made = trained(run, out, minutes)
-    test = evaluate.HeldOut.of(run.data, "test", run.tokenizer, run.framing, count).batches
+    test = evaluation.HeldOut.of(run.data, "test", run.tokenizer, run.framing, count).batches
     found: dict[str, Any] = {"rows": sum(len(batch.tokens) for batch in test)}
     for name, bound in bounds(run):
-        likely = evaluate.likelihood(made.model, test, draws=4, bound=bound)
+        likely = evaluation.likelihood(made.model, test, draws=4, bound=bound)
         found |= {name: likely.bits_per_char, f"{name}_stderr": likely.row_error("char")}
     return {**made.cost(), **found}
 
@@ -97,9 +97,9 @@ def sets_row(run: Run, sets: Mapping[str, Corpus], out: Path, minutes: float, co
     made, (_, bound) = trained(run, out, minutes), next(bounds(run))
     found = {}
     for name, data in sets.items():
-        test = evaluate.HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
-        likely = evaluate.likelihood(made.model, test, draws=4, bound=bound)
-        words = sum(len(text.split()) for batch in test for text in evaluate.decoded(made.model, batch))
+        test = evaluation.HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
+        likely = evaluation.likelihood(made.model, test, draws=4, bound=bound)
+        words = sum(len(text.split()) for batch in test for text in evaluation.decoded(made.model, batch))
         found[name] = {
             "bits_per_char": likely.bits_per_char,
             "bits_per_char_stderr": likely.row_error("char"),

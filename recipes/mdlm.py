@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
 
-from redraft import evaluation as evaluate
-from redraft import tasks as write
+from redraft import evaluation, tasks
 from redraft.apps.cli.run_arguments import recipe, source
 from redraft.core import Canvas, Characters, Context, Denoiser, Known, Prediction
 from redraft.core.text.tokenizers import HIDDEN
@@ -28,7 +27,7 @@ from redraft.decoding import Ancestral, Blocks, Guided, Sampler, Strides
 from redraft.evaluation import write_and_judge
 from redraft.models import BlockCausal
 from redraft.training import Endless, Objective, Recover, Run, Split, Stratified, Tally, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 REUSE_STEPS = (16, 64, 256, 1000, 5000)
 TEXTS = 32
@@ -68,7 +67,7 @@ class Asked:
 
 def reuse_row(sampler: Sampler) -> dict[str, Any]:
     """What the shipped model writes: which share is right, network calls and seconds of a core per text."""
-    it = write.opened("story")
+    it = tasks.opened("story")
     assert it.run is not None
     found = write_and_judge(it.model, it.run, sampler, TEXTS)[0]
     return {**found, "run": it.name}
@@ -86,11 +85,11 @@ def reuse() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
 
 def simplex(like: Run) -> Run:
     """SSD-LM on the same letters with a network of the same size: blocks of 32, each redrawn again and again."""
-    base = vary.with_tokenizer(presets.ssd_tiny(BLOCK), like.tokenizer)
+    base = variations.with_tokenizer(presets.ssd_tiny(BLOCK), like.tokenizer)
     network = like.model.network
     sizes = {"layers": network.layers, "positions": None, "rotary": network.rotary, "pattern": BlockCausal(BLOCK)}
     objective = Objective(Recover(), Stratified(block=BLOCK))
-    run = vary.with_network(replace(base, objective=objective), **sizes)
+    run = variations.with_network(replace(base, objective=objective), **sizes)
     return replace(run, data=like.data, framing=like.framing, batch=like.batch)
 
 
@@ -99,7 +98,7 @@ def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
     if name == "mdlm":
         return Strides(Ancestral(steps), WINDOW, STRIDE)
     assert isinstance(own, Blocks)
-    inner = write.with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
+    inner = tasks.with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
     return Strides(inner, WINDOW, STRIDE)
 
 
@@ -111,14 +110,14 @@ def long_row(
     sampler = long_samplers(name, run.sampler, steps)
     canvas: Canvas = made.model.canvas(new=LETTERS, rows=LONG)
     with cpu() as clock:
-        record = write.fill(made.model, sampler, canvas)
+        record = tasks.fill(made.model, sampler, canvas)
     texts = [text.replace(HIDDEN, " ") for text in record.texts]  # the simplex has a corner for the mask too
     pieces = [text[lo : lo + WINDOW] for text in texts for lo in range(0, len(text), WINDOW)]
-    found = evaluate.generative_perplexity(pieces, evaluate.ModelJudge(judge().model))
+    found = evaluation.generative_perplexity(pieces, evaluation.ModelJudge(judge().model))
     return {
         **made.cost(),
         "generative_perplexity": found.perplexity,
-        "entropy_within": evaluate.unigram_entropy(texts)[0],
+        "entropy_within": evaluation.unigram_entropy(texts)[0],
         "nfe": record.nfe,
         "seconds_per_sample": clock.seconds / LONG,
         "samples": LONG,
@@ -134,9 +133,9 @@ def characters(data: Sequence[str]) -> dict[str, Run]:
     every = (document for split in SPLITS for document in text.documents(split, Tally()))
     letters = Characters.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
     names = ("ar_tiny", "mdlm_tiny")
-    runs = {name: vary.with_tokenizer(recipe(name, data, "chars", WINDOW)[0], letters) for name in names}
+    runs = {name: variations.with_tokenizer(recipe(name, data, "chars", WINDOW)[0], letters) for name in names}
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
-    return {name: replace(vary.with_network(run, **sizes), batch=16) for name, run in runs.items()}
+    return {name: replace(variations.with_network(run, **sizes), batch=16) for name, run in runs.items()}
 
 
 def strides(data: Sequence[str], out: Path, minutes: float) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:

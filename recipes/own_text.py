@@ -27,7 +27,7 @@ from rows import Rows, run_recipe
 from tables import filled_in, markdown
 
 from redraft.apps import cli
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import Run
 
 COMMANDS = {
@@ -83,7 +83,7 @@ def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict
     """What is measured, and how it came to be: the run is the one that the command has begun in `out`."""
     figures = {"step": record["step"], "minutes": minutes, "bits_per_char": record["valid_bits_per_char"]}
     begun = json.loads((out / "run.json").read_text("utf-8"))
-    run = config.from_json(begun["run"])
+    run = serialization.from_json(begun["run"])
     assert isinstance(run, Run)
     stage = {"run": run.digest, "precision": begun["precision"]["name"], "seed": run.seed, "config": begun["run"]}
     return {"command": name, **figures, "samples": record["samples"], "stages": [stage]}

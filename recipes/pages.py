@@ -25,7 +25,7 @@ from redraft.core import Cap, Markov, mutual_information, nearest, ops
 from redraft.decoding import Ancestral, AnyOrder, Remasked, Sampler, Strides, Unmask
 from redraft.models import DiffusionLM, evaluating, neighbours
 from redraft.training import evaluation, load, load_with_run, presets, tokenise
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 STORY = (
     "One spring day, Clara felt bored and walked to the lake. She made a red cushion by the bridge. It was for "
@@ -86,7 +86,7 @@ def near_words(runs: Path) -> str:
     vocab = run.tokenizer.vocab
     jumps = nearest(neighbours(batches, vocab.size, 32), vocab, 12)
     count = torch.bincount(torch.cat([batch.tokens[batch.learn] for batch in batches]), minlength=vocab.size)
-    run = vary.with_model(run, process=Markov(vocab, jumps, mutual_information(jumps, vocab, count, points=8)))
+    run = variations.with_model(run, process=Markov(vocab, jumps, mutual_information(jumps, vocab, count, points=8)))
     return strip(noised(DiffusionLM(run.model, run.tokenizer), STORY, TIMES))
 
 

@@ -44,7 +44,7 @@ from redraft.evaluation import write_and_judge
 from redraft.models import PredictEps, PredictV, PredictX, VectorHead, point_letters
 from redraft.tasks import opened
 from redraft.training import HeldOut, Match, Run, Snr, excess, likelihood, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 SEEDS = 2
 WRITTEN = 64
@@ -66,7 +66,9 @@ def points() -> dict[str, Run]:
     """Every head by every schedule, and other seeds."""
     base = presets.points_tiny()
     made = {
-        f"points {head} {name}": vary.with_schedule(vary.with_head(base, *HEADS[head]), levels(name, -10.0, 8.0))
+        f"points {head} {name}": variations.with_schedule(
+            variations.with_head(base, *HEADS[head]), levels(name, -10.0, 8.0)
+        )
         for head in HEADS
         for name in ("linear", "cosine", "even")
     }
@@ -79,8 +81,11 @@ def stories() -> dict[str, Run]:
     paced: dict[str, Schedule] = {"sqrt": Sqrt(), "cosine": CosineSquared()}
     return {
         "stories words even": base,
-        **{f"stories words {name}": vary.with_schedule(base, Clamped(of, -12.0, 2.0)) for name, of in paced.items()},
-        **{f"stories {head} even": vary.with_head(base, *how) for head, how in HEADS.items()},
+        **{
+            f"stories words {name}": variations.with_schedule(base, Clamped(of, -12.0, 2.0))
+            for name, of in paced.items()
+        },
+        **{f"stories {head} even": variations.with_head(base, *how) for head, how in HEADS.items()},
     }
 
 
@@ -90,7 +95,7 @@ def hints(base: Path) -> dict[str, Run]:
     assert it.run is not None
     rate = replace(it.run.optimiser, lr=it.run.optimiser.lr / 10)
     run = replace(it.run, base=str(base), optimiser=rate)
-    return {"hints without": run, "hints with": vary.with_model(run, hint=True)}
+    return {"hints without": run, "hints with": variations.with_model(run, hint=True)}
 
 
 # --- measures ---

@@ -24,9 +24,8 @@ from continuous import HELD_OUT, System, figures, latent, staged
 from rows import Rows, Trained, measure_all, run_recipe
 from torch import Tensor
 
-from redraft import evaluation as evaluate
 from redraft.apps.cli.run_arguments import source
-from redraft.core import Hub, Words
+from redraft.core import Hub, Words, bleu, minimum_risk
 from redraft.decoding import (
     Ancestral,
     AnyOrder,
@@ -39,7 +38,7 @@ from redraft.decoding import (
     Sampler,
     Unmask,
 )
-from redraft.evaluation import write_and_judge
+from redraft.evaluation import unigram_entropy, write_and_judge
 from redraft.models.codecs.modules import minilm
 from redraft.training import (
     Content,
@@ -50,12 +49,15 @@ from redraft.training import (
     Tally,
     TextFiles,
     e2e,
+    ending,
     evaluation,
+    excess,
+    likelihood,
     presets,
     said,
     tokenise,
 )
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 Row = Mapping[str, Any]
 Judged = Callable[[Trained, list[str], Row], dict[str, Any]]  # a model, what it wrote, its other figures
@@ -75,7 +77,7 @@ def restaurants(folder: str) -> dict[str, System]:
     texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
     words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = replace(presets.diffuseq_e2e(words, folder), sampler=Renoise(64))  # see the table of samplers
-    masks = vary.with_network(vary.with_text(presets.mdlm_tiny(), words, run.data, run.framing), layers=4)
+    masks = variations.with_network(variations.with_text(presets.mdlm_tiny(), words, run.data, run.framing), layers=4)
     return {
         "mdlm": System.of(replace(masks, sampler=Unmask(64, AnyOrder(0.5)))),
         "diffuseq": System.of(run),
@@ -132,7 +134,7 @@ def row(
     pairs = isinstance(data, PairCorpus)
     asked, count = (replace(made.run, data=Once(data, candidates)), ASKED) if pairs else (made.run, PARAGRAPHS)
     found, record = write_and_judge(made.model, asked, sampler or made.run.sampler, count * candidates)
-    texts = [evaluate.minimum_risk(several) for several in zip(*[iter(record.texts)] * candidates, strict=True)]
+    texts = [minimum_risk(several) for several in zip(*[iter(record.texts)] * candidates, strict=True)]
     cost = {"seconds_per_sample": candidates * found["seconds_per_sample"], "sampler": found["sampler"]}
     known = figures(made)
     return {**known, **judge(made, texts, known), **cost, "candidates": candidates, "samples": texts[:3]}
@@ -159,8 +161,8 @@ def slots(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
         "asked": len(sources),
         "slots": mean([said(source, text) for source, text in zip(sources, texts, strict=True)]),
         "slots_people": mean([said(source, text) for source in sources for text in known[source]]),
-        "bleu": evaluate.bleu(texts, [known[source] for source in sources]),
-        "bleu_people": evaluate.bleu([text for text, _ in others], [rest for _, rest in others]),
+        "bleu": bleu(texts, [known[source] for source in sources]),
+        "bleu_people": bleu([text for text, _ in others], [rest for _, rest in others]),
     }
 
 
@@ -170,7 +172,7 @@ def mean(found: Sequence[Content]) -> float:
 
 def entropy(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
     """Of the words of single texts: a low one tells of repetition. And how the bound compares with a blind guess."""
-    return {"unigram_entropy": evaluate.unigram_entropy(texts)[0], **against_guess(made, known["end"])}
+    return {"unigram_entropy": unigram_entropy(texts)[0], **against_guess(made, known["end"])}
 
 
 def against_guess(made: Trained, end: float) -> dict[str, float]:
@@ -178,8 +180,8 @@ def against_guess(made: Trained, end: float) -> dict[str, float]:
     test = evaluation(tokenise(made.run.data, "test", made.run.tokenizer, made.run.framing), HELD_OUT)
     bits = guessed(made.run)
     rows = torch.cat([(bits[batch.tokens] * batch.learn).sum(-1) for batch in test])
-    likely = evaluate.likelihood(evaluate.ending(made.model, end), test, draws=4)
-    above, error = evaluate.excess(likely, (-math.log(2) * rows).tolist())
+    likely = likelihood(ending(made.model, end), test, draws=4)
+    above, error = excess(likely, (-math.log(2) * rows).tolist())
     return {
         "guessed_bits_per_token": float(rows.sum() / sum(batch.learn.sum() for batch in test)),
         "above_guess_bits_per_char": above,

@@ -32,7 +32,7 @@ from redraft.core import Words, split_words
 from redraft.evaluation import ModelJudge, generative_perplexity
 from redraft.tasks import opened
 from redraft.training import Corpus, Documents, Run, Tally, e2e, presets, tags_of
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 LENGTH = 40  # tokens: 97 % of the sentences and their end token
 MINUTES = {"mdlm": 6.0, "ar": 3.0}  # of one core
@@ -47,7 +47,7 @@ def recipes(folder: str) -> dict[str, Run]:
     bases = {"mdlm": presets.mdlm_tiny(), "ar": presets.ar_tiny()}
     framing = Documents(LENGTH, cut=False, tail=True)
     return {
-        name: vary.with_network(vary.with_text(base, words, text, framing), positions=LENGTH + 1)
+        name: variations.with_network(variations.with_text(base, words, text, framing), positions=LENGTH + 1)
         for name, base in bases.items()
     }
 
@@ -57,7 +57,7 @@ def train(folder: str, out: Path) -> None:
     known, runs = brill(), recipes(folder)
     bases = {name: trained(run, out / name, MINUTES[name]) for name, run in runs.items()}
     for name, run in runs.items():
-        tagger = vary.with_tagger(run, str(out / name), kinds(run, known))
+        tagger = variations.with_tagger(run, str(out / name), kinds(run, known))
         trained(tagger, out / f"{name}_tagger", TAGGER, [bases[name]])
 
 

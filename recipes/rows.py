@@ -1,4 +1,4 @@
-"""Rows that recipes print as they are finished, and trainings of so many minutes: see `redraft.evaluation.comparison`."""
+"""Rows that recipes print as they are finished, and trainings under a budget: see `redraft.evaluation.comparison`."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ from rows import Rows, run_recipe
 import redraft
 from redraft.evaluation import grammatical
 from redraft.models import DiffusionLM
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.models.shipped import STORY
-from redraft.tasks import fill, to_write
-from redraft.training import STORIES, Run, evaluation, excess, fit, likelihood, presets, tokenise
+from redraft.tasks import fill
+from redraft.training import STORIES, Run, evaluation, excess, fit, likelihood, presets, to_write, tokenise
 
 STEPS = 12_000
 HELD_OUT, WRITTEN = 256, 1000  # stories of the test stream, and stories written
@@ -64,7 +64,7 @@ def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
         "steps": run.steps,
         "batch": run.batch,
         "precision": run.precision,
-        "stages": [{"run": run.digest, "steps": run.steps, "seed": run.seed, "config": config.to_json(run)}],
+        "stages": [{"run": run.digest, "steps": run.steps, "seed": run.seed, "config": serialization.to_json(run)}],
         "parameters": sum(p.numel() for p in model.parameters()),
         "words": len(STORIES.words()),
         "held_out": HELD_OUT,

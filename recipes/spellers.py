@@ -26,7 +26,7 @@ from redraft.training import (
     fit,
     presets,
 )
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 VALID, TEST = "treasure-island", "war-of-the-worlds"  # books that are held out
 OLD = "samuel-pepys"  # of the 17th century: its spelling is not ours
@@ -47,8 +47,8 @@ def prose(folder: Path) -> Run:
     """Masked diffusion of words: rows of 64, of which at most half are hidden, as when a text is corrected."""
     data = books(folder)
     words = Words.collect(data.documents("train", Tally()), VOCABULARY)
-    base = vary.with_text(presets.mdlm_tiny(), words, data, Packed(64))
-    base = vary.with_network(base, width=160, layers=2, heads=5, positions=None, rotary=10_000.0, tied=True)
+    base = variations.with_text(presets.mdlm_tiny(), words, data, Packed(64))
+    base = variations.with_network(base, width=160, layers=2, heads=5, positions=None, rotary=10_000.0, tied=True)
     optimiser = Optimiser(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
     return replace(
         base, objective=Objective(Recover(), Stratified(0.02, 0.5)), optimiser=optimiser, **WATCHED, steps=1200
@@ -57,7 +57,7 @@ def prose(folder: Path) -> Run:
 
 def prose_ar(folder: Path) -> Run:
     """The same network and words, from left to right."""
-    run = vary.with_network(prose(folder), pattern=Causal())
+    run = variations.with_network(prose(folder), pattern=Causal())
     return replace(run, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
@@ -65,11 +65,11 @@ def letters(file: Path) -> Run:
     """Hybrid noise of 27 letters, at most half of it: some are hidden, some are wrong."""
     text = Characters(TEXT8)
     data = TextFiles((str(file),), valid=(str(file.with_suffix(".valid")),), split_by="file", max_line=10**9)
-    base = vary.with_text(presets.mdlm_tiny(), text, data, Packed(128))
-    base = vary.with_network(base, width=192, layers=4, heads=6, positions=None, rotary=10_000.0)
+    base = variations.with_text(presets.mdlm_tiny(), text, data, Packed(128))
+    base = variations.with_network(base, width=192, layers=4, heads=6, positions=None, rotary=10_000.0)
     process = Interpolating(text.vocab, mixing=Hybrid(0.1))
-    run = vary.with_noise(base, process, Objective(Bound(weight=Dynamic()), Stratified(0.02, 0.5)))
-    run = vary.with_network(run, time=None)  # the hidden letters tell it
+    run = variations.with_noise(base, process, Objective(Bound(weight=Dynamic()), Stratified(0.02, 0.5)))
+    run = variations.with_network(run, time=None)  # the hidden letters tell it
     optimiser = Optimiser(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
     return replace(run, optimiser=optimiser, **WATCHED, steps=6500)
 

@@ -18,7 +18,7 @@ from bench.reference import Reference, empty
 from redraft.models import DiffusionLM
 from redraft.tasks import Opened, opened
 from redraft.training import fit, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 WIDTH, LENGTH, ROWS, VOCAB = 64, 16, 3, 11
 
@@ -118,7 +118,7 @@ def test_the_other_tables_and_the_picture_are_those_of_the_committed_rows() -> N
 
 
 def test_a_larger_vocabulary_changes_no_prediction() -> None:
-    run = vary.with_network(presets.mdlm_tiny(), width=16, layers=1, heads=2, hidden=16)
+    run = variations.with_network(presets.mdlm_tiny(), width=16, layers=1, heads=2, hidden=16)
     it = Opened(DiffusionLM(run.model, run.tokenizer), run)
     torch.nn.init.normal_(it.model.network.output.weight)  # type: ignore[union-attr]
     wide, text = models.widened(it, 1000), "One winter day, Nora"
@@ -136,8 +136,8 @@ def test_a_larger_vocabulary_changes_no_prediction() -> None:
 def test_a_contest_is_told(tmp_path: Path) -> None:
     """From a training of two steps to the rows: the reference writes one token per step, ours no more calls."""
     for name in ("mdlm_tiny", "ar_tiny"):
-        run = vary.with_network(getattr(presets, name)(), width=16, layers=1, heads=2, hidden=16)
-        fit(replace(vary.with_budget(run, 2), batch=2), tmp_path / name, quiet=True)
+        run = variations.with_network(getattr(presets, name)(), width=16, layers=1, heads=2, hidden=16)
+        fit(replace(variations.with_budget(run, 2), batch=2), tmp_path / name, quiet=True)
     ours, ar = (opened(tmp_path / name) for name in ("mdlm_tiny", "ar_tiny"))
     contest = decoding.Contest("tiny", ours, ar, decoding.GOAL)
     with torch.no_grad():

@@ -46,7 +46,7 @@ from redraft.training import (
     presets,
     tokenise,
 )
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "pad", "mask"))
 
@@ -339,7 +339,7 @@ def test_the_preset_shares_its_codec_and_loses_labels() -> None:
     assert run.model.network == replace(plain.model.network, classes=6)
     assert run.framing == Labelled(presets.STORY_LENGTH)
     with pytest.raises(ValueError, match=r"Autoencode\(\) trains none"):
-        vary.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
+        variations.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
 
 
 def test_a_canvas_of_latents_keeps_its_label() -> None:

@@ -29,7 +29,7 @@ from redraft.core import (
     rng,
 )
 from redraft.core.text.tokenizers import TEXT8
-from redraft.evaluation.laws import tokens as check
+from redraft.evaluation.laws import tokens
 from redraft.training import BIT, Objective, Run, Step, data, fit, load
 
 FILE = Path(__file__).parents[1] / "examples" / "typo.py"
@@ -38,10 +38,10 @@ typo = load_module(FILE)
 
 def test_the_laws_hold_on_real_keys_too() -> None:
     """z, x and c side by side, the mask below z and x."""
-    process, toy = typo.Typo(check.VOCAB, "zxc"), check.Toy.of()
-    rows = [*check.forward_laws(process), *check.reverse_laws(process)]
+    process, toy = typo.Typo(tokens.VOCAB, "zxc"), tokens.Toy.of()
+    rows = [*tokens.forward_laws(process), *tokens.reverse_laws(process)]
     assert [row for row in rows if not row.ok] == []
-    assert check.bound(process, check.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
+    assert tokens.bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
 
 
 class Single(typo.Typo):  # type: ignore[name-defined,misc]
@@ -56,24 +56,24 @@ class Single(typo.Typo):  # type: ignore[name-defined,misc]
 @pytest.mark.parametrize("schedule", [Cosine(), CosineSquared(), Polynomial(3.0)], ids=repr)
 def test_rounding_does_not_decide(kind: type[TokenProcess], schedule: Schedule) -> None:
     """Near t = 0 the noise of these schedules is too little for float64; the bound must not be made of rounding."""
-    toy = check.Toy.of()
-    process = kind(check.VOCAB, schedule=schedule)  # type: ignore[call-arg]
-    found = check.integrated(process, check.Oracle(toy, process))
+    toy = tokens.Toy.of()
+    process = kind(tokens.VOCAB, schedule=schedule)  # type: ignore[call-arg]
+    found = tokens.integrated(process, tokens.Oracle(toy, process))
     assert float(found) == pytest.approx(toy.entropy, abs=1e-5)
     assert found.error < 1e-4
 
 
 def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
     """What the docstring says: x̂ must not see the letter itself, which Bayes' rule brings in."""
-    process, toy = typo.Typo(check.VOCAB), check.Toy.of()
+    process, toy = typo.Typo(tokens.VOCAB), tokens.Toy.of()
 
-    class Ordinary(check.Oracle):
+    class Ordinary(tokens.Oracle):
         def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Known:
             times, which = t.unique(return_inverse=True)
             itself = torch.stack([process.marginal(float(u)) for u in times])[which, :, z]
             return Known((super().__call__(z, t, context).x + itself.log()).log_softmax(-1))
 
-    assert check.bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
+    assert tokens.bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
 
 
 def test_letters_drift_to_neighbouring_keys() -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from redraft.core import Batch, Interpolating, Masked, MaskNoise, Vocab, rng
 from redraft.models import DiffusionLM, Score, Shift, Softmax, Subs

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from redraft import evaluation as evaluate
+import redraft
 from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
 from redraft.core import Batch, Characters, rng
@@ -27,7 +27,7 @@ from redraft.decoding import Ancestral, EntropyBound, Unmask
 from redraft.models import DiffusionLM, MaskedLM, Size
 from redraft.tasks import Opened
 from redraft.training import Packed, Run, StoryClasses, TextFiles, evaluation, fit, load, presets, tokenise
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 SVG = "{http://www.w3.org/2000/svg}"
 LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
@@ -214,7 +214,7 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
     model = replace(base.model, codec=codec, network=network)
     run = replace(base, model=model, batch=2, sampler=Ancestral(2))
-    bare, first = vary.with_model(run, hint=False), vary.codec_of(run)
+    bare, first = variations.with_model(run, hint=False), variations.codec_of(run)
     for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(bare, first))):
         found = continuous.row(system, tmp_path / name, 1.0)
         assert found["steps"] == 2
@@ -251,8 +251,8 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
         (tmp_path / name).write_text("".join(["mr,ref\n", *lines]))
     for name, system in real.restaurants(str(tmp_path)).items():
         small = continuous.System(
-            lambda base, run=system.run: replace(vary.shrunken(run(base)), sampler=Ancestral(2), batch=2),
-            system.codec and replace(vary.shrunken(system.codec), batch=2),
+            lambda base, run=system.run: replace(variations.shrunken(run(base)), sampler=Ancestral(2), batch=2),
+            system.codec and replace(variations.shrunken(system.codec), batch=2),
         )
         writer, candidates = real.WRITERS.get(name), real.CANDIDATES.get(name, 1)
         found = real.row(small, writer, real.slots, tmp_path / name, 1.5, candidates)
@@ -272,14 +272,16 @@ def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path, half_a_minute: li
     files = [(str(tmp_path / f"{name}.txt"),) for name in ("train", "test", "test")]
     letters_ab = Characters("ab", ("eos", "pad", "mask"))
     data = TextFiles(*files, split_by="file")
-    run = vary.shrunken(vary.with_embedding(vary.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4))))
+    run = variations.shrunken(
+        variations.with_embedding(variations.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4)))
+    )
     size = run.model.vocab.size
     share = [(count + 1) / (256 + size) for count in (192, 64)]
     assert real.guessed(run).tolist()[:2] == pytest.approx([-math.log2(each) for each in share], abs=0.05)
     found = real.against_guess(made := rows.trained(run, tmp_path / "run", 1.0), 1.0)
     assert found["guessed_bits_per_token"] == pytest.approx(-sum(map(math.log2, share)) / 2, abs=0.05)
     test = evaluation(tokenise(data, "test", letters_ab, run.framing), real.HELD_OUT)
-    likely = evaluate.likelihood(evaluate.ending(made.model, 1.0), test, draws=4)
+    likely = redraft.training.likelihood(redraft.training.ending(made.model, 1.0), test, draws=4)
     above = likely.bits_per_char - found["guessed_bits_per_token"]  # a token is a character
     assert found["above_guess_bits_per_char"] == pytest.approx(above, abs=1e-4)
     assert 0 < found["above_guess_bits_per_char_stderr"] < likely.row_error("char") + 1
@@ -640,7 +642,7 @@ def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
     """Given parts stay, whoever fills; a hole that gets what was lost is right."""
     torn = [coding.torn_program(index, number) for index in range(2) for number in coding.HOLES.values()]
     assert coding.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
-    small = vary.shrunken(presets.PRESETS[preset]())
+    small = variations.shrunken(presets.PRESETS[preset]())
     it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for candidates in ways:
         texts, nfe = coding.continued(it, torn, candidates) if candidates else coding.diffused(it, torn, 4)
@@ -658,7 +660,7 @@ def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
     assert shown in (ROOT / "docs" / "probe.md").read_text("utf-8"), (
         "python recipes/probing.py tables --write docs/probe.md"
     )
-    small = vary.shrunken(presets.mdlm_tiny())
+    small = variations.shrunken(presets.mdlm_tiny())
     row = probing.probed(Opened(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
     rows.Rows(tmp_path / "probing.jsonl").add("mdlm_tiny, mood", lambda: row)
     assert probing.probe_table(tmp_path).count("±") == 2
@@ -693,7 +695,7 @@ def test_cost_grows_with_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["mdlm_tiny", "ar_tiny"])
 def test_claims_are_measured_on_known_grammar(preset: str) -> None:
-    small = vary.shrunken(presets.PRESETS[preset]())
+    small = variations.shrunken(presets.PRESETS[preset]())
     it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for claim in claims.CLAIMS:
         row = claims.measured(it, claim, 2)
@@ -712,7 +714,7 @@ def test_the_page_of_claims_is_whole_without_rows(tmp_path: Path) -> None:
 
 
 def small_of(run: Run) -> Run:
-    return replace(vary.shrunken(run), batch=2)
+    return replace(variations.shrunken(run), batch=2)
 
 
 def test_guidance_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -860,7 +862,7 @@ def test_sizes_are_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest
 
 def test_certainty_is_distilled(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command in small: base and student at every level; called again nothing is measured anew."""
-    fit(vary.with_budget(run, 1), tmp_path / "base", quiet=True)
+    fit(variations.with_budget(run, 1), tmp_path / "base", quiet=True)
     few = ["--texts", "3", "--steps", "2", "--written", "2", "--results", str(tmp_path)]
     asked = ["--base", str(tmp_path / "base"), "--out", str(tmp_path / "out"), *few]
     certainty.main(asked)

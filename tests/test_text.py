@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from redraft.core import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
 from redraft.core.text.tokenizers import HIDDEN, TEXT8, UNKNOWN
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import STORIES
 
 PROSE = [
@@ -332,7 +331,7 @@ def test_too_small_a_size_is_refused() -> None:
 
 
 def test_json_round_trip(anyone: Tokenizer) -> None:
-    again = config.from_json(json.loads(json.dumps(config.to_json(anyone))))
+    again = serialization.from_json(json.loads(json.dumps(serialization.to_json(anyone))))
     assert isinstance(again, Tokenizer)
     assert again == anyone
     assert again.vocab == anyone.vocab
@@ -369,4 +368,4 @@ def test_copies_keep_the_promise(anyone: Tokenizer, copied: Callable[[Tokenizer]
 )
 def test_other_configs_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError):
-        _ = config.from_json(fields).vocab
+        _ = serialization.from_json(fields).vocab

@@ -30,10 +30,8 @@ import torch._dynamo  # every optimiser imports it late; here once for all lives
 from redraft.core import Batch, Characters, Masked
 from redraft.decoding import Ancestral
 from redraft.models import DiffusionLMConfig, TransformerConfig
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import writer as checkpoint
-from redraft.training import Documents, Objective, Optimiser, Recover, Run, TextFiles, Workers, state, workers
-from redraft.training import loop as train
+from redraft.models.checkpoints import reader as stored, writer as checkpoint
+from redraft.training import Documents, Objective, Optimiser, Recover, Run, TextFiles, Workers, loop, state, workers
 
 Job = dict[str, Any]
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree"}
@@ -74,7 +72,7 @@ def live(job: Job, announce: Callable[[int], object] = lambda step: None) -> int
     out = Path(job["out"])
     with _watched(job, announce):
         try:
-            train.fit(small(out.parent, **job.get("run", {})), out, quiet=True)
+            loop.fit(small(out.parent, **job.get("run", {})), out, quiet=True)
         except SystemExit as end:
             return int(end.code or 0)
     return 0
@@ -83,7 +81,7 @@ def live(job: Job, announce: Callable[[int], object] = lambda step: None) -> int
 @contextmanager
 def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
     """After every step its samples are written down, and what the job says happens."""
-    usual, fresh = train.update, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    usual, fresh = loop.update, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 
     def update(run: Run, state: state.State, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
         norm = usual(run, state, step, batches, team)
@@ -98,11 +96,11 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
         announce(state.step)
         return norm
 
-    train.update = update
+    loop.update = update
     try:
         yield
     finally:
-        train.update = usual
+        loop.update = usual
 
 
 def _die_at_a_file(job: Job) -> None:

@@ -19,8 +19,8 @@ from redraft.core import ops
 from redraft.core.ops import Rng
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.schedules import Retimed
+from redraft.core.text.bleu import bleu
 from redraft.core.types import Batch, Canvas
-from redraft.evaluation.text_metrics import bleu
 from redraft.models.codecs.base import Codec
 from redraft.models.codecs.modules.corruption import concealed
 from redraft.models.codecs.modules.encoder import MaskedEncoder
@@ -125,7 +125,7 @@ def _interpolated(x: Tensor, y: Tensor, at: float) -> float:
 def aubleu(model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float], *, seed: int = 0) -> float:
     """The area under BLEU(w, decode(x̂)) over the noise level s/√(a² + s²), divided by its range (PLANNER, §4).
 
-    It is 1 if denoiser and codec reproduce every text whatever the noise. BLEU is `evaluate.bleu`.
+    It is 1 if denoiser and codec reproduce every text whatever the noise. BLEU is `core.text.bleu`.
     """
     if len(times) < 2:
         raise ValueError(f"an area needs at least two times; got {len(times)}")

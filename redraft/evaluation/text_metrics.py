@@ -1,21 +1,18 @@
-"""Judgements of texts: grammar, diversity, copying, BLEU. Pure functions of the texts."""
+"""Judgements of texts: grammar, diversity, copying. Pure functions of the texts."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import reduce
-from operator import or_
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
+from redraft.core.text.bleu import Cut, ngrams
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.corpora.language import Language
 from redraft.training.data.corpora.stories import STORIES
 from redraft.training.data.sources import KnownSource
 from redraft.training.heldout import BIT
-
-Cut = Callable[[str], Sequence[Hashable]]  # text → words; a tokenizer's `encode` is one too
 
 
 class Grammar(NamedTuple):
@@ -49,7 +46,7 @@ def unigram_entropy(texts: Sequence[str], cut: Cut = split_words) -> tuple[float
 
 def distinct(texts: Sequence[str], n: int, cut: Cut = split_words) -> float:
     """Different n-grams as a share of all n-grams: low where texts repeat themselves or each other."""
-    grams = [gram for text in texts for gram in _grams(cut(text), n)]
+    grams = [gram for text in texts for gram in ngrams(cut(text), n)]
     return len(set(grams)) / len(grams) if grams else math.nan
 
 
@@ -61,50 +58,9 @@ def seen(texts: Sequence[str], training: Iterable[str]) -> float:
 
 def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = split_words) -> float:
     """The share of texts whose n-grams all occur in training texts: copied as a whole or in pieces."""
-    wanted = [set(_grams(cut(text), n)) for text in texts]
-    known = set().union(*wanted).intersection(gram for text in training for gram in _grams(cut(text), n))
+    wanted = [set(ngrams(cut(text), n)) for text in texts]
+    known = set().union(*wanted).intersection(gram for text in training for gram in ngrams(cut(text), n))
     return _mean([bool(grams) and grams <= known for grams in wanted])
-
-
-def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: Cut = split_words) -> float:
-    """BLEU-4 of texts, each against a reference or several: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2).
-
-    p_n is the share of n-grams that occur in a reference, each as often as in the one that has it most, counted over
-    all texts; one is added to both counts for n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too.
-    BP = min(1, e^{1 − r/c}) for c words of text and r of reference: of each text's references the one closest to it in
-    length, the shorter of two.
-    """
-    several = ([known] if isinstance(known, str) else known for known in references)
-    pairs = [(cut(text), [cut(each) for each in known]) for text, known in zip(texts, several, strict=True)]
-    long = sum(len(said) for said, _ in pairs)
-    needed = sum(min((abs(len(true) - len(said)), len(true)) for true in known)[1] for said, known in pairs)
-    logs = 0.0
-    for n in range(1, 5):
-        counts = [(Counter(_grams(said, n)), _most(known, n)) for said, known in pairs]
-        found, extra = sum((said & true).total() for said, true in counts), int(n > 1)
-        if not (all_of_them := sum(said.total() for said, _ in counts) + extra) or not found + extra:
-            return 0.0
-        logs += math.log((found + extra) / all_of_them)
-    return math.exp(logs / 4 + min(0.0, 1 - needed / long))
-
-
-def minimum_risk(candidates: Sequence[str], cut: Cut = split_words) -> str:
-    """The candidate that is most similar to all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
-
-    Ties go to the first in the alphabet, so that the order of the candidates does not matter.
-    """
-    if not candidates:
-        raise ValueError("there is nothing to choose from; give at least one candidate")
-    return max(sorted(set(candidates)), key=lambda text: math.fsum(bleu([text], [other], cut) for other in candidates))
-
-
-def _most(texts: Iterable[Sequence[Hashable]], n: int) -> Counter[tuple[Hashable, ...]]:
-    """How often each n-gram occurs in the text that has it most often."""
-    return reduce(or_, (Counter(_grams(text, n)) for text in texts))
-
-
-def _grams(words: Sequence[Hashable], n: int) -> list[tuple[Hashable, ...]]:
-    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
 
 
 def _entropy(counts: Counter[Hashable]) -> float:

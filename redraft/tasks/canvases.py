@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from redraft.core.types import Batch, Canvas
+from redraft.core.types import Canvas
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.plan import Writing
 from redraft.tasks.engine.result import Record
-from redraft.training.data.framing import Framing
 
 
 def fill(
@@ -22,16 +21,3 @@ def fill(
         for some in rows.split(batch)
     )
     return Record.joined(part.record() for part in parts)
-
-
-def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
-    """Empty canvases as long as the training rows; for models that answer sources, one per held-out source.
-
-    At most as many answers as the batch has rows.
-    """
-    device = next(model.parameters()).device
-    if framing.asked:
-        answers = model.blank(held_out.to(device))
-        return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
-    given = model.config.vocab.bos is not None  # a canvas begins with it
-    return model.canvas(new=framing.length - given, rows=rows)

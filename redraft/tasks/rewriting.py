@@ -15,14 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.text.bleu import minimum_risk
 from redraft.core.text.tokenizers import shares, split_words
 from redraft.core.types import Batch, Canvas, Context
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.editing import Edited
-from redraft.evaluation.text_metrics import minimum_risk
 from redraft.models.canvas_builder import grows
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import ArgumentError, Decoding, Generation, Rewriting, require_texts
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Decoding, Generation, Rewriting, require_texts
 from redraft.tasks.engine.model import Model, Opened, as_opened
 from redraft.tasks.engine.plan import Order, Plan, generation, plan
 from redraft.tasks.engine.result import Record, Written

@@ -24,23 +24,21 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from redraft import evaluation as evaluate
-from redraft import tasks as write
 from redraft.core import ops
 from redraft.core.hardware.system import free_memory
 from redraft.core.types import Batch
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import serialization as config
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import reader, serialization, writer
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.data.framing import Rows
 from redraft.training.data.loader import Loader, evaluation, prefetch, tokenise
 from redraft.training.distributed import Workers, accumulating, asked_to_stop, gathered, same_bits, whole, workers
+from redraft.training.heldout import BIT, HeldOut, excess, likelihood, reconstruction
 from redraft.training.log import Log
 from redraft.training.objectives.objective import Autoencode, Step
 from redraft.training.optimizers import adjust, optimisers, rate
 from redraft.training.progress import waiting
 from redraft.training.runs.run import Run, assemble, begin_with, least_memory, newest
+from redraft.training.samples import sample_texts, to_write
 from redraft.training.setup import claim, hold_lock, require_packages, settle
 from redraft.training.state import State, TrainingError, _averaged, _copies
 
@@ -67,7 +65,7 @@ def fit(
         model = _new_model(run).to(team.device)
         with waiting("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
-        saved = stored.read_newest(out)
+        saved = reader.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
             model.codec.survey(partial(evaluation, train))
         model.network.recompute = run.recompute
@@ -109,10 +107,10 @@ def _new_model(run: Run) -> DiffusionLM:
     return model
 
 
-def _texts(run: Run) -> tuple[Rows, evaluate.HeldOut]:
+def _texts(run: Run) -> tuple[Rows, HeldOut]:
     """The rows to train on, and those to measure on."""
     train = tokenise(run.data, "train", run.tokenizer, run.framing)
-    return train, evaluate.HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
+    return train, HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
 
 
 def _compile(model: DiffusionLM, wanted: bool) -> None:
@@ -175,25 +173,25 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def assess(run: Run, state: State, step: nn.Module, valid: evaluate.HeldOut, team: Workers) -> dict[str, Any]:
+def assess(run: Run, state: State, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
     with _averaged(state), gathered(step), state.precision.autocast(team.device), eager:
         if isinstance(run.objective, Autoencode):  # there is no diffusion yet
-            return {"step": state.step, "valid_reconstruction": evaluate.reconstruction(state.model, valid.batches)}
-        result = evaluate.likelihood(state.model, valid.batches, draws=2, seed=run.seed)
+            return {"step": state.step, "valid_reconstruction": reconstruction(state.model, valid.batches)}
+        result = likelihood(state.model, valid.batches, draws=2, seed=run.seed)
         found: dict[str, Any] = {
             "step": state.step,
             "valid_bound_bits_per_token": result.bits_per_token,
             "valid_bits_per_char": result.bits_per_char,
         }
         if valid.truth is not None:
-            over, error = evaluate.excess(result, valid.truth.log_probs)
+            over, error = excess(result, valid.truth.log_probs)
             found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
-            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / evaluate.BIT
+            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / BIT
         if run.samples:
-            canvas = write.to_write(state.model, run.framing, run.samples, valid.batches[0])
-            found["samples"] = write.fill(state.model, run.sampler, canvas, seed=run.seed).texts
+            canvas = to_write(state.model, run.framing, run.samples, valid.batches[0])
+            found["samples"] = sample_texts(state.model, run.sampler, canvas, seed=run.seed)
         return found
 
 
@@ -213,15 +211,15 @@ def require_memory(run: Run, team: Workers) -> None:
 def save_state(run: Run, state: State, out: Path, team: Workers) -> None:
     """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
     numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
-    documents = {"config": config.to_json(run), "state": numbers}
+    documents = {"config": serialization.to_json(run), "state": numbers}
     tensors = state.tensors()
-    if team.any((wrong := stored.not_finite(tensors["raw"])) is not None):
+    if team.any((wrong := reader.not_finite(tensors["raw"])) is not None):
         raise TrainingError(
             f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
             "this step was not saved, but earlier ones are intact. Try a lower learning rate, in another directory"
         )
     if run.shard:
-        checkpoint.save(out, state.step, tensors, documents, run.keep, team)
+        writer.save(out, state.step, tensors, documents, run.keep, team)
     elif team.first:
-        checkpoint.save(out, state.step, tensors, documents, run.keep)
+        writer.save(out, state.step, tensors, documents, run.keep)
     team.wait()

@@ -18,9 +18,7 @@ from redraft.core.hardware.precision import (
     choose_precision,
     shapes_like,
 )
-from redraft.models.checkpoints import lock
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import lock, reader, serialization
 from redraft.training.distributed import Workers
 from redraft.training.runs.run import Run
 from redraft.training.state import TrainingError
@@ -53,13 +51,13 @@ def hold_lock(out: Path, team: Workers) -> Iterator[None]:
 def claim(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; refuses one that holds another."""
     file = out / "run.json"
-    if file.exists() and not run.is_held((held := stored.read_claim(file)).get("run")):
+    if file.exists() and not run.is_held((held := reader.read_claim(file)).get("run")):
         other = held.get("hash")
         raise TrainingError(f"{out} holds another run ({other}, this one is {run.digest}); choose another directory")
     team.wait()
     if team.first and not file.exists():
         out.mkdir(parents=True, exist_ok=True)
-        _replace(file, {"hash": run.digest, "run": config.to_json(run)})
+        _replace(file, {"hash": run.digest, "run": serialization.to_json(run)})
 
 
 def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
@@ -69,7 +67,7 @@ def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
     where that is impossible it ends here, before anything is changed.
     """
     file = out / "run.json"
-    held = stored.read_claim(file) if team.first else {}
+    held = reader.read_claim(file) if team.first else {}
     before = _begun_in(held)
     choice = _agreed(run, team, before)
     if team.first and before != choice.name:

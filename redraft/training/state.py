@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from redraft.core.hardware.precision import Precision
-from redraft.models.checkpoints import reader as stored
+from redraft.models.checkpoints import reader
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.distributed import local, shard_like
@@ -47,7 +47,7 @@ class State:
         return {"model": {n: local(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
 
     @torch.no_grad()
-    def restore(self, saved: stored.Checkpoint) -> None:
+    def restore(self, saved: reader.Checkpoint) -> None:
         parameters = dict(self.model.named_parameters())
         numbers = _whole_state(saved, parameters)
         for name, p in parameters.items():
@@ -61,7 +61,7 @@ class State:
         self.step, self.nats, self.tokens = numbers["step"], numbers["nats"], numbers["tokens"]
 
 
-def _whole_state(saved: stored.Checkpoint, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
+def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
     """The numbers of a checkpoint; refuses one from which no training can go on."""
     shapes = {name: p.shape for name, p in parameters.items()}
     for part in ("raw", "model"):
@@ -72,7 +72,7 @@ def _whole_state(saved: stored.Checkpoint, parameters: Mapping[str, Tensor]) -> 
     if not moments or any(m.shape not in fit_in.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
         raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
     for tensors in (saved.tensors["raw"], moments):
-        if (wrong := stored.not_finite(tensors)) is not None:
+        if (wrong := reader.not_finite(tensors)) is not None:
             raise CheckpointError(f"{wrong} of step {saved.step} has values that are nan or infinite; remove this step")
     match saved.documents.get("state"):
         case {"step": int(step), "nats": int() | float() as nats, "tokens": int(tokens)} if step == saved.step:

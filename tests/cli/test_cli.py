@@ -16,8 +16,8 @@ import pytest
 import torch
 from conftest import Say
 
-from redraft import evaluation as evaluate
-from redraft import tasks as write
+import redraft
+from redraft import tasks
 from redraft.apps import Train, parse_verb
 from redraft.apps.cli import VERBS, main
 from redraft.apps.cli.arguments import parse_settings, suggestion
@@ -28,7 +28,7 @@ from redraft.apps.cli.run_arguments import make_tokenizer, recipe, source
 from redraft.core import Bytes, Characters, Hub, Retimed, Tokenizer, Vocab, Words, train_bpe
 from redraft.decoding import NAMED, Ancestral, Blocks, Dual, Entropy, FirstHitting, Sampler, Unmask
 from redraft.models import Causal, DiffusionLM
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import (
     PRESETS,
     PURPOSES,
@@ -46,8 +46,7 @@ from redraft.training import (
     parameters,
     tokenise,
 )
-from redraft.training.runs import run
-from redraft.training.runs import variations as vary
+from redraft.training.runs import run, variations
 
 SMALL = [
     *("--steps", "3", "--batch", "4", "--eval-rows", "4", "--samples", "1", "--quiet"),
@@ -265,7 +264,7 @@ def test_learned_positions_follow_the_length() -> None:
     assert longer.framing.length == preset.framing.length + 10
     network = replace(preset.model.network, rotary=None, positions=80)
     learned = replace(preset, model=replace(preset.model, network=network))
-    assert vary.with_length(learned, preset.framing.length - 4).model.network.positions == 76
+    assert variations.with_length(learned, preset.framing.length - 4).model.network.positions == 76
 
 
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
@@ -376,7 +375,7 @@ def test_generate_is_what_python_would_write(say: Say, mdlm: Path) -> None:
     """Texts on stdout, one JSON object each, the cost on stderr."""
     out, err = say("generate", mdlm, "One", "--rows", "2", "--seed", "5", "--new", "9", "--json")
     it = open_model(mdlm)
-    written = write.fill(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
+    written = tasks.fill(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
     assert [record["text"] for record in objects(out)] == written.texts
     assert {(r["prompt"], r["seed"], r["run"], r["nfe"]) for r in objects(out)} == {("One", 5, it.name, written.nfe)}
     assert "network calls per text" in err
@@ -406,8 +405,8 @@ def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name:
 def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     full, blocks = open_model(runs["mdlm_tiny"]), open_model(runs["bd3_tiny"])
 
-    def chosen(it: write.Opened, **options: Any) -> Sampler:
-        return write.choose_sampler(it, write.Decoding(**options))[0]
+    def chosen(it: tasks.Opened, **options: Any) -> Sampler:
+        return tasks.choose_sampler(it, tasks.Decoding(**options))[0]
 
     assert chosen(full) == full.sampler
     assert chosen(full, steps=3) == replace(full.sampler, steps=3)
@@ -506,15 +505,15 @@ def test_eval_measures_against_the_truth(mdlm: Path) -> None:
     it = open_model(mdlm)
     assert it.run is not None
     rows = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), 6)
-    direct = evaluate.likelihood(it.model, rows, draws=2, seed=4)
+    direct = redraft.training.likelihood(it.model, rows, draws=2, seed=4)
     assert found["bits_per_token"]["value"] == pytest.approx(direct.bits_per_token)
     assert found["bits_per_token"]["stderr"] == pytest.approx(direct.stderr)
     assert found["bits_per_char"]["value"] == pytest.approx(direct.bits_per_char)
     stories = [StoriesData().document("valid", index) for index in range(6)]
-    over, error = evaluate.excess(direct, [STORIES.log_prob(story) for story in stories])
+    over, error = redraft.training.excess(direct, [STORIES.log_prob(story) for story in stories])
     assert found["excess_bits_per_char"]["value"] == pytest.approx(over)
     assert found["excess_bits_per_char"]["stderr"] == pytest.approx(error)
-    assert found["entropy_bits_per_char"]["value"] == pytest.approx(STORIES.entropy_per_char() / evaluate.BIT)
+    assert found["entropy_bits_per_char"]["value"] == pytest.approx(STORIES.entropy_per_char() / redraft.training.BIT)
     assert found["grammatical"]["value"] == 0  # after three steps
     assert found["nfe"]["value"] > 0
     assert found["tokens_per_second"]["value"] > 0
@@ -526,7 +525,7 @@ def test_eval_measures_the_bound_of_a_chain(say: Say, mdlm: Path) -> None:
     it = open_model(mdlm)
     assert it.run is not None
     rows = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), 2)
-    chain = evaluate.likelihood(it.model, rows, draws=2, bound=Bound(steps=5))
+    chain = redraft.training.likelihood(it.model, rows, draws=2, bound=Bound(steps=5))
     first = objects(out)[0]
     assert (first["name"], first["steps"]) == ("bits_per_token", 5)
     assert first["value"] == pytest.approx(chain.bits_per_token)
@@ -557,7 +556,7 @@ def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp
     assert [row["t"] for row in table] == [1e-6, 0.25, 0.5, 0.75, 1.0]
     assert [row["logsnr"] for row in table] == sorted((row["logsnr"] for row in table), reverse=True)
     assert table[0]["accuracy"] > 0.8 > 0.1 > table[-1]["accuracy"]  # of z: most at first, nothing at last
-    schedule = config.from_json(fitted["schedule"])
+    schedule = serialization.from_json(fitted["schedule"])
     assert isinstance(schedule, Retimed)
     assert schedule.logsnrs[0] == pytest.approx(table[0]["logsnr"])
     out, err = say("levels", run, "--rows", "4", "--levels", "5", "--picture", picture)
@@ -587,7 +586,7 @@ def test_show_lists_all_presets(say: Say) -> None:
 
 def test_show_a_preset(say: Say) -> None:
     (record,) = objects(say("show", "bd3_tiny", "--json")[0])
-    assert config.from_json(record["config"]) == PRESETS["bd3_tiny"]()
+    assert serialization.from_json(record["config"]) == PRESETS["bd3_tiny"]()
     assert record["run"] == PRESETS["bd3_tiny"]().digest
     text, _ = say("show", "bd3_tiny")
     assert "pattern=BlockCausal(block=8)" in text
@@ -643,7 +642,7 @@ def test_a_model_without_its_run(say: Say, mdlm: Path, tmp_path: Path) -> None:
     run.export(tmp_path / "given", model)
     (record,) = objects(say("show", tmp_path / "given", "--json")[0])
     assert record["parameters"] == sum(p.numel() for p in model.parameters())
-    assert config.from_json(record["config"]) == model.config
+    assert serialization.from_json(record["config"]) == model.config
     assert say("generate", tmp_path / "given", "One", "--new", "3")[0].startswith("One")
     _, err = say("generate", tmp_path / "given", code=2)
     assert "for example --new 100" in err
@@ -845,7 +844,7 @@ def test_tokenizers_learn_from_the_training_split_alone(tmp_path: Path) -> None:
     letters = make_tokenizer("chars", source([str(tmp_path / "x.txt")]))
     assert isinstance(letters, Characters)
     assert letters.alphabet == "a"
-    changed = vary.with_tokenizer(PRESETS["mdlm_tiny"](), letters)
+    changed = variations.with_tokenizer(PRESETS["mdlm_tiny"](), letters)
     assert {f.name for f in fields(changed) if getattr(changed, f.name) != getattr(PRESETS["mdlm_tiny"](), f.name)} == {
         "model",
         "tokenizer",

@@ -19,14 +19,14 @@ import pytest
 import torch
 from conftest import Say
 
-from redraft import tasks as write
+from redraft import tasks
 from redraft.apps.cli import arguments, main, output, streams
 from redraft.apps.cli.models import open_model
 from redraft.apps.cli.progress import Progress
 from redraft.core import ops
 from redraft.core.hardware import system as machine
 from redraft.decoding import AnyOrder, Confidence, Unmask
-from redraft.tasks import canvases as filling
+from redraft.tasks import canvases
 from redraft.training.runs import run
 
 SMALL = [
@@ -227,19 +227,19 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     it, sizes = open_model(runs["mdlm"]), []
     need = 3 * it.bytes_per_token
     alone, _ = say(*command)
-    whole = filling.Writing.record
+    whole = canvases.Writing.record
 
-    def spy(writing: write.Writing) -> write.Record:
+    def spy(writing: tasks.Writing) -> tasks.Record:
         sizes.append(len(writing.start.z))
         return whole(writing)
 
-    monkeypatch.setattr(filling.Writing, "record", spy)
+    monkeypatch.setattr(canvases.Writing, "record", spy)
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
     assert timeless(few) == timeless(alone)
     monkeypatch.setattr(machine, "memory", lambda: None)
-    assert write.batch_size(it, it.sampler, 3) == 64
+    assert tasks.batch_size(it, it.sampler, 3) == 64
 
 
 def test_texts_come_out_as_they_are_finished(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_the_memory_being_not_enough_is_one_line(
         def full(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(filling.Writing, "__iter__", full)
+        monkeypatch.setattr(canvases.Writing, "__iter__", full)
         assert "not enough memory" in refused("generate", runs["mdlm"])
 
 
@@ -276,12 +276,12 @@ def test_no_more_steps_than_can_change_anything(say: Say, runs: dict[str, Path])
 def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
     masked, causal, uniform = (open_model(runs[name]) for name in ("mdlm", "ar", "udlm"))
 
-    def chosen(it: write.Opened, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
-        return write.choose_sampler(it, write.Decoding(sampler=name, steps=steps), 7)
+    def chosen(it: tasks.Opened, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
+        return tasks.choose_sampler(it, tasks.Decoding(sampler=name, steps=steps), 7)
 
     assert chosen(masked, "any-order")[0] == Unmask(7, AnyOrder())
     assert chosen(masked, "ancestral")[0].steps == 7000
-    assert chosen(uniform, "ancestral")[0].steps == write.MOST_STEPS
+    assert chosen(uniform, "ancestral")[0].steps == tasks.MOST_STEPS
     by_one, notes = chosen(causal, "any-order")
     assert by_one.sampler == Unmask(1, AnyOrder())
     assert notes == ("steps=1000000000: more than 1 would change nothing here; using 1",)
@@ -292,7 +292,7 @@ def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) 
     """That is why they may be left out."""
     it = open_model(runs["mdlm"])
     canvas = it.model.canvas(new=5, rows=3)
-    some, many = (write.fill(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
+    some, many = (tasks.fill(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
     assert some == many
 
 
@@ -367,7 +367,7 @@ def test_score_by_command(say: Say, refused: Callable[..., str], runs: dict[str,
     """What Python says, as lines and as objects; wrong texts in one line."""
     for name, kind in (("mdlm", "at most"), ("ar", "exactly")):
         out, err = say("score", runs[name], "One day.", "--json")
-        (found,) = write.score(runs[name], "One day.")
+        (found,) = tasks.score(runs[name], "One day.")
         assert objects(out)[0]["bits"] == pytest.approx(found.bits)
         assert f"1 texts: {kind} {found.bits_per_token:.3f} bits per token" in err
     assert " bits, " in say("score", runs["mdlm"], "One day.")[0]

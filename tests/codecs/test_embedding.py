@@ -8,7 +8,7 @@ import torch
 from conftest import randomise
 from torch import Tensor
 
-from redraft import evaluation as evaluate
+from redraft import evaluation
 from redraft.apps import frames
 from redraft.core import (
     Batch,
@@ -266,12 +266,12 @@ def test_the_bound_is_the_squared_error_with_its_weight() -> None:
 def test_where_the_diffusion_ends_is_a_choice() -> None:
     made = model()
     rows = [batch(8)]
-    nats = {end: float(evaluate.likelihood(evaluate.ending(made, end), rows).row_nats.sum()) for end in (0.0, 3.0)}
-    end, best = evaluate.token_bound(made, rows, ends=(0.0, 3.0))
+    nats = {end: float(evaluation.likelihood(evaluation.ending(made, end), rows).row_nats.sum()) for end in (0.0, 3.0)}
+    end, best = evaluation.token_bound(made, rows, ends=(0.0, 3.0))
     assert end == min(nats, key=lambda e: nats[e])
     assert float(best.row_nats.sum()) == nats[end]
     with pytest.raises(ValueError, match="only Gaussian noise can end elsewhere, not Masked"):
-        evaluate.ending(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
+        evaluation.ending(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
     with pytest.raises(ValueError, match="only variance-preserving noise can end elsewhere, not Straight"):
         Straight().ending(1.0)
 

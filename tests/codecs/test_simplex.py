@@ -32,7 +32,7 @@ from redraft.models import (
     Simplex,
     TransformerConfig,
 )
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import Objective, Recover, Stratified, presets, tokenise
 
 WORDS = Words(("a", "b", "c", "d"), ("eos", "mask"))
@@ -199,7 +199,7 @@ def test_cross_entropy_of_blocks_is_learnt() -> None:
 def test_the_preset() -> None:
     for block in (17, 4):
         run = presets.ssd_tiny(block)
-        assert config.from_json(config.to_json(run)) == run
+        assert serialization.from_json(serialization.to_json(run)) == run
         assert DiffusionLM(run.model, run.tokenizer).block == block
     rows = tokenise(run.data, "train", run.tokenizer, run.framing).take(range(2))
     loss = run.objective(DiffusionLM(run.model, run.tokenizer), rows, rng=ops.rng(0, 2))

@@ -41,7 +41,7 @@ from redraft.training import (
     reconstruction,
     tokenise,
 )
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 NAMES = ("tencdm", "ld4tg", "planner", "cosmos")
 
@@ -89,11 +89,11 @@ def run(tmp_path: Path) -> Run:
 def test_the_second_stage_keeps_the_codec_of_the_first(run: Run, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     with pytest.raises(CheckpointError, match="train it first"):
-        fit(vary.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "early", quiet=True)
-    first = fit(vary.codec_of(run), tmp_path / "codec", quiet=True, tell=told.append)
+        fit(variations.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "early", quiet=True)
+    first = fit(variations.codec_of(run), tmp_path / "codec", quiet=True, tell=told.append)
     rows = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), run.eval_rows)
     assert told[-1] == {"step": 2, "valid_reconstruction": reconstruction(first, rows)}
-    second = fit(vary.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "diffusion", quiet=True)
+    second = fit(variations.diffusion_on(run, str(tmp_path / "codec")), tmp_path / "diffusion", quiet=True)
     before, after = dict(first.named_parameters()), dict(second.named_parameters())
     same = {name for name, p in after.items() if p.equal(before[name])}
     assert {name for name in after if name.startswith("codec.")} <= same
@@ -109,7 +109,7 @@ def test_training_leaves_out_what_a_finished_codec_cannot_learn(run: Run) -> Non
 
 
 def test_a_base_without_a_codec_is_refused(run: Run, tmp_path: Path) -> None:
-    plain, model = presets.mdlm_tiny(), DiffusionLM(vary.diffusion_on(run, "unused").model, run.tokenizer)
+    plain, model = presets.mdlm_tiny(), DiffusionLM(variations.diffusion_on(run, "unused").model, run.tokenizer)
     base = export(tmp_path / "plain", DiffusionLM(plain.model, plain.tokenizer))
     with pytest.raises(CheckpointError, match="cannot be the base of this model: it has no codec; build both alike"):
         begin_with(model, base, model.codec)

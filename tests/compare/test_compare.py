@@ -15,7 +15,7 @@ from redraft.evaluation import Recipe
 from redraft.evaluation.comparison.measurement import NOISIER, best_end, unseen
 from redraft.models import DiffusionLM
 from redraft.training import ending, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "show"))
 from test_page import Balance
@@ -136,7 +136,7 @@ def test_another_comparison_needs_another_place(tmp_path: Path, capsys: pytest.C
 
 def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
     """Each level that an untrained denoiser passes costs bits and tells nothing; the search goes below its grid."""
-    run = vary.with_schedule(vary.shrunken(presets.tencdm_tiny()), Clamped(TanD(7.0), -12.0, 4.0))
+    run = variations.with_schedule(variations.shrunken(presets.tencdm_tiny()), Clamped(TanD(7.0), -12.0, 4.0))
     model = DiffusionLM(run.model, run.tokenizer).eval()
     rows = unseen(run, "valid", 2).batches
     assert best_end(model, rows, 1, seed=0) in NOISIER[1:]
@@ -144,7 +144,7 @@ def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
 
 def test_a_diffusion_ends_above_where_it_begins() -> None:
     """No level is tried that the noise never reaches, whatever the grid has."""
-    run = vary.with_schedule(vary.shrunken(presets.diffusion_lm_tiny()), Retimed((1.0, -1.5)))
+    run = variations.with_schedule(variations.shrunken(presets.diffusion_lm_tiny()), Retimed((1.0, -1.5)))
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert best_end(model, unseen(run, "valid", 2).batches, 1, seed=0) > -1.5
     with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it begins at -1\.5"):

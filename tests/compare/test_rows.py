@@ -16,12 +16,12 @@ from redraft.evaluation import Budget, RowFile, budgeted, commit, over_seeds, qu
 from redraft.evaluation.comparison.measurement import paced, samplings
 from redraft.models import DiffusionLM
 from redraft.training import Run, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 
 @pytest.fixture
 def run() -> Run:
-    return replace(vary.shrunken(presets.mdlm_tiny()), batch=2)
+    return replace(variations.shrunken(presets.mdlm_tiny()), batch=2)
 
 
 def test_another_budget_needs_another_place(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from redraft.core import Bytes, Characters, Tokenizer, Words, train_bpe
 from redraft.decoding import Banned, Json, OneOf, Required, TooLarge, compiled

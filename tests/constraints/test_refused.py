@@ -16,7 +16,7 @@ import torch
 import redraft
 from redraft import Banned, Constrained, Json, Length, Masked, OneOf, Regex, Required, Rule, constrain, hole
 from redraft.core import Characters
-from redraft.decoding.constraints import compiler as compiling
+from redraft.decoding.constraints import compiler
 from redraft.decoding.constraints.token_bytes import spelling
 from tests.constraints.test_outputs import BPE, WORDS, model_of
 from tests.constraints.toys import LETTERS, VOCAB, Said, blank, said
@@ -124,7 +124,7 @@ def test_other_noise_is_refused() -> None:
 
 
 def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=re.escape("pip install 'redraft[patterns]'")):
         constrain(blank(3), Regex("a{3}|b(a|b)"), LETTERS)
     monkeypatch.setitem(sys.modules, "outlines_core", ModuleType("outlines_core"))

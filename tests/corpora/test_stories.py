@@ -29,8 +29,7 @@ from redraft.training import (
     entry,
     split_seed,
 )
-from redraft.training.data.corpora import grammar_rules as rules
-from redraft.training.data.corpora import stories
+from redraft.training.data.corpora import grammar_rules as rules, stories
 
 TURN = 4  # the sentence in which the mood turns
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from redraft.core import Batch, Bytes, Characters, Words, train_bpe
 from redraft.core.text.tokenizers import TEXT8

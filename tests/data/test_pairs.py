@@ -13,11 +13,10 @@ from conftest import randomise
 
 from redraft.apps.cli import main
 from redraft.apps.cli.run_arguments import make_tokenizer, recipe
-from redraft.core import Batch, Context, Gaussian, Words, ops, split_words
+from redraft.core import Batch, Context, Gaussian, Words, bleu, minimum_risk, ops, split_words
 from redraft.decoding import Ancestral
-from redraft.evaluation import bleu, minimum_risk
 from redraft.models import DiffusionLM, DiffusionLMConfig, Embedding, PredictX, TransformerConfig
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.tasks import fill
 from redraft.training import (
     STORIES,
@@ -45,7 +44,7 @@ from redraft.training import (
     presets,
     tokenise,
 )
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 WORDS = Words(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
 BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask
@@ -231,7 +230,7 @@ def test_framings_that_do_not_fit_are_refused() -> None:
 def test_presets_of_pairs(name: str) -> None:
     """They can be saved, no row is cut, and all of the source and target are known words."""
     run = presets.TINY[name]()
-    assert config.from_json(config.to_json(run)) == run
+    assert serialization.from_json(serialization.to_json(run)) == run
     rows = tokenise(run.data, "train", run.tokenizer, run.framing)
     batch = rows.take(range(50))
     assert rows.tally.cut == 0
@@ -413,7 +412,7 @@ def test_sources_where_there_are_none() -> None:
     with pytest.raises(ValueError, match="time=None"):
         replace(genie, encoder=replace(genie.encoder, time=8))
     with pytest.raises(ValueError, match="Sourced or Spans"):
-        vary.with_encoder(presets.diffuseq_tiny())
+        variations.with_encoder(presets.diffuseq_tiny())
 
 
 # Both learn
@@ -494,10 +493,10 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
     assert isinstance(words, Words)
     assert {"name", "[", "pub"} <= set(words.words)
     assert words.vocab.bos is not None
-    run = vary.with_tokenizer(run, words)
+    run = variations.with_tokenizer(run, words)
     assert tokenise(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
     for name in ("genie_e2e", "ld4tg_codec_e2e", "ld4tg_e2e"):
-        beside = vary.with_tokenizer(recipe(name, [str(tmp_path)], "words:20")[0], words)
+        beside = variations.with_tokenizer(recipe(name, [str(tmp_path)], "words:20")[0], words)
         row = tokenise(beside.data, "train", words, beside.framing).take([0])
         assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
         assert row.source is not None
@@ -507,7 +506,7 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
 
 
 def test_another_tokenizer_reaches_the_encoder_and_the_codec() -> None:
-    genie = vary.with_tokenizer(presets.genie_tiny(), WORDS)
+    genie = variations.with_tokenizer(presets.genie_tiny(), WORDS)
     assert genie.model.source_ports.reads == genie.model.ports.writes == WORDS.vocab.size
-    ssd = vary.with_tokenizer(presets.ssd_tiny(), WORDS)
+    ssd = variations.with_tokenizer(presets.ssd_tiny(), WORDS)
     assert (ssd.model.ports.reads, ssd.model.ports.vectors) == (WORDS.vocab.size, True)

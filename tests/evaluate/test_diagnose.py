@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from redraft.core import Batch, Clamped, CosineSquared, Gaussian, Masked, Preserving, Words
-from redraft.evaluation import NoiseLevel
-from redraft.evaluation import noise_levels as diagnose
+from redraft.evaluation import NoiseLevel, noise_levels as diagnose
 from redraft.models import (
     Contextual,
     DiffusionLM,

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft import evaluation as evaluate
-from redraft import tasks as write
+import redraft
+from redraft import tasks
 from redraft.core import (
     Batch,
     Bytes,
@@ -281,7 +281,7 @@ def test_strata_of_times_draw_noise_of_their_own(build: Build) -> None:
 def test_causal_likelihood_is_exact_at_one_call_and_sums_to_one(build: Build, pattern: Pattern) -> None:
     model = build(pattern, process=Masked(Vocab(7, mask=MASK), Linear(1e-3)))
     x = torch.tensor(list(product(range(MASK), repeat=3)))
-    with write.calls(model) as counted:
+    with tasks.calls(model) as counted:
         found = likelihood(model, [Batch.of(x)], draws=8)
     assert counted.rows == len(x) == 216
     assert float((-found.row_nats).exp().sum()) == pytest.approx(1, abs=1e-5)
@@ -369,16 +369,16 @@ def known(nats: list[float], chars: list[int]) -> Likelihood:
 
 def test_excess_cancels_what_stories_differ_in() -> None:
     truth = [-5.0, -50.0, -20.0]
-    value, error = evaluate.excess(known([6.0, 54.0, 22.0], [10, 40, 20]), truth)
+    value, error = redraft.training.excess(known([6.0, 54.0, 22.0], [10, 40, 20]), truth)
     assert value == pytest.approx(0.1 / math.log(2))
     assert error == pytest.approx(0, abs=1e-9)
-    value, error = evaluate.excess(known([6.0, 54.0, 25.0], [10, 40, 20]), truth)
+    value, error = redraft.training.excess(known([6.0, 54.0, 25.0], [10, 40, 20]), truth)
     rest = [d - 10 / 70 * c for d, c in ((1, 10), (4, 40), (5, 20))]
     assert value == pytest.approx(10 / 70 / math.log(2))
     assert error == pytest.approx((sum(r * r for r in rest) * 3 / 2) ** 0.5 / 70 / math.log(2))
     for wrong in (truth[:2], [-5.0, -math.inf, -20.0]):
         with pytest.raises(ValueError, match="finite one"):
-            evaluate.excess(known([6.0, 54.0, 22.0], [10, 40, 20]), wrong)
+            redraft.training.excess(known([6.0, 54.0, 22.0], [10, 40, 20]), wrong)
 
 
 # --- generation ---
@@ -408,7 +408,7 @@ def test_network_calls_are_counted_per_row(build: Build) -> None:
 
 def test_the_counting_ends_with_its_block(build: Build) -> None:
     model = build()
-    with write.calls(model) as counted:
+    with tasks.calls(model) as counted:
         likelihood(model, [ragged()], draws=2)
     sizes = ragged().learn.sum(-1).tolist()
     assert counted.rows == sum(2**size - 1 if size <= 2 else 2 * 2 for size in sizes) < 2 * 2 * 12
@@ -426,9 +426,9 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True
     start = Canvas(torch.full_like(z, 6), fixed, Context(pad=pad))
-    assert write.generated(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
-    assert write.generated(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
-    assert write.generated(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [3, 3, 2, 0]
+    assert tasks.generated(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
+    assert tasks.generated(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
+    assert tasks.generated(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [3, 3, 2, 0]
 
 
 # --- judgements ---
@@ -439,8 +439,8 @@ def test_texts_against_the_true_language() -> None:
     first, second, third = (story.text for story in stories)
     sentences = [s + "." for s in second.removesuffix(".").split(".")]
     broken = "".join([sentences[0], " The the the.", *sentences[2:]])
-    found = evaluate.grammatical([first, broken, third, "no story"])
-    assert found.share == evaluate.possible([first, broken, third, "no story"], StoriesData()) == 0.5
+    found = redraft.evaluation.grammatical([first, broken, third, "no story"])
+    assert found.share == redraft.evaluation.possible([first, broken, third, "no story"], StoriesData()) == 0.5
     assert found.bits == pytest.approx((stories[0].log_prob + stories[2].log_prob) / 2 / math.log(2))
     counts = [split_words(text).count(".") for text in (first, broken, third)]
     for k, share in enumerate(found.by_sentence, 1):
@@ -451,31 +451,31 @@ def test_texts_against_the_true_language() -> None:
 
 
 def test_no_text_is_no_figure() -> None:
-    nothing = evaluate.grammatical([])
+    nothing = redraft.evaluation.grammatical([])
     assert math.isnan(nothing.share)
     assert nothing.by_sentence == ()
-    strange = evaluate.grammatical(["word"])
+    strange = redraft.evaluation.grammatical(["word"])
     assert (strange.share, math.isnan(strange.bits), strange.by_sentence) == (0, True, ())
-    assert math.isnan(evaluate.distinct(["one"], 2))
+    assert math.isnan(redraft.evaluation.distinct(["one"], 2))
 
 
 def test_diversity_by_hand() -> None:
     texts = ["a b a b", "a a"]
-    within, together = evaluate.unigram_entropy(texts)
+    within, together = redraft.evaluation.unigram_entropy(texts)
     assert within == pytest.approx(math.log(2) / 2)
     assert together == pytest.approx(-(4 / 6 * math.log(4 / 6) + 2 / 6 * math.log(2 / 6)))
-    assert [evaluate.distinct(texts, n) for n in (1, 2, 3)] == [2 / 6, 3 / 4, 2 / 2]
-    assert evaluate.distinct(["aba"], 1, cut=Characters("ab").encode) == 2 / 3
+    assert [redraft.evaluation.distinct(texts, n) for n in (1, 2, 3)] == [2 / 6, 3 / 4, 2 / 2]
+    assert redraft.evaluation.distinct(["aba"], 1, cut=Characters("ab").encode) == 2 / 3
 
 
 def test_memory_by_hand() -> None:
     training = ["a b c d e", "c d x y"]
     texts = ["a b c d e", "a b c d x y", "a b x y", "a"]
-    assert evaluate.seen(texts, training) == 1 / 4
-    assert evaluate.stitched(texts, iter(training), 2) == 2 / 4
-    assert evaluate.stitched(texts, training, 3) == 2 / 4
-    assert evaluate.stitched(texts, training, 4) == 1 / 4
-    assert evaluate.stitched(texts, training, 1) == 1
+    assert redraft.evaluation.seen(texts, training) == 1 / 4
+    assert redraft.evaluation.stitched(texts, iter(training), 2) == 2 / 4
+    assert redraft.evaluation.stitched(texts, training, 3) == 2 / 4
+    assert redraft.evaluation.stitched(texts, training, 4) == 1 / 4
+    assert redraft.evaluation.stitched(texts, training, 1) == 1
 
 
 # --- judges ---
@@ -497,9 +497,9 @@ def test_our_judge_tells_its_model_s_likelihood(build: Build, tokenizer: Charact
     nats, tokens = ModelJudge(model).nats(text)
     assert nats == pytest.approx(sum(nll), rel=1e-5)
     assert tokens == len(nll) == len(text) + (vocab.eos is not None)
-    judged = evaluate.generative_perplexity([text, text], ModelJudge(model))
+    judged = redraft.evaluation.generative_perplexity([text, text], ModelJudge(model))
     assert judged.perplexity == pytest.approx(math.exp(nats / tokens))
-    assert judged.unigram_entropy == pytest.approx(evaluate.unigram_entropy([text])[0])
+    assert judged.unigram_entropy == pytest.approx(redraft.evaluation.unigram_entropy([text])[0])
     assert judged.tokens == 2 * tokens
 
 
@@ -566,7 +566,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_are_json_with_stable_keys() -> None:
-    line = evaluate.record("bits_per_char", 0.25, run="0123", seed=3, stderr=math.nan, draws=4, best=math.inf)
+    line = redraft.evaluation.record("bits_per_char", 0.25, run="0123", seed=3, stderr=math.nan, draws=4, best=math.inf)
     assert json.dumps(line, allow_nan=False) == (
         '{"name": "bits_per_char", "value": 0.25, "run": "0123", "seed": 3, "best": null, "draws": 4, "stderr": null}'
     )
@@ -593,13 +593,13 @@ class Untold:
 
 
 def test_any_source_may_know_its_truth() -> None:
-    held = evaluate.HeldOut.of(Coins(), "valid", Bytes(), Documents(8), 5)
-    assert held.truth == evaluate.Truth([-3 * math.log(2)] * 5, math.log(2))
-    assert evaluate.HeldOut.of(Untold(), "valid", Bytes(), Documents(8), 5).truth is None
-    assert evaluate.HeldOut.of(Coins(), "valid", Bytes(), Documents(2), 5).truth is None, "a document was cut"
-    told = evaluate.HeldOut.of(StoriesData(), "test", Bytes(), Documents(600), 3).truth
+    held = redraft.training.HeldOut.of(Coins(), "valid", Bytes(), Documents(8), 5)
+    assert held.truth == redraft.training.Truth([-3 * math.log(2)] * 5, math.log(2))
+    assert redraft.training.HeldOut.of(Untold(), "valid", Bytes(), Documents(8), 5).truth is None
+    assert redraft.training.HeldOut.of(Coins(), "valid", Bytes(), Documents(2), 5).truth is None, "a document was cut"
+    told = redraft.training.HeldOut.of(StoriesData(), "test", Bytes(), Documents(600), 3).truth
     texts = [StoriesData().document("test", i) for i in range(3)]
-    assert told == evaluate.Truth([STORIES.log_prob(text) for text in texts], STORIES.entropy_per_char())
+    assert told == redraft.training.Truth([STORIES.log_prob(text) for text in texts], STORIES.entropy_per_char())
 
 
 def test_stories_from_data_to_excess(build: Build) -> None:
@@ -614,6 +614,6 @@ def test_stories_from_data_to_excess(build: Build) -> None:
     assert found.row_chars.tolist() == [len(text) for text in texts]
     assert found.row_tokens.tolist() == [len(text) + 1 for text in texts]
     assert found.bits_per_token == pytest.approx(math.log2(tokenizer.vocab.size - 1), rel=1e-4)
-    value, _ = evaluate.excess(found, [STORIES.log_prob(text) for text in texts])
+    value, _ = redraft.training.excess(found, [STORIES.log_prob(text) for text in texts])
     truth = -sum(STORIES.log_prob(text) for text in texts) / math.log(2) / sum(map(len, texts))
     assert value == pytest.approx(found.bits_per_char - truth)

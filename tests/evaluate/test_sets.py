@@ -13,7 +13,7 @@ from redraft import fit
 from redraft.apps import cli
 from redraft.core import Characters
 from redraft.training import Detokenised, Packed, TextFiles, detokenise, presets, rules_of
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 PTB = " no it was n't black monday \n the N stock firms \\/ the buyer 's <unk> fell $ N billion \n"
 WIKI = ' = = Plot = = \n He had a guest @-@ starring role , in " The Bill " ( 2 @,@ 000 ) ; it was Tom \'s . \n'
@@ -47,7 +47,7 @@ def models(tmp_path: Path) -> Path:
     letters = Characters.collect([PTB, WIKI, "1-?"], ("eos", "pad", "mask"))
     files = str(tmp_path / "ptb.txt"), str(tmp_path / "wiki.txt")
     for name in ("mdlm_tiny", "ar_tiny"):
-        run = vary.with_tokenizer(vary.shrunken(presets.PRESETS[name]()), letters)
+        run = variations.with_tokenizer(variations.shrunken(presets.PRESETS[name]()), letters)
         run = replace(run, data=TextFiles(files, files, files), framing=Packed(32))
         fit(replace(run, steps=1, batch=2, eval_rows=1, samples=0), tmp_path / name, quiet=True)
     return tmp_path

@@ -15,7 +15,7 @@ from redraft.evaluation import VOCAB, Oracle
 from redraft.evaluation.laws.tokens import WORDS, Toy
 from redraft.models import DiffusionLM, what_follows
 from redraft.training import presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 PValue = Callable[[Tensor, Tensor], float]
 PROCESS, TOY = Masked(VOCAB), Toy.of()
@@ -57,7 +57,7 @@ def test_the_exact_future_gives_the_exact_conditional(p_value: PValue) -> None:
 
 
 def test_a_cache_changes_no_text() -> None:
-    run = vary.shrunken(presets.ar_tagger_tiny())
+    run = variations.shrunken(presets.ar_tagger_tiny())
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert run.model.kinds is not None

@@ -144,18 +144,18 @@ def test_the_first_order_is_exact_for_what_is_linear() -> None:
 
 def test_the_classifier_is_asked_as_if_alone() -> None:
     """Chunks of trials change nothing."""
-    from redraft.decoding.guidance import token_classifier as tokens
+    from redraft.decoding.guidance import token_classifier
 
     z = torch.full((5, TOY.sequences.shape[1]), VOCAB.masked)
     where, oracle = z == VOCAB.masked, Oracle(TOY, PROCESS)
     asked = TokenClassifier(Odd())(oracle)
     whole = asked(z, where.double(), Context()).at(where)
-    before = tokens._AT_ONCE
+    before = token_classifier._AT_ONCE
     try:
-        tokens._AT_ONCE = 40
+        token_classifier._AT_ONCE = 40
         assert torch.equal(asked(z, where.double(), Context()).at(where), whole)
     finally:
-        tokens._AT_ONCE = before
+        token_classifier._AT_ONCE = before
 
 
 def test_guidance_first_then_filters() -> None:

@@ -21,7 +21,7 @@ from redraft.decoding import (
     last,
 )
 from redraft.evaluation import PROCESS, Mixture, MixtureOracle, ModeClassifier
-from redraft.evaluation.laws import solvers as check_solvers
+from redraft.evaluation.laws import solvers
 
 MIXTURE = Mixture.of()
 ORACLE = MixtureOracle(MIXTURE, PROCESS.path)
@@ -190,7 +190,7 @@ def test_named_tokens_of_vectors_are_mixed_too() -> None:
 
 
 def test_laws() -> None:
-    rows = list(check_solvers.guidance_laws(PROCESS, MIXTURE, ORACLE))
+    rows = list(solvers.guidance_laws(PROCESS, MIXTURE, ORACLE))
     assert len(rows) == 3
     assert [row.law for row in rows if not row.ok] == []
 

@@ -33,8 +33,7 @@ from redraft.core import (
 )
 from redraft.decoding import Ancestral, AnyOrder, Unmask
 from redraft.evaluation import integral
-from redraft.evaluation.laws import suite as proof
-from redraft.evaluation.laws import tokens as check
+from redraft.evaluation.laws import suite, tokens
 
 BROKEN = '''
 from dataclasses import dataclass
@@ -68,68 +67,68 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[check.Law]:
-    return list(proof.check(Masked(check.VOCAB)))
+def rows() -> list[tokens.Law]:
+    return list(suite.check(Masked(tokens.VOCAB)))
 
 
-def test_every_law_holds_for_mask_noise(rows: list[check.Law]) -> None:
+def test_every_law_holds_for_mask_noise(rows: list[tokens.Law]) -> None:
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) >= 18
 
 
-@pytest.mark.parametrize("process", [p for p in check.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
+@pytest.mark.parametrize("process", [p for p in tokens.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
 def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Markov) -> None:
     """Sampling too, for one of them; all of them by `redraft check`."""
-    toy = check.Toy.of()
-    rows = [*check.forward_laws(process), *check.reverse_laws(process), *check.bound_laws(process, toy)]
-    rows += check.closed_form_laws(process, toy)
+    toy = tokens.Toy.of()
+    rows = [*tokens.forward_laws(process), *tokens.reverse_laws(process), *tokens.bound_laws(process, toy)]
+    rows += tokens.closed_form_laws(process, toy)
     if isinstance(process, Interpolating) and process.vocab.mask is not None:
-        rows += check.sampling_laws(process, toy)
+        rows += tokens.sampling_laws(process, toy)
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) >= 12
 
 
 @dataclass(frozen=True)
-class Ordinary(check.Oracle):
+class Ordinary(tokens.Oracle):
     """p(x[l] | all of z), its own token included: what one would take for the best denoiser."""
 
     def _evidence(self, noisy: Tensor, exact: Tensor, l: int) -> Tensor:
         return noisy.prod(1)
 
 
-@pytest.mark.parametrize("process", [Interpolating(check.VOCAB), Markov(check.VOCAB)], ids=repr)
+@pytest.mark.parametrize("process", [Interpolating(tokens.VOCAB), Markov(tokens.VOCAB)], ids=repr)
 def test_a_visible_token_must_not_vote_for_itself(process: Interpolating | Markov) -> None:
     """The step brings z in by itself: with the ordinary posterior it counts twice. For mask noise both are the same."""
-    toy = check.Toy.of()
-    assert check.bound(process, Ordinary(toy, process)) > toy.entropy + 0.3
-    assert check.sampled(process, Ordinary(toy, process), Ancestral(64), check.rng(1, check.DRAWS)) < check.P_MIN
-    masked = Masked(check.VOCAB)
-    assert check.bound(masked, Ordinary(toy, masked)) == pytest.approx(toy.entropy, abs=1e-6)
+    toy = tokens.Toy.of()
+    assert tokens.bound(process, Ordinary(toy, process)) > toy.entropy + 0.3
+    assert tokens.sampled(process, Ordinary(toy, process), Ancestral(64), tokens.rng(1, tokens.DRAWS)) < tokens.P_MIN
+    masked = Masked(tokens.VOCAB)
+    assert tokens.bound(masked, Ordinary(toy, masked)) == pytest.approx(toy.entropy, abs=1e-6)
 
 
-def test_values_are_the_theory_s(rows: list[check.Law]) -> None:
+def test_values_are_the_theory_s(rows: list[tokens.Law]) -> None:
     by_law = {r.law: r for r in rows}
-    entropy = check.Toy.of().entropy
+    entropy = tokens.Toy.of().entropy
     assert by_law["bound = entropy"].value == pytest.approx(entropy, abs=1e-6)
     assert by_law["bound = entropy"].expected == entropy
     # one step draws all positions at once: the sum of the marginal entropies
-    toy = check.Toy.of()
-    marginals = torch.stack([torch.bincount(toy.sequences[:, l], toy.p) for l in range(check.LENGTH)])
+    toy = tokens.Toy.of()
+    marginals = torch.stack([torch.bincount(toy.sequences[:, l], toy.p) for l in range(tokens.LENGTH)])
     independent = float(-(marginals * marginals.log()).sum())
-    process = Masked(check.VOCAB)
-    assert check.bound(process, check.Oracle(toy, process), steps=1) == pytest.approx(independent, abs=1e-6)
+    process = Masked(tokens.VOCAB)
+    assert tokens.bound(process, tokens.Oracle(toy, process), steps=1) == pytest.approx(independent, abs=1e-6)
 
 
 def test_a_jump_at_the_clean_end_is_paid_for() -> None:
     """The last jump is one step, so the bound stands a little above the entropy; the smaller the jump the less."""
-    toy = check.Toy.of()
+    toy = tokens.Toy.of()
     bounds = []
     for low in (0.2, 0.01):
-        process = Masked(check.VOCAB, Exponential(low, 12.0))
+        process = Masked(tokens.VOCAB, Exponential(low, 12.0))
         assert process.jump
         # e^-12 is not zero: the prior is not reached, and the bound says so
-        assert check.bound(process, check.Oracle(toy, process)) == float("inf")
-        bounds.append(check.bound(_Forgetful(process), check.Oracle(toy, process)))
+        assert tokens.bound(process, tokens.Oracle(toy, process)) == float("inf")
+        bounds.append(tokens.bound(_Forgetful(process), tokens.Oracle(toy, process)))
     assert toy.entropy + 0.01 < bounds[0] < toy.entropy + 0.05
     assert bounds[1] == pytest.approx(toy.entropy, abs=2e-3)
 
@@ -199,35 +198,35 @@ def test_the_same_delegate_unbroken_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [2, 4, 5])
 def test_one_by_one_is_exact_whatever_the_schedule(length: int) -> None:
     """Three words are what `redraft check` does."""
-    rows = list(check.order_laws(Masked(check.VOCAB), check.Toy.of(length=length)))
+    rows = list(tokens.order_laws(Masked(tokens.VOCAB), tokens.Toy.of(length=length)))
     assert [row for row in rows if not row.ok] == []
-    assert len({row.process for row in rows}) == len(check.every_schedule())
+    assert len({row.process for row in rows}) == len(tokens.every_schedule())
 
 
 def test_no_schedule_is_forgotten() -> None:
     kinds = {kind for kind in vars(schedules).values() if isinstance(kind, type) and issubclass(kind, Schedule)}
-    assert {type(schedule) for schedule in check.every_schedule()} == kinds - {Schedule}
+    assert {type(schedule) for schedule in tokens.every_schedule()} == kinds - {Schedule}
 
 
 def test_two_at_a_time_is_caught() -> None:
     """Tokens that depend on each other, drawn at once: what a schedule with uneven steps did."""
-    toy, process = check.Toy.of(), Masked(check.VOCAB, Cosine())
-    p = check.sampled(process, check.Oracle(toy, process), Unmask(2, AnyOrder()), check.rng(7, check.DRAWS))
-    assert p < check.P_MIN
+    toy, process = tokens.Toy.of(), Masked(tokens.VOCAB, Cosine())
+    p = tokens.sampled(process, tokens.Oracle(toy, process), Unmask(2, AnyOrder()), tokens.rng(7, tokens.DRAWS))
+    assert p < tokens.P_MIN
 
 
 def test_a_biased_sampler_is_caught() -> None:
     """Picking by confidence sharpens the joint; so does a chain of too few steps."""
-    toy, process, keys = check.Toy.of(), Masked(check.VOCAB), check.rng(1, check.DRAWS)
-    oracle = check.Oracle(toy, process)
-    assert check.sampled(process, oracle, Unmask(steps=3), keys) == 0
-    assert check.sampled(process, oracle, Ancestral(steps=1), keys) < check.P_MIN
+    toy, process, keys = tokens.Toy.of(), Masked(tokens.VOCAB), tokens.rng(1, tokens.DRAWS)
+    oracle = tokens.Oracle(toy, process)
+    assert tokens.sampled(process, oracle, Unmask(steps=3), keys) == 0
+    assert tokens.sampled(process, oracle, Ancestral(steps=1), keys) < tokens.P_MIN
 
 
 def test_the_oracle_is_bayes_rule_by_hand() -> None:
-    toy, process = check.Toy.of(), Masked(check.VOCAB, Linear())
-    m = check.VOCAB.masked
-    x = check.Oracle(toy, process)(torch.tensor([[1, m, m]]), torch.tensor([[0.5]]), check.Context()).x.exp()[0]
+    toy, process = tokens.Toy.of(), Masked(tokens.VOCAB, Linear())
+    m = tokens.VOCAB.masked
+    x = tokens.Oracle(toy, process)(torch.tensor([[1, m, m]]), torch.tensor([[0.5]]), tokens.Context()).x.exp()[0]
     fits = toy.sequences[:, 0] == 1
     second = torch.bincount(toy.sequences[fits, 1], toy.p[fits], minlength=4)
     assert torch.allclose(x[1], second / second.sum())
@@ -247,7 +246,7 @@ def test_integrals_know_how_exact_they_are(f: Callable[[Tensor], Tensor], exact:
     assert abs(float(found) - exact) <= max(found.error, 1e-6)
 
 
-def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[check.Law]) -> None:
+def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[tokens.Law]) -> None:
     found = [row for row in rows if row.error]
     assert len(found) == 7
     assert max(row.error / row.tolerance for row in found) < 0.01
@@ -255,17 +254,17 @@ def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[check.Law
 
 
 def test_an_integral_that_may_be_off_proves_nothing() -> None:
-    process, value = Masked(check.VOCAB), torch.tensor(1.0)
-    assert check.equal(process, "", check.Integral(value, 1e-4), 1.0, 1e-3).ok
-    assert not check.equal(process, "", check.Integral(value, 2e-3), 1.0, 1e-3).ok
+    process, value = Masked(tokens.VOCAB), torch.tensor(1.0)
+    assert tokens.equal(process, "", tokens.Integral(value, 1e-4), 1.0, 1e-3).ok
+    assert not tokens.equal(process, "", tokens.Integral(value, 2e-3), 1.0, 1e-3).ok
 
 
 def test_chi_square_knows_right_from_wrong() -> None:
     p = torch.tensor([0.5, 0.3, 0.2, 0.0]).double()
-    draws = draw(p.log().expand(5000, -1), check.rng(0, 5000).uniform(1)[:, 0])
-    assert check.chi_square(draws, p) > 0.01
-    assert check.chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
-    assert check.chi_square(torch.tensor([3]), p) == 0  # an impossible state
+    draws = draw(p.log().expand(5000, -1), tokens.rng(0, 5000).uniform(1)[:, 0])
+    assert tokens.chi_square(draws, p) > 0.01
+    assert tokens.chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
+    assert tokens.chi_square(torch.tensor([3]), p) == 0  # an impossible state
 
 
 @pytest.mark.parametrize(

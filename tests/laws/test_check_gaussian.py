@@ -28,8 +28,7 @@ from redraft.core import (
 )
 from redraft.decoding import Ancestral
 from redraft.evaluation import Law, Mixture, MixtureOracle, modes
-from redraft.evaluation.laws import gaussian as check_gaussian
-from redraft.evaluation.laws import suite as proof
+from redraft.evaluation.laws import gaussian, suite
 from redraft.evaluation.laws.gaussian import sampled_vectors
 
 Laws = Callable[[Gaussian], Iterator[Law]]
@@ -39,24 +38,24 @@ def failed(laws: Laws, process: Gaussian) -> list[str]:
     return [row.law for row in laws(process) if not row.ok]
 
 
-@pytest.mark.parametrize("process", check_gaussian.built_in(), ids=lambda p: type(p.path).__name__)
+@pytest.mark.parametrize("process", gaussian.built_in(), ids=lambda p: type(p.path).__name__)
 def test_every_law_holds(process: Gaussian) -> None:
-    rows = list(proof.check(process))
+    rows = list(suite.check(process))
     assert [row for row in rows if not row.ok] == []
     assert len({row.law for row in rows}) == 24
 
 
 def test_the_command_checks_all_paths() -> None:
-    paths = [type(p.path) for p in check_gaussian.built_in()]
+    paths = [type(p.path) for p in gaussian.built_in()]
     assert paths == [Preserving, Exploding, Straight]
 
 
 def test_the_noise_that_is_left_is_paid_for() -> None:
     """Diffusion-LM's schedule leaves σ = 0.1: the reconstruction is part of the bound, which is the entropy still."""
-    process = Gaussian(check_gaussian.VECTOR_VOCAB, Preserving(Clamped(Sqrt())))
+    process = Gaussian(gaussian.VECTOR_VOCAB, Preserving(Clamped(Sqrt())))
     close = replace(Mixture.tokens(), means=0.1 * Mixture.tokens().means)  # so close that noise confuses them
-    left = check_gaussian._reconstruction(process.path, close) @ close.weights
-    bound = check_gaussian.vector_bound(process, MixtureOracle(close, process.path)) @ close.weights
+    left = gaussian._reconstruction(process.path, close) @ close.weights
+    bound = gaussian.vector_bound(process, MixtureOracle(close, process.path)) @ close.weights
     assert float(left) > 0.1
     assert float(bound) == pytest.approx(close.entropy, abs=1e-3)
 
@@ -109,28 +108,28 @@ class Still(Gaussian):
 @pytest.mark.parametrize(
     ("broken", "laws", "caught"),
     [
-        (WrongPosterior, check_gaussian.vector_reverse_laws, "posterior is Bayes' rule"),
-        (WrongPosterior, check_gaussian.vector_reverse_laws, "stepping back keeps marginals"),
-        (WrongNoise, check_gaussian.vector_forward_laws, "draws match marginals (standard errors)"),
-        (WrongPrior, check_gaussian.vector_forward_laws, "so do those of the prior"),
-        (WrongPrior, check_gaussian.vector_forward_laws, "prior KL"),
-        (Still, check_gaussian.vector_reverse_laws, "steps are draws of it"),
-        (Still, check_gaussian.vector_sampling_laws, "… and their widths"),
+        (WrongPosterior, gaussian.vector_reverse_laws, "posterior is Bayes' rule"),
+        (WrongPosterior, gaussian.vector_reverse_laws, "stepping back keeps marginals"),
+        (WrongNoise, gaussian.vector_forward_laws, "draws match marginals (standard errors)"),
+        (WrongPrior, gaussian.vector_forward_laws, "so do those of the prior"),
+        (WrongPrior, gaussian.vector_forward_laws, "prior KL"),
+        (Still, gaussian.vector_reverse_laws, "steps are draws of it"),
+        (Still, gaussian.vector_sampling_laws, "… and their widths"),
     ],
 )
 def test_what_is_broken_is_caught(broken: type[Gaussian], laws: Laws, caught: str) -> None:
-    assert caught in failed(laws, broken(check_gaussian.VECTOR_VOCAB))
-    assert caught not in failed(laws, Gaussian(check_gaussian.VECTOR_VOCAB))
+    assert caught in failed(laws, broken(gaussian.VECTOR_VOCAB))
+    assert caught not in failed(laws, Gaussian(gaussian.VECTOR_VOCAB))
 
 
 def test_a_wrong_weight_is_caught() -> None:
-    caught = failed(check_gaussian.vector_bound_laws, WrongWeight(check_gaussian.VECTOR_VOCAB))
+    caught = failed(gaussian.vector_bound_laws, WrongWeight(gaussian.VECTOR_VOCAB))
     assert {"KL of a step = ½ΔSNR·error²", "bound = entropy", "bound = −log p of each token"} <= set(caught)
 
 
 def test_too_large_a_variance_widens_the_modes() -> None:
     """β is the right variance for normal data, not for narrow modes; with more steps it matters less."""
-    process, mixture = Gaussian(check_gaussian.VECTOR_VOCAB, variance=Large()), Mixture.of()
+    process, mixture = Gaussian(gaussian.VECTOR_VOCAB, variance=Large()), Mixture.of()
 
     def width(process: Gaussian, steps: int) -> float:
         z = sampled_vectors(process, mixture, Ancestral(steps), rng(1, 1)).flatten(0, 1)

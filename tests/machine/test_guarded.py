@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from redraft.core import Outcome, attempt
-from redraft.core.hardware import forked as guarded
+from redraft.core.hardware import forked
 
-pytestmark = pytest.mark.skipif(not guarded.can_fork(), reason="no fork")
+pytestmark = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
 
 
 def die(number: int = signal.SIGILL) -> NoReturn:

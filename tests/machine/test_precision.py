@@ -18,11 +18,8 @@ import torch
 import train_child as child
 
 from redraft.core import BELOW_AMX, ISA, TYPICAL, VARIABLE, Precision, PrecisionError, choose_precision, shapes_like
-from redraft.core.hardware import forked as guarded
-from redraft.core.hardware import precision
-from redraft.training import Workers, fit, state
-from redraft.training import loop as train
-from redraft.training import setup as begin
+from redraft.core.hardware import forked, precision
+from redraft.training import Workers, fit, loop as train, setup, state
 
 Trial = Callable[[object], float]
 
@@ -62,7 +59,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Inject:
     return lambda trial: monkeypatch.setattr(precision, "compare", trial)
 
 
-needs_fork = pytest.mark.skipif(not guarded.can_fork(), reason="no fork")
+needs_fork = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
 
 
 @needs_fork
@@ -220,7 +217,7 @@ def recorded(out: Path) -> str:
 @needs_fork
 def test_a_run_says_and_records_it(inject: Inject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inject(ratio(1.234))
-    begin._told.clear()
+    setup._told.clear()
     run, out = child.small(tmp_path, steps=2, log_every=1, precision="auto"), tmp_path / "out"
     fit(run, out)
     fit(replace(run, seed=1, batch=7), tmp_path / "another")  # of other shapes
@@ -241,7 +238,7 @@ def test_a_resumed_run_keeps_its_precision(
     shorten(monkeypatch, 3, lambda: fit(run, out, quiet=True))
     monkeypatch.setattr(precision, "_known", {})
     inject(ratio(0.4))
-    begin._told.clear()
+    setup._told.clear()
     fit(run, out)
     assert "precision: fp32 (the run began in fp32)" in capsys.readouterr().err
     assert child.end(out) == child.end(whole)
@@ -289,7 +286,7 @@ def test_workers_follow_the_first(
     for rank, value in enumerate((first, other)):
         monkeypatch.setattr(precision, "_known", {})
         inject(ratio(value))
-        found.append(begin._agreed(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
+        found.append(setup._agreed(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
     assert found == [name, name]
 
 
@@ -298,9 +295,9 @@ def test_no_worker_waits_for_a_first_one_that_cannot(inject: Inject, tmp_path: P
     inject(traps)
     run, said = child.small(tmp_path, precision="bf16"), []
     with pytest.raises(PrecisionError, match="dies of SIGILL"):
-        begin._agreed(run, Fellow(0, 2, torch.device("cpu"), said), None)
+        setup._agreed(run, Fellow(0, 2, torch.device("cpu"), said), None)
     with pytest.raises(PrecisionError, match="the first worker cannot"):
-        begin._agreed(run, Fellow(1, 2, torch.device("cpu"), said), None)
+        setup._agreed(run, Fellow(1, 2, torch.device("cpu"), said), None)
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], object]) -> None:

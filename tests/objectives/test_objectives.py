@@ -8,8 +8,7 @@ from itertools import pairwise, product
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from redraft.core import (
@@ -27,7 +26,7 @@ from redraft.core import (
     rng,
 )
 from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig, TwoStreams
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import (
     Bound,
     Importance,
@@ -210,9 +209,11 @@ def test_a_clipped_clock_is_a_setting(build: Build) -> None:
     """It is saved and read with the run, by its own name."""
     clock = clipped(build(BlockCausal(2)), [Batch.of(tokens(8, 4))], Bound(), intervals(0.8), rng=rng(0, 8))
     run = replace(presets.bd3_tiny(), objective=Objective(Bound(), clock))
-    again = config.from_json(config.to_json(run))
-    assert (again, config.digest(again)) == (run, config.digest(run))
-    assert config.digest(run) != config.digest(replace(run, objective=Objective(Bound(), Stratified(block=2))))
+    again = serialization.from_json(serialization.to_json(run))
+    assert (again, serialization.digest(again)) == (run, serialization.digest(run))
+    assert serialization.digest(run) != serialization.digest(
+        replace(run, objective=Objective(Bound(), Stratified(block=2)))
+    )
 
 
 @pytest.mark.parametrize("density", [(), (1.0, 0.0), (-1.0, 2.0)])

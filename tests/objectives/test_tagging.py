@@ -15,13 +15,13 @@ from redraft.models import BlockCausal, DiffusionLM, Foresight, Kinds, follows, 
 from redraft.tasks import ArgumentError, Opened, control
 from redraft.tasks.controlled.tags import TagEnergy
 from redraft.training import STORY_TAGS, Foreseeing, Objective, Run, Step, Stratified, Tagging, export, presets, tags_of
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 
 
 def small(name: str) -> tuple[DiffusionLM, Run]:
-    run: Run = vary.shrunken(getattr(presets, name)())
+    run: Run = variations.shrunken(getattr(presets, name)())
     torch.manual_seed(0)
     return DiffusionLM(run.model, run.tokenizer), run
 
@@ -159,9 +159,9 @@ def test_kinds() -> None:
     with pytest.raises(ValueError, match="its lexicon"):
         replace(run.model, kinds=Kinds(("a",), (0,)))
     with pytest.raises(ValueError, match="blocks have neither"):
-        vary.with_network(run, pattern=BlockCausal(4))
+        variations.with_network(run, pattern=BlockCausal(4))
     with pytest.raises(ValueError, match="tokens are words"):
-        vary.with_tagger(presets.mdlm_tiny_chars(), base="x")
+        variations.with_tagger(presets.mdlm_tiny_chars(), base="x")
     model, _ = small("mdlm_tagger_tiny")
     with pytest.raises(ValueError, match="others learn by Tagging"):
         Foreseeing()(model, rows(model, 0), rng=rng(0, 32))

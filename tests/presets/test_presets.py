@@ -18,7 +18,7 @@ import torch
 
 from redraft.core import Interpolating, Special, Words
 from redraft.models import DiffusionLM, MaskedLM, Size
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import (
     PRESETS,
     PUBLISHED,
@@ -36,7 +36,7 @@ from redraft.training import (
     presets,
 )
 from redraft.training.presets import index
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
@@ -117,7 +117,7 @@ def test_llada_has_the_published_size() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_can_be_written_down(name: str) -> None:
     run = build(name)
-    assert config.from_json(json.loads(json.dumps(config.to_json(run)))) == run
+    assert serialization.from_json(json.loads(json.dumps(serialization.to_json(run)))) == run
 
 
 def test_the_name_of_a_run_is_the_same_in_every_process() -> None:
@@ -128,7 +128,7 @@ def test_the_name_of_a_run_is_the_same_in_every_process() -> None:
     )
     environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    ours = {name: config.digest(build(name, 99)) for name in PRESETS}
+    ours = {name: serialization.digest(build(name, 99)) for name in PRESETS}
     assert json.loads(found.stdout) == ours
     assert len(set(ours.values())) == len(PRESETS)
 
@@ -151,7 +151,7 @@ def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
 
 def shrunken(run: Run, folder: Path) -> Run:
     """The same recipe, small enough for a second: one narrow layer, two short rows, a made file, few steps."""
-    run = replace(vary.shrunken(run), base=None, steps=1, batch=2, eval_rows=2, samples=1)
+    run = replace(variations.shrunken(run), base=None, steps=1, batch=2, eval_rows=2, samples=1)
     if run.model.codec is not None:
         run = replace(run, sampler=few_steps(run.sampler))
     if isinstance(run.data, Endless):

@@ -10,8 +10,7 @@ from itertools import pairwise
 import pytest
 import torch
 from conftest import GOLDEN, randomise
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -63,9 +62,7 @@ from redraft.evaluation import (
     sentence_integrand,
     written_sentences,
 )
-from redraft.evaluation.laws import insertion as insertion_laws
-from redraft.evaluation.laws import suite as proof
-from redraft.evaluation.laws import tokens as check
+from redraft.evaluation.laws import insertion, suite, tokens as check
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, GapLayer, Shift, Subs, TransformerConfig, UpTo
 from redraft.tasks import fill, generated
 from redraft.training import Bound, Objective, Recover, Stratified, likelihood, load
@@ -384,7 +381,7 @@ def test_continuous_time_only() -> None:
 
 
 def test_every_law_holds() -> None:
-    rows = list(proof.check(SQUARE))
+    rows = list(suite.check(SQUARE))
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) == 12
 
@@ -392,7 +389,7 @@ def test_every_law_holds() -> None:
 def test_the_laws_catch_a_loose_bound() -> None:
     failed = [
         r.law
-        for r in insertion_laws._growing_bound(SQUARE, SentenceOracle(Sentences.of(), Loose(SENTENCE_VOCAB)))
+        for r in insertion._growing_bound(SQUARE, SentenceOracle(Sentences.of(), Loose(SENTENCE_VOCAB)))
         if not r.ok
     ]
     assert failed == ["bound = entropy, length included"]
@@ -419,7 +416,7 @@ def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
     oracle = SentenceOracle(Sentences.of(), Hasty(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
     assert check.chi_square(written_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
-    failed = [r.law for r in insertion_laws._lost_and_found(Forgetful(SENTENCE_VOCAB)) if not r.ok]
+    failed = [r.law for r in insertion._lost_and_found(Forgetful(SENTENCE_VOCAB)) if not r.ok]
     assert failed == ["the prior is reached", "draws match marginals"]
 
 

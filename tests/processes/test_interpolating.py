@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import GOLDEN
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 

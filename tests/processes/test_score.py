@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from conftest import GOLDEN
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -30,8 +29,8 @@ from redraft.core import (
     Vocab,
     rng,
 )
-from redraft.core.processes import sedd as score
-from redraft.evaluation.laws import tokens as check
+from redraft.core.processes import sedd
+from redraft.evaluation.laws import tokens
 from redraft.models import Score
 
 V, MASK, CHANCE = 5, 4, 1e-4
@@ -62,8 +61,8 @@ class Golden:
         states = expected["dim"]
         loss, step = expected["scalars"]["loss_mean"], expected["step_size"]
         if name == "sedd":
-            return cls(io, score.mask_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
-        return cls(io, score.uniform_limit(Vocab(states)), Geometric(1e-4, 20.0), step, loss)
+            return cls(io, sedd.mask_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
+        return cls(io, sedd.uniform_limit(Vocab(states)), Geometric(1e-4, 20.0), step, loss)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.io[name]
@@ -91,7 +90,7 @@ def test_schedules(golden: Golden) -> None:
 
 
 def test_score_entropy(golden: Golden) -> None:
-    found = score.score_entropy(golden["log_score"], golden["xt"], golden["x0"], golden.column("sigma"), golden.limit)
+    found = sedd.score_entropy(golden["log_score"], golden["xt"], golden["x0"], golden.column("sigma"), golden.limit)
     same(found, golden["score_entropy"])
     per_sequence = (golden.column("dsigma") * found).sum(-1)
     same(per_sequence, golden["loss_per_sequence"])
@@ -99,14 +98,14 @@ def test_score_entropy(golden: Golden) -> None:
 
 
 def test_euler_step(golden: Golden) -> None:
-    found = score.euler(golden["log_score"], golden["xt"], golden.step * golden.column("dsigma"), golden.limit)
+    found = sedd.euler(golden["log_score"], golden["xt"], golden.step * golden.column("dsigma"), golden.limit)
     same(found, golden["euler_probs"])
 
 
 def test_tweedie_step_and_the_last_one(golden: Golden) -> None:
     sigma, early = golden.column("sigma"), golden.sigma(golden.column("t") - golden.step)
-    same(score.tweedie(golden["log_score"], golden["xt"], sigma - early, golden.limit), golden["analytic_probs"])
-    last = score.tweedie(golden["log_score"], golden["xt"], sigma, golden.limit)
+    same(sedd.tweedie(golden["log_score"], golden["xt"], sigma - early, golden.limit), golden["analytic_probs"])
+    last = sedd.tweedie(golden["log_score"], golden["xt"], sigma, golden.limit)
     words = golden["denoiser_probs"].shape[-1]  # the original drops the mask, the last state
     same(last[..., :words], golden["denoiser_probs"])
 
@@ -116,7 +115,7 @@ def test_the_score_head_is_the_original_s_output_layer() -> None:
     golden = Golden.of("sedd")
     z, sigma, states = golden["xt"], golden.column("sigma"), len(golden.limit)
     raw = golden["log_score"] + sigma.expm1().log()[..., None] + math.log(states - 1)  # what the network said
-    same(score.log_scores(raw, z, sigma), golden["log_score"])
+    same(sedd.log_scores(raw, z, sigma), golden["log_score"])
     process = Masked(Vocab(states, mask=states - 1), golden.schedule)
     hidden = z == states - 1
     t = golden.column("t")
@@ -124,7 +123,7 @@ def test_the_score_head_is_the_original_s_output_layer() -> None:
     pred = Known(torch.zeros_like(raw).float().masked_scatter(hidden[..., None], log_x), normalised=False)
     found = process.nelbo(pred, Noised(z, t, golden["x0"]))
     same(found.double(), golden.column("dsigma") * golden["score_entropy"])
-    log_score = score.ratios(pred.x.double(), z, process.schedule.keep(t), golden.limit)
+    log_score = sedd.ratios(pred.x.double(), z, process.schedule.keep(t), golden.limit)
     same(log_score[hidden][:, :-1], golden["log_score"][hidden][:, :-1])
 
 
@@ -154,9 +153,9 @@ def test_score_entropy_is_the_bound(noise: str, schedule: Schedule, t: float, se
     process = NOISE[noise](VOCAB, schedule)
     (z, x), time = pairs(noise), torch.full((1, 1), t, dtype=torch.float64)
     log_x, keep = guess(seed, z.shape[1], spread), schedule.keep(time)
-    log_s = score.ratios(log_x, z, keep, score.limit(process))
+    log_s = sedd.ratios(log_x, z, keep, sedd.limit(process))
     rate = -schedule.slope(time) / keep
-    expected = rate * score.score_entropy(log_s, z, x, -keep.log(), score.limit(process))
+    expected = rate * sedd.score_entropy(log_s, z, x, -keep.log(), sedd.limit(process))
     found = process.nelbo(Known(log_x, normalised=spread == 0), Noised(z, time, x))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
@@ -213,15 +212,15 @@ def test_the_ancestral_step_is_tweedie_s(noise: str, s: float, t: float) -> None
     late, early = (-schedule.kept(torch.tensor([[u]], dtype=torch.float64)).log() for u in (t, s))
     for z in (0, 2, MASK) if noise == "mask" else (0, 2):
         state = torch.tensor([[z]])
-        log_s = score.ratios(log_x, state, (-late).exp(), score.limit(process))
-        p = score.proper(score.tweedie(log_s, state, late - early, score.limit(process)))[0, 0]
-        assert check.chi_square(drawn(process, log_x, z, s, t, 20_000), p) > CHANCE
+        log_s = sedd.ratios(log_x, state, (-late).exp(), sedd.limit(process))
+        p = sedd.proper(sedd.tweedie(log_s, state, late - early, sedd.limit(process)))[0, 0]
+        assert tokens.chi_square(drawn(process, log_x, z, s, t, 20_000), p) > CHANCE
 
 
 def bayes(process: Masked | Interpolating, log_x: Tensor, z: int, s: float, t: float) -> Tensor:
     """(V,) q_{t|s}(z | y)·(α_s·x̂_y + b_s[y]), from the tables; x̂ as it is, whatever its sum."""
     keep = process.schedule.keep(torch.tensor(s, dtype=torch.float64))
-    p = process.transition(s, t)[:, z] * (keep * log_x.exp() + (1 - keep) * score.limit(process))
+    p = process.transition(s, t)[:, z] * (keep * log_x.exp() + (1 - keep) * sedd.limit(process))
     return p / p.sum()
 
 
@@ -232,8 +231,8 @@ def test_a_free_sum_weighs_in_the_step(noise: str) -> None:
         one = guess(1, 1, 0.0)
         free = one + math.log(mass)
         found = drawn(process, free, z, s, t, 20_000)
-        assert check.chi_square(found, bayes(process, free[0, 0], z, s, t)) > CHANCE
-        assert check.chi_square(found, bayes(process, one[0, 0], z, s, t)) < CHANCE, "it is another law than with one"
+        assert tokens.chi_square(found, bayes(process, free[0, 0], z, s, t)) > CHANCE
+        assert tokens.chi_square(found, bayes(process, one[0, 0], z, s, t)) < CHANCE, "it is another law than with one"
 
 
 @every_noise
@@ -258,19 +257,19 @@ def test_a_free_sum_is_tweedie_s_in_short_steps(noise: str) -> None:
     log_x, z = guess(3, 1, 0.8), MASK if noise == "mask" else 1
     state, keep = torch.tensor([[z]]), torch.full((1, 1), 1 - t, dtype=torch.float64)
     change = (keep + dt).log() - keep.log()
-    tweedie = score.tweedie(score.ratios(log_x, state, keep, score.limit(process)), state, change, score.limit(process))
-    ours, theirs = bayes(process, log_x[0, 0], z, t - dt, t), score.proper(tweedie)[0, 0]
+    tweedie = sedd.tweedie(sedd.ratios(log_x, state, keep, sedd.limit(process)), state, change, sedd.limit(process))
+    ours, theirs = bayes(process, log_x[0, 0], z, t - dt, t), sedd.proper(tweedie)[0, 0]
     others = torch.arange(V) != z
     torch.testing.assert_close(ours[others], theirs[others], rtol=1e-4, atol=1e-12)
 
 
 @given(seed=st.integers(0, 10**6), change=st.floats(0.001, 5))
 def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> None:
-    z, limit = torch.tensor([[0, 1, 2, 3]]), score.uniform_limit(VOCAB)
-    log_s = score.ratios(guess(seed, 4, 0.0), z, torch.full((1, 1), 0.5).double(), limit)
-    p = score.euler(log_s, z, torch.full((1, 1), change).double(), limit)
+    z, limit = torch.tensor([[0, 1, 2, 3]]), sedd.uniform_limit(VOCAB)
+    log_s = sedd.ratios(guess(seed, 4, 0.0), z, torch.full((1, 1), 0.5).double(), limit)
+    p = sedd.euler(log_s, z, torch.full((1, 1), change).double(), limit)
     torch.testing.assert_close(p.sum(-1), torch.ones(1, 4).double())
-    proper = score.proper(p)
+    proper = sedd.proper(p)
     assert (proper >= 0).all()
     torch.testing.assert_close(proper.sum(-1), torch.ones(1, 4).double())
     if bool((p >= 0).all()):
@@ -278,10 +277,10 @@ def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> N
 
 
 def test_both_steps_agree_when_they_are_short() -> None:
-    z, limit, change = torch.tensor([[0, 3]]), score.uniform_limit(VOCAB), torch.full((1, 1), 1e-5).double()
-    log_s = score.ratios(guess(0, 2, 0.0), z, torch.full((1, 1), 0.4).double(), limit)
-    tweedie = score.proper(score.tweedie(log_s, z, change, limit))
-    torch.testing.assert_close(score.euler(log_s, z, change, limit), tweedie, rtol=1e-4, atol=1e-9)
+    z, limit, change = torch.tensor([[0, 3]]), sedd.uniform_limit(VOCAB), torch.full((1, 1), 1e-5).double()
+    log_s = sedd.ratios(guess(0, 2, 0.0), z, torch.full((1, 1), 0.4).double(), limit)
+    tweedie = sedd.proper(sedd.tweedie(log_s, z, change, limit))
+    torch.testing.assert_close(sedd.euler(log_s, z, change, limit), tweedie, rtol=1e-4, atol=1e-9)
 
 
 # --- ends that are not exact ---
@@ -289,40 +288,43 @@ def test_both_steps_agree_when_they_are_short() -> None:
 
 def test_a_geometric_schedule_pays_for_both_ends() -> None:
     """e^{−20} of the signal is left at t = 1 and 10⁻⁴ of the tokens are wrong at t = 0: little, but accounted for."""
-    toy, process = check.Toy.of(), Interpolating(check.VOCAB, Geometric(1e-4, 20.0))
+    toy, process = tokens.Toy.of(), Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0))
     assert process.jump
     prior = float(process.prior_kl(torch.zeros(1, 1, dtype=torch.int64)))
     assert 0 < prior < 1e-7
-    assert check.bound(process, check.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)
-    short = Interpolating(check.VOCAB, Geometric(1e-4, 1.0))  # not noise enough: the prior is far
+    assert tokens.bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)
+    short = Interpolating(tokens.VOCAB, Geometric(1e-4, 1.0))  # not noise enough: the prior is far
     assert float(short.prior_kl(torch.zeros(1, 1, dtype=torch.int64))) > 0.05
     # exactly: the bound stands above the entropy by what the prior misses of z_1
-    z = torch.cartesian_prod(*[torch.arange(check.WORDS)] * check.LENGTH)
+    z = torch.cartesian_prod(*[torch.arange(tokens.WORDS)] * tokens.LENGTH)
     end = (toy.p[:, None] * short.marginal(1.0)[toy.sequences[:, None], z[None]].prod(-1)).sum(0)
     missed = float((end * (end * len(z)).log()).sum())
     assert missed > 0.05
-    assert check.bound(short, check.Oracle(toy, short)) == pytest.approx(toy.entropy + missed, abs=2e-3)
+    assert tokens.bound(short, tokens.Oracle(toy, short)) == pytest.approx(toy.entropy + missed, abs=2e-3)
 
 
 def test_mask_noise_that_leaves_tokens_has_no_bound() -> None:
-    assert check.bound(Masked(check.VOCAB, Linear(1e-3)), check.Oracle(check.Toy.of(), Masked(check.VOCAB))) == math.inf
+    assert (
+        tokens.bound(Masked(tokens.VOCAB, Linear(1e-3)), tokens.Oracle(tokens.Toy.of(), Masked(tokens.VOCAB)))
+        == math.inf
+    )
 
 
 # --- limits ---
 
 
 def test_limits() -> None:
-    assert score.limit(Masked(VOCAB)).tolist() == [0, 0, 0, 0, 1]
-    assert score.limit(Interpolating(VOCAB, mixing=MaskNoise())).tolist() == [0, 0, 0, 0, 1]
-    assert score.limit(Interpolating(VOCAB, mixing=UniformNoise())).tolist() == [0.25, 0.25, 0.25, 0.25, 0]
-    assert score.limit(Interpolating(Vocab(4))).tolist() == [0.25] * 4
+    assert sedd.limit(Masked(VOCAB)).tolist() == [0, 0, 0, 0, 1]
+    assert sedd.limit(Interpolating(VOCAB, mixing=MaskNoise())).tolist() == [0, 0, 0, 0, 1]
+    assert sedd.limit(Interpolating(VOCAB, mixing=UniformNoise())).tolist() == [0.25, 0.25, 0.25, 0.25, 0]
+    assert sedd.limit(Interpolating(Vocab(4))).tolist() == [0.25] * 4
     with pytest.raises(ValueError, match="scores are for mask or uniform noise"):
-        score.limit(Interpolating(VOCAB, mixing=Hybrid(0.1)))
+        sedd.limit(Interpolating(VOCAB, mixing=Hybrid(0.1)))
 
 
 def test_the_scale_is_stable_where_there_is_hardly_any_noise() -> None:
     raw, z = torch.zeros(1, 1, V), torch.tensor([[MASK]])
-    found = score.log_scores(raw, z, torch.tensor([[1e-6]]))
+    found = sedd.log_scores(raw, z, torch.tensor([[1e-6]]))
     assert float(found[0, 0, 0]) == pytest.approx(-math.log(1e-6) - math.log(V - 1), rel=1e-5)
     assert float(found[0, 0, MASK]) == 0
-    assert torch.equal(score.log_scores(raw + 2, z)[0, 0], torch.tensor([2.0, 2.0, 2.0, 2.0, 0.0]))
+    assert torch.equal(sedd.log_scores(raw + 2, z)[0, 0], torch.tensor([2.0, 2.0, 2.0, 2.0, 0.0]))

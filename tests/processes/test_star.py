@@ -7,8 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from redraft.core import (
@@ -37,14 +36,14 @@ from redraft.core import (
     rng,
 )
 from redraft.decoding import Ancestral, last
-from redraft.evaluation.laws import tokens as check
+from redraft.evaluation.laws import tokens
 from redraft.training import Bound, Objective
 
 V, MASK, CHANCE = 5, 4, 1e-4
 VOCAB = Vocab(V, mask=MASK)
 BASES = [Masked(VOCAB), Masked(VOCAB, Cosine()), Interpolating(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.3))]
 RATES: list[Rate] = [Cap(0.1), Cap(1.0), Rescale(0.4), Rescale(1.0), Star(), Switch(Star(), 0.9, 0.2), Loop(0.5)]
-every_base = pytest.mark.parametrize("base", BASES, ids=check.name)
+every_base = pytest.mark.parametrize("base", BASES, ids=tokens.name)
 every_rate = pytest.mark.parametrize("rate", RATES, ids=repr)
 
 
@@ -75,7 +74,7 @@ def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: Rate, s:
     after = process.step(known, free(z), at(s, 2), at(t, 2), rng=rng(2, 2)).z
     for word in range(2):
         expected = torch.eye(V, dtype=torch.float64)[word] if s == 0 else process.marginal(s)[word]
-        assert check.chi_square(after[word], expected) > CHANCE
+        assert tokens.chi_square(after[word], expected) > CHANCE
 
 
 @given(s=st.floats(0.01, 0.6), t=st.floats(0.61, 0.99), eta=st.floats(0, 1))
@@ -137,7 +136,7 @@ def test_the_star_forgets_where_it_was(base: Masked | Interpolating) -> None:
         p = clean / clean.sum() @ base.marginal(s)
         pred = Known(x.x.expand(1, draws, V))
         found = Remask(base, Star()).step(pred, free(torch.full((1, draws), z)), at(s), at(t), rng=rng(z)).z
-        assert check.chi_square(found, p) > CHANCE
+        assert tokens.chi_square(found, p) > CHANCE
 
 
 @given(seed=st.integers(0, 10**6), t=st.floats(0.2, 0.9))
@@ -245,11 +244,11 @@ def test_gradients_are_finite(base: Masked | Interpolating) -> None:
 @pytest.mark.parametrize("rate", [Star(), Cap(0.3), Rescale(0.5)], ids=repr)
 def test_the_bound_of_a_chain_is_one(rate: Rate) -> None:
     """One step is that of the process; more remasking costs, and with every step: there is no limit."""
-    toy, base = check.Toy.of(), Masked(check.VOCAB)
-    oracle, process = check.Oracle(toy, base), Remask(base, rate)
-    assert check.bound(process, oracle, steps=1) == pytest.approx(check.bound(base, oracle, steps=1), abs=1e-6)
-    chain = {n: check.bound(process, oracle, steps=n) for n in (8, 32)}
-    assert toy.entropy < check.bound(base, oracle, steps=8) < chain[8] < chain[32]
+    toy, base = tokens.Toy.of(), Masked(tokens.VOCAB)
+    oracle, process = tokens.Oracle(toy, base), Remask(base, rate)
+    assert tokens.bound(process, oracle, steps=1) == pytest.approx(tokens.bound(base, oracle, steps=1), abs=1e-6)
+    chain = {n: tokens.bound(process, oracle, steps=n) for n in (8, 32)}
+    assert toy.entropy < tokens.bound(base, oracle, steps=8) < chain[8] < chain[32]
 
 
 def test_the_star_weighs_masked_tokens_by_the_signal() -> None:

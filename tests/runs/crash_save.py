@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from redraft.models import JSON
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import reader as stored, writer as checkpoint
 
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 

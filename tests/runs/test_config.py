@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, Optional, Protocol
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from redraft.apps.cli.user_code import load_function, load_module
 from redraft.core import Vocab

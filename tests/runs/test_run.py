@@ -18,9 +18,7 @@ from train_child import small
 
 from redraft.core import Linear, Masked
 from redraft.models import CheckpointError, ConfigError, DiffusionLM, TransformerConfig
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import serialization as config
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import reader as stored, serialization, writer
 from redraft.training import Run, assemble, describe, export, fit, load, newest
 
 
@@ -74,7 +72,7 @@ def test_load_finds_a_run_a_checkpoint_and_an_export(trained: tuple[Run, Path, D
 def test_an_export_without_manifest_loads(trained: tuple[Run, Path, DiffusionLM], tmp_path: Path) -> None:
     """As others may write it: config and weights alone."""
     run, _, model = trained
-    (tmp_path / "config.json").write_text(json.dumps(config.to_json(run)))
+    (tmp_path / "config.json").write_text(json.dumps(serialization.to_json(run)))
     save_file({n: p.detach().clone() for n, p in model.named_parameters()}, tmp_path / "model.safetensors")
     assert torch.equal(says(load(tmp_path)), says(model))
 
@@ -107,7 +105,7 @@ def test_wrong_places_are_named(trained: tuple[Run, Path, DiffusionLM], tmp_path
         load(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"is not a model: it holds neither step-… directories nor config\.json"):
         load(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config.to_json(run)))
+    (tmp_path / "config.json").write_text(json.dumps(serialization.to_json(run)))
     with pytest.raises(CheckpointError, match=r"lacks model\.safetensors"):
         load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
@@ -163,8 +161,8 @@ def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:
     watched = replace(run, log_every=7, save_every=1, eval_every=3, eval_rows=3, samples=0, keep=5)
     assert watched.digest == run.digest
     assert replace(run, seed=run.seed + 1).digest != run.digest
-    assert run.is_held(config.to_json(watched))
-    assert not run.is_held(config.to_json(replace(run, steps=5)))
+    assert run.is_held(serialization.to_json(watched))
+    assert not run.is_held(serialization.to_json(replace(run, steps=5)))
     assert not run.is_held({"class": "redraft.core.types.Vocab", "size": 3})
 
 
@@ -179,7 +177,7 @@ def test_a_run_that_is_saved_more_often_goes_on(tmp_path: Path) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file of a checkpoint is read, by name."""
     counted: Counter[str] = Counter()
-    usual, whole = open, config.read_bytes
+    usual, whole = open, serialization.read_bytes
 
     def watched(file: Path, mode: str) -> Any:
         counted[Path(file).name] += 1
@@ -270,7 +268,7 @@ def test_loading_needs_the_memory_of_the_weights(trained: tuple[Run, Path, Diffu
     with torch.device("meta"):
         shapes = {n: p.shape for n, p in DiffusionLM(wide.model, wide.tokenizer).named_parameters()}
     weights = {n: torch.ones(shape) for n, shape in shapes.items()}
-    checkpoint.save(tmp_path, 1, {"model": weights}, {"config": config.to_json(wide), "state": {}})
+    writer.save(tmp_path, 1, {"model": weights}, {"config": serialization.to_json(wide), "state": {}})
     result = subprocess.run([sys.executable, "-c", PEAK, out, tmp_path], capture_output=True, text=True, check=True)
     grown, size = map(int, result.stdout.split())
     assert size > 1e8

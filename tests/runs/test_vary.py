@@ -12,9 +12,9 @@ import torch
 from redraft.core import Characters
 from redraft.decoding import Blocks, Strides
 from redraft.models import Causal, ConfigError, DiffusionLM
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training import TINY, Run, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 LETTERS = Characters("abc", ("bos", "eos", "mask"))
 
@@ -25,12 +25,12 @@ TAGGERS = [name for name in TINY if "_tagger_" in name]
 @pytest.mark.parametrize("name", TAGGERS)
 def test_a_tagger_keeps_the_words_of_its_lexicon(name: str) -> None:
     with pytest.raises(ValueError, match=r"for others build it by vary\.with_tagger"):
-        vary.with_tokenizer(TINY[name](), LETTERS)
+        variations.with_tokenizer(TINY[name](), LETTERS)
 
 
 @pytest.mark.parametrize("name", [name for name in TINY if name not in TAGGERS])
 def test_the_model_follows_any_tokenizer(name: str) -> None:
-    run = vary.with_tokenizer(TINY[name](), LETTERS)
+    run = variations.with_tokenizer(TINY[name](), LETTERS)
     assert (run.model.vocab, run.tokenizer.vocab) == (LETTERS.vocab, LETTERS.vocab)
     with torch.device("meta"):
         model = DiffusionLM(run.model)
@@ -41,22 +41,22 @@ def test_the_model_follows_any_tokenizer(name: str) -> None:
 
 
 def test_a_start_token_of_another_vocabulary_is_forgotten() -> None:
-    run = vary.with_network(presets.ar_tiny(), pattern=Causal(7))
+    run = variations.with_network(presets.ar_tiny(), pattern=Causal(7))
     assert run.model.ports.start == 7
-    assert vary.with_tokenizer(run, LETTERS).model.ports.start == LETTERS.vocab.mask
+    assert variations.with_tokenizer(run, LETTERS).model.ports.start == LETTERS.vocab.mask
 
 
 def test_the_network_follows_its_encoder_and_its_hints() -> None:
     genie, words = presets.genie_tiny(), presets.tencdm_tiny()
     assert genie.model.encoder is not None
-    wide = vary.with_model(genie, encoder=replace(genie.model.encoder, width=24, heads=2))
-    assert (wide.model.ports.cross, vary.with_model(genie, encoder=None).model.ports.cross) == (24, None)
-    assert words.model.ports.reads == 2 * vary.with_model(words, hint=False).model.ports.reads
+    wide = variations.with_model(genie, encoder=replace(genie.model.encoder, width=24, heads=2))
+    assert (wide.model.ports.cross, variations.with_model(genie, encoder=None).model.ports.cross) == (24, None)
+    assert words.model.ports.reads == 2 * variations.with_model(words, hint=False).model.ports.reads
 
 
 def test_noise_of_tokens_has_no_levels() -> None:
     with pytest.raises(ValueError, match="Masked is not Gaussian noise"):
-        vary.with_schedule(presets.mdlm_tiny(), presets.TINY["d3pm_tiny"]().model.process.schedule)  # type: ignore[attr-defined]
+        variations.with_schedule(presets.mdlm_tiny(), presets.TINY["d3pm_tiny"]().model.process.schedule)  # type: ignore[attr-defined]
 
 
 # --- configs of before ---
@@ -64,7 +64,7 @@ def test_noise_of_tokens_has_no_levels() -> None:
 
 def before(run: Run) -> dict[str, Any]:
     """The config of a run as it was while sizes were stored."""
-    data, ports = deepcopy(config.to_json(run)), run.model.ports
+    data, ports = deepcopy(serialization.to_json(run)), run.model.ports
     network, encoder, sampler = data["model"]["network"], data["model"]["encoder"], data["sampler"]
     del network["ids"]
     network |= {"vocab": ports.writes, "vectors": ports.reads if ports.vectors else None, "cross": ports.cross}
@@ -80,7 +80,7 @@ def before(run: Run) -> dict[str, Any]:
 @pytest.mark.parametrize("name", TINY)
 def test_a_run_of_before_is_the_same_run(name: str) -> None:
     run = TINY[name]()
-    assert config.from_json(before(run)) == run
+    assert serialization.from_json(before(run)) == run
     assert run.is_held(before(run))
 
 
@@ -88,7 +88,7 @@ def test_spare_rows_and_another_start_token_are_kept() -> None:
     old = before(presets.ar_tiny())
     network = old["model"]["network"]
     network["vocab"], network["pattern"]["start"] = 1024, 3
-    found = config.from_json(old).model
+    found = serialization.from_json(old).model
     assert (found.network.ids, found.network.pattern) == (1024, Causal(3))
     assert DiffusionLM(found).network.embedding.weight.shape == (1024, found.network.width)
 
@@ -109,11 +109,11 @@ def test_a_config_that_contradicts_itself_is_refused(name: str, part: str, size:
     old = before(TINY[name]())
     old["model"][part] |= size
     with pytest.raises(ConfigError, match=message):
-        config.from_json(old)
+        serialization.from_json(old)
 
 
 def test_an_end_token_that_is_none_is_refused() -> None:
     old = before(presets.bd3_tiny())
     old["sampler"]["stop"] = 3
     with pytest.raises(ConfigError, match="stored with stop=3, but the end token is"):
-        config.from_json(old)
+        serialization.from_json(old)

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from redraft.core import Canvas, Context, Insertion, Known, Masked, Pick, Prediction, Rng, Vocab, rng

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft import tasks as write
+from redraft import tasks
 from redraft.apps.cli import main
 from redraft.core import Masked, rng
 from redraft.decoding import Ancestral, Blocks, Sampler, last
@@ -72,7 +72,7 @@ def test_a_stop_token_ends_long_rows(trained: dict[str, Path], name: str) -> Non
         end = without.index(stop, 4) if stop in without[4:] else len(without)
         assert with_stop == without[:end] + [stop] * (len(without) - end)
     alone = model.canvas("One spring day,", new=LONG)
-    calls = [write.fill(model, Blocks(inner, stop=stop), alone, seed=1).nfe for stop in (False, True)]
+    calls = [tasks.fill(model, Blocks(inner, stop=stop), alone, seed=1).nfe for stop in (False, True)]
     assert calls[1] < calls[0] / 2
 
 
@@ -84,7 +84,7 @@ def test_the_command_line_writes_long_rows(
     said = capsys.readouterr()
     model = load(trained[name])
     canvas = model.canvas("One spring day,", new=LONG)
-    assert json.loads(said.out)["text"] == write.fill(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
+    assert json.loads(said.out)["text"] == tasks.fill(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
     assert f"{4 + LONG} tokens are more than the {LEARNT} of the rows this model was trained on" in said.err
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import redraft
@@ -38,7 +37,7 @@ from redraft.evaluation.laws import tokens as check
 from redraft.models import CheckpointError, DiffusionLM, TransformerConfig
 from redraft.tasks import calls
 from redraft.training import Mistakes, Objective, Run, Step, begin_with, evaluation, fit, presets, tokenise
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
@@ -229,7 +228,7 @@ def test_errors(build: Build) -> None:
 def test_networks_of_blocks_have_no_error_layer(name: str) -> None:
     """It would learn from whole texts and be asked about a block."""
     with pytest.raises(ValueError, match="judges whole texts; it needs a network with full attention"):
-        DiffusionLM(vary.with_errors(presets.TINY[name](), base="runs/base").model)
+        DiffusionLM(variations.with_errors(presets.TINY[name](), base="runs/base").model)
 
 
 # --- learning where to aim ---
@@ -305,7 +304,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, Path]:
         base, model=replace(base.model, network=network), steps=30, batch=32, eval_rows=4, samples=0, save_every=30
     )
     fit(base, folder / "base", quiet=True)
-    run = replace(vary.with_errors(base, str(folder / "base")), steps=40, save_every=40, log_every=40, eval_every=40)
+    run = replace(
+        variations.with_errors(base, str(folder / "base")), steps=40, save_every=40, log_every=40, eval_every=40
+    )
     fit(run, folder / "gstar", quiet=True)
     return run, folder / "base", folder / "gstar"
 

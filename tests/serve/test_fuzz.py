@@ -14,21 +14,20 @@ from hypothesis import HealthCheck, given, settings
 
 from bench.requests import Answer, Client, bodies, cost_bombs
 from redraft.apps import ApiError, Bounds, Supervisor, build
-from redraft.apps.server import jobs
-from redraft.apps.server import schemas as kinds
+from redraft.apps.server import jobs, schemas
 from redraft.apps.server.jobs import written_out
 from redraft.apps.server.schemas import parsed
 from tests.serve.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {
-    "/v1/completions": (kinds.CompletionBody, jobs.completion_job),
-    "/v1/fim/completions": (kinds.FimBody, jobs.completion_job),
-    "/v1/chat/completions": (kinds.ChatBody, jobs.chat_job),
-    "/v1/infill": (kinds.InfillBody, jobs.infill_job),
-    "/v1/choose": (kinds.ChooseBody, jobs.choose_job),
-    "/v1/score": (kinds.ScoreBody, jobs.score_job),
-    "/v1/correct": (kinds.CorrectBody, jobs.correct_job),
-    "/v1/diffusion/trace": (kinds.TraceBody, jobs.trace_job),
+    "/v1/completions": (schemas.CompletionBody, jobs.completion_job),
+    "/v1/fim/completions": (schemas.FimBody, jobs.completion_job),
+    "/v1/chat/completions": (schemas.ChatBody, jobs.chat_job),
+    "/v1/infill": (schemas.InfillBody, jobs.infill_job),
+    "/v1/choose": (schemas.ChooseBody, jobs.choose_job),
+    "/v1/score": (schemas.ScoreBody, jobs.score_job),
+    "/v1/correct": (schemas.CorrectBody, jobs.correct_job),
+    "/v1/diffusion/trace": (schemas.TraceBody, jobs.trace_job),
 }
 
 

@@ -20,8 +20,7 @@ from test_page import Balance
 
 from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
-from redraft.apps.reports import demo, findings
-from redraft.apps.reports import page as report
+from redraft.apps.reports import demo, findings, page as report
 from redraft.apps.reports.demo import next_commands
 from redraft.apps.reports.findings import Gap, Trained, cut, filled, judged
 from redraft.core import split_words

@@ -14,7 +14,7 @@ from redraft.core import Insertion
 from redraft.core.text.tokenizers import HIDDEN
 from redraft.models import DiffusionLM
 from redraft.training import presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXT = "One spring day, Clara felt bored and walked to the lake."
@@ -45,7 +45,9 @@ def test_what_is_hidden_stays_hidden_and_in_its_place() -> None:
 
 def test_words_that_are_left_of_an_insertion_keep_their_places() -> None:
     run = presets.flex_tiny()
-    together = vary.with_model(run, process=Insertion(run.model.vocab))  # where words stand beside what is missing
+    together = variations.with_model(
+        run, process=Insertion(run.model.vocab)
+    )  # where words stand beside what is missing
     clean, noisy = noised(DiffusionLM(together.model, together.tokenizer), TEXT, (0.0, 0.5))
     words = {token.position: token.text.strip() for token in clean.frame.tokens}
     left = [token for token in noisy.frame.tokens if token.state == "settled"]

@@ -15,8 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from redraft.apps import Command, Frame, Token
-from redraft.apps.reports import charts, pictures
-from redraft.apps.reports import page as report
+from redraft.apps.reports import charts, page as report, pictures
 from redraft.apps.reports.charts import Bar, Bars, Chart, Charts, Curve
 from redraft.apps.reports.page import (
     Commands,

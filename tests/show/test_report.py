@@ -13,7 +13,7 @@ from test_page import Balance
 
 from redraft import fit
 from redraft.training import Run, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 
 def report(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,7 @@ def report(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def small(run: Run) -> Run:
-    return replace(vary.shrunken(run), steps=4, batch=2, log_every=1, eval_every=2, eval_rows=2, samples=1)
+    return replace(variations.shrunken(run), steps=4, batch=2, log_every=1, eval_every=2, eval_rows=2, samples=1)
 
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "ar_tiny", "diffuseq_tiny"])

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from redraft import evaluation as evaluate
+import redraft
 from redraft.apps import learned_scene, score_error, score_of
 from redraft.apps.cli import main
 from redraft.core import Canvas, Context, Gaussian, Mean, ops
@@ -18,7 +18,7 @@ from redraft.decoding import Classifier, ClassifierFree, EvenLogSnr, Heun, last
 from redraft.evaluation import Mixture, MixtureOracle, ModeClassifier, modes
 from redraft.models import CELL, Coordinates, read_point, spell_point
 from redraft.training import Blobs, evaluation, fit, presets, tokenise
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 SVG = "{http://www.w3.org/2000/svg}"
 RUN = presets.points_tiny()
@@ -94,7 +94,7 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few hundred steps of the preset with classes, which is also the one without."""
     out = tmp_path_factory.mktemp("points")
-    run = vary.with_budget(presets.points_class_tiny(), 400)
+    run = variations.with_budget(presets.points_class_tiny(), 400)
     fit(replace(run, optimiser=replace(run.optimiser, ema=0.98)), out, quiet=True)
     return out
 
@@ -132,9 +132,9 @@ def test_the_bound_of_points_is_above_the_truth(trained: Path) -> None:
     from redraft import load
 
     rows = evaluation(tokenise(RUN.data, "valid", RUN.tokenizer, RUN.framing), 64)
-    found = evaluate.likelihood(load(trained), rows, draws=32)
+    found = redraft.training.likelihood(load(trained), rows, draws=32)
     truth = [Blobs().log_prob(Blobs().document("valid", index)) for index in range(64)]
-    above, error = evaluate.excess(found, truth)
+    above, error = redraft.training.excess(found, truth)
     assert -3 * error < above < 0.6
 
 

@@ -16,8 +16,7 @@ import train_child as child
 from redraft.apps.cli.user_code import load_module
 from redraft.core import best_device
 from redraft.models import CheckpointError
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import reader, writer
 from redraft.training import Workers, asked_to_stop, load, local, newest, same_bits, shard_like, whole, workers
 
 training = load_module(Path(__file__).with_name("test_train.py"))
@@ -76,7 +75,7 @@ def assert_changed_hands(one: Path, changed: Path, workers: list[int]) -> None:
 
 
 def assert_each_worker_wrote_its_rows(one: Path, two: Path) -> None:
-    end = stored.latest(two)
+    end = reader.latest(two)
     assert end is not None
     files = [f"{stem}-{n}of2.safetensors" for stem in ("model", "optimiser", "raw") for n in (1, 2)]
     assert sorted(path.name for path in end.iterdir()) == sorted([*files, "config.json", "manifest.json", "state.json"])
@@ -126,7 +125,7 @@ def save_together(parent: Path, step: int, keep: int = 2) -> None:
 
     def work(rank: int) -> None:
         document = {"state": {"step": step, "rank": rank}}
-        checkpoint.save(parent, step, {"model": parts[rank]}, document, keep, Pair(rank))
+        writer.save(parent, step, {"model": parts[rank]}, document, keep, Pair(rank))
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
     for thread in threads:
@@ -155,7 +154,7 @@ def test_a_damaged_part_damages_the_whole(tmp_path: Path, part: int) -> None:
     save_together(tmp_path, 2)
     (tmp_path / "step-00000002" / f"model-{part}of2.safetensors").unlink()
     with pytest.raises(CheckpointError, match="is missing"):
-        stored.read_checkpoint(tmp_path / "step-00000002")
+        reader.read_checkpoint(tmp_path / "step-00000002")
     assert newest(tmp_path).step == 1
 
 

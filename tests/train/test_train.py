@@ -32,12 +32,12 @@ from redraft.training import (
     TrainingError,
     Workers,
     fit,
+    loop as train,
     newest,
     optimisers,
     tokenise,
     update,
 )
-from redraft.training import loop as train
 
 small, metrics = child.small, child.metrics
 ALONE = Workers(0, 1, torch.device("cpu"))

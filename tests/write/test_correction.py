@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Say
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import redraft
 from redraft.core import (
@@ -43,7 +42,7 @@ from redraft.tasks.correction.scorers import (
 )
 from redraft.tasks.correction.suspects import Speller
 from redraft.training import fit, presets
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from tests.write.test_generate import MODEL, WORDS, model_of
 
 KNOWN = Lexicon({"the": 50.0, "cat": 10.0, "sat": 10.0, "on": 20.0, "mat": 5.0, "at": 9.0, "The": 9.0, "form": 1.0})
@@ -149,7 +148,7 @@ def test_a_long_text_is_cut_to_the_row() -> None:
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few seconds of training on the first sentences of the stories."""
     out = tmp_path_factory.mktemp("correct") / "words"
-    run = vary.with_network(presets.mdlm_tiny(), width=32, heads=4)
+    run = variations.with_network(presets.mdlm_tiny(), width=32, heads=4)
     fit(replace(run, steps=60, batch=16, eval_every=60, eval_rows=4, samples=0, precision="fp32"), out, quiet=True)
     return out
 

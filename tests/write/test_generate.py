@@ -12,13 +12,12 @@ import pytest
 import torch
 
 import redraft
-from redraft import tasks as write
+from redraft import tasks
 from redraft.core import Bytes, Insertion, Interpolating, Masked, TokenProcess, Words
 from redraft.decoding import Ancestral, Blocks, Conditioned, Guided, Unmask
 from redraft.models import BlockCausal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
 from redraft.tasks import ALIASES, ArgumentError, Generation, Infilling, settings_from
-from redraft.tasks.engine import plan as writing
-from redraft.tasks.engine import sampler_choice as sampling
+from redraft.tasks.engine import plan as writing, sampler_choice
 
 WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 
@@ -279,12 +278,12 @@ def test_every_alias_is_one_of_an_argument() -> None:
 
 def test_filters_come_in_one_order_inside_of_rules() -> None:
     """Temperature before top-k; where nothing is dropped it is the pick's, as ever."""
-    it = write.as_opened(MODEL)
+    it = tasks.as_opened(MODEL)
     asked = {"sampler": "confidence", "temperature": 0.5}
 
     def made(**options: Any) -> Any:
         decoding = Generation(**options)
-        return sampling.filtering(it, write.choose_sampler(it, decoding)[0], decoding)
+        return sampler_choice.filtering(it, tasks.choose_sampler(it, decoding)[0], decoding)
 
     assert made(**asked) == Unmask(32, redraft.Confidence(0.5))
     warm = Guided(Unmask(32, redraft.Confidence(1.0)), redraft.Filter(temperature=0.5, top_k=3))
@@ -385,7 +384,7 @@ def test_wrong_models_and_prompts(model: Any, prompts: Any, says: str) -> None:
 def test_a_network_of_blocks_has_one_size() -> None:
     with pytest.raises(ArgumentError, match="decode_block=3: this network writes blocks of 4; leave it out"):
         redraft.generate(KINDS["blocks"], "a", max_new_tokens=4, decode_block=3)
-    assert isinstance(write.choose_sampler(write.as_opened(KINDS["blocks"]), Generation())[0], Blocks)
+    assert isinstance(tasks.choose_sampler(tasks.as_opened(KINDS["blocks"]), Generation())[0], Blocks)
 
 
 @pytest.mark.parametrize("kind", [Generation, Infilling])

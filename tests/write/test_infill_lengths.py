@@ -10,8 +10,7 @@ from functools import cache
 import pytest
 import tokenizers
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 

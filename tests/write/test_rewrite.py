@@ -129,7 +129,7 @@ def test_consensus() -> None:
     it = fresh("mdlm_tiny")
     several = rewrite(it, DRAFT, strength=0.5, n=6, steps=2)
     (one,) = chosen = rewrite(it, DRAFT, strength=0.5, candidates=6, steps=2)
-    assert one.text == redraft.evaluation.minimum_risk(several.texts)
+    assert one.text == redraft.core.minimum_risk(several.texts)
     assert chosen.nfe == pytest.approx(several.nfe * 6)
     two = rewrite(it, [DRAFT, "One winter day, Leo felt tired."], candidates=3, n=2, steps=2)
     assert [each.row for each in two] == [0, 1, 2, 3]

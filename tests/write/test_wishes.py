@@ -27,7 +27,7 @@ from redraft.training import (
     presets,
     tags_of,
 )
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 
 POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 
@@ -87,7 +87,7 @@ def test_places_are_those_of_the_row() -> None:
 
 def test_vectors_without_words_are_refused() -> None:
     it = fresh("mdlm_tiny")
-    run = vary.with_head(presets.diffusion_lm_tiny(), PredictX(), Match())
+    run = variations.with_head(presets.diffusion_lm_tiny(), PredictX(), Match())
     vectors = Opened(DiffusionLM(run.model, run.tokenizer), run)
     with pytest.raises(ArgumentError, match="names words, or a tagger"):
         control(vectors, pos=POS)

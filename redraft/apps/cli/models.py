@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from redraft import tasks as write
-from redraft.apps.cli import user_code as usercode
+from redraft import tasks
+from redraft.apps.cli import user_code
 from redraft.apps.cli.model_flags import Opening
 from redraft.apps.cli.output import note
 from redraft.apps.cli.progress import Progress
@@ -29,7 +29,7 @@ def open_model(path: str | Path, opening: Opening = Opening(), *, codec: bool = 
     """
     modules = trusted(opening.trust)
     refuse_preset(Path(path))
-    it = write.opened(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
+    it = tasks.opened(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
     for line in it.model.assumed:
         note(f"{path}: assumed {line}")
     return it if opening.weights == "own" else replace(it, model=in_weights(it.model, opening.weights))
@@ -52,7 +52,7 @@ def trusted(file: Path | None) -> tuple[str, ...]:
     if file is None:
         return ()
     with Progress(f"importing {file}"):
-        return (usercode.load_module(file).__name__,)
+        return (user_code.load_module(file).__name__,)
 
 
 def refuse_preset(path: Path) -> None:

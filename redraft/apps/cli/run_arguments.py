@@ -18,7 +18,7 @@ from redraft.training.data.corpora.stories import STORIES, StoriesData
 from redraft.training.data.pairs import PairCorpus
 from redraft.training.data.sources import Corpus, Endless, Files, Jsonl, Parquet, Sotu, Tally, TextFiles
 from redraft.training.presets.index import PRESETS
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
 _READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
@@ -54,8 +54,8 @@ def recipe(
     if data and (text := source(data)) != run.data:
         if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
             tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
-        run = vary.with_data(run, text)
-    return (run if length is None else vary.with_length(run, length)), tokenizer
+        run = variations.with_data(run, text)
+    return (run if length is None else variations.with_length(run, length)), tokenizer
 
 
 def _function(name: str) -> Callable[..., Any]:

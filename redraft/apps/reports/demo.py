@@ -20,9 +20,7 @@ from shlex import quote
 
 from rich.console import Console
 
-from redraft.apps.reports import demo_console as telling
-from redraft.apps.reports import findings, pictures
-from redraft.apps.reports import page as report
+from redraft.apps.reports import demo_console, findings, page, pictures
 from redraft.apps.reports.demo_sections import sections
 from redraft.apps.reports.findings import Findings, Pieces, Scores, Trained
 from redraft.apps.reports.page import Section
@@ -46,25 +44,25 @@ def demo(
     """
     console = Console(stderr=json, quiet=quiet)
     ours, baseline = runs(seed, minutes)
-    telling.heading(console, "1/4  Learning", f"masked diffusion, {ours.steps} steps of {ours.batch} stories")
+    demo_console.heading(console, "1/4  Learning", f"masked diffusion, {ours.steps} steps of {ours.batch} stories")
     model = Trained.fit(ours, out, quiet)
-    telling.heading(console, "2/4  A baseline", f"the same network, left to right, {baseline.steps} steps")
+    demo_console.heading(console, "2/4  A baseline", f"the same network, left to right, {baseline.steps} steps")
     causal = Trained.fit(baseline, out / "ar", quiet)
-    telling.heading(
+    demo_console.heading(
         console,
         "3/4  Against the truth",
         f"{findings.HELD_OUT} unseen stories, {findings.WRITTEN} stories written by each",
     )
     clock = time.perf_counter()
     found = Findings(Scores.of(model, seed), Scores.of(causal, seed), seed)
-    telling.tell_figures(console, found)
-    telling.heading(console, "4/4  Writing", "the first stories, gaps filled, and one story from noise to text")
+    demo_console.tell_figures(console, found)
+    demo_console.heading(console, "4/4  Writing", "the first stories, gaps filled, and one story from noise to text")
     pieces = Pieces.of(found)
-    telling.tell_pieces(console, pieces, model.model)
+    demo_console.tell_pieces(console, pieces, model.model)
     seconds = time.perf_counter() - clock
     commands = next_commands(out, pieces.gaps[0].template)
     _leave(out, found, sections(found, pieces, seconds, commands), pieces.frames)
-    telling.farewell(console, out, commands)
+    demo_console.farewell(console, out, commands)
     if json:
         print(jsonlib.dumps(found.result()), flush=True)
 
@@ -83,17 +81,17 @@ def _adjusted(run: Run, steps: int, seed: int) -> Run:
     return replace(run, steps=steps, seed=seed, eval_every=max(1, steps // 8))
 
 
-def next_commands(out: Path, template: str) -> tuple[report.Command, ...]:
+def next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
     """Commands that work as they stand, from the directory where the demo was called."""
     path = os.path.relpath(Path(sys.executable).with_name("redraft"))
     redraft, run, longer = "redraft" if shutil.which("redraft") else path, quote(str(out)), quote(f"{out}-long")
     return (
-        report.Command("Play with it in a browser", f"{redraft} play {run}"),
-        report.Command("Watch it write", f"{redraft} generate {run} --watch"),
-        report.Command("Fill gaps", f"{redraft} infill {run} {quote(template)}"),
-        report.Command("Measure it again", f"{redraft} eval {run} --split test"),
-        report.Command("Learn four times as long", f"{redraft} demo --minutes 16 --out {longer}"),
-        report.Command("Learn from text of your own", f"{redraft} train mdlm_tiny --data my.txt --out runs/mine"),
+        page.Command("Play with it in a browser", f"{redraft} play {run}"),
+        page.Command("Watch it write", f"{redraft} generate {run} --watch"),
+        page.Command("Fill gaps", f"{redraft} infill {run} {quote(template)}"),
+        page.Command("Measure it again", f"{redraft} eval {run} --split test"),
+        page.Command("Learn four times as long", f"{redraft} demo --minutes 16 --out {longer}"),
+        page.Command("Learn from text of your own", f"{redraft} train mdlm_tiny --data my.txt --out runs/mine"),
     )
 
 
@@ -106,5 +104,5 @@ def _leave(out: Path, found: Findings, parts: list[Section], written: tuple[Fram
         "They come from a grammar with known probabilities, so everything here can be held against the truth."
     )
     footer = f"Run {model.run.digest}, seed {found.seed}, by redraft demo. The figures are in result.json."
-    title = f"From noise to stories, learnt in {report.clock(model.seconds)}"
-    report.write(out / "report.html", title, summary, parts, footer)
+    title = f"From noise to stories, learnt in {page.clock(model.seconds)}"
+    page.write(out / "report.html", title, summary, parts, footer)

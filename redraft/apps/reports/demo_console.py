@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from redraft.apps.reports import page as report
+from redraft.apps.reports import page
 from redraft.apps.reports.findings import SHOWN, Findings, Pieces
 from redraft.apps.reports.page import Sample
 from redraft.apps.reports.watch import Frame, display, styled
@@ -52,11 +52,11 @@ def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
 def _styled(story: Sample) -> Text:
     """✓ with the true log-probability, or ✗; then the text, dimmed from its first error on."""
     if story.whole:
-        return Text.assemble(("✓ ", "bold green"), (report.minus(f"{story.bits:.1f} bits  "), "dim"), story.text)
+        return Text.assemble(("✓ ", "bold green"), (page.minus(f"{story.bits:.1f} bits  "), "dim"), story.text)
     return Text.assemble(("✗ ", "bold red"), story.text[: story.right], (story.text[story.right :], "dim"))
 
 
-def farewell(console: Console, out: Path, commands: Iterable[report.Command]) -> None:
+def farewell(console: Console, out: Path, commands: Iterable[page.Command]) -> None:
     """Where the report is, and what to try next."""
     heading(console, "Done", f"open {out / 'report.html'} in a browser, and go on:")
     for command in commands:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from redraft.apps.reports import charts, findings
-from redraft.apps.reports import page as report
+from redraft.apps.reports import charts, findings, page
 from redraft.apps.reports.findings import Findings, Pieces, Scores, judged
 from redraft.apps.reports.page import Section
 
 
-def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[report.Command, ...]) -> list[Section]:
+def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[page.Command, ...]) -> list[Section]:
     """All sections, from the headline to the commands to try next."""
     return [
         Section("", (_headline(found),)),
         Section(
             "From noise to text",
-            (report.Playback(pieces.frames),),
+            (page.Playback(pieces.frames),),
             "Each column is a place in the text, each row a step of the sampler, from noise at the top to the story at "
             "the bottom. Words appear in any order, each chosen with all others in view. Of the stories that the model "
             "wrote, this one stays right longest.",
@@ -37,13 +36,13 @@ def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[re
         ),
         Section(
             "The first six stories it wrote",
-            (report.Samples(pieces.stories),),
+            (page.Samples(pieces.stories),),
             "Not chosen. A story that the grammar can tell has a true log-probability; in any other, the first word "
             "that cannot stand there is marked.",
         ),
         Section(
             "Gaps filled",
-            (report.FilledTexts(pieces.infills),),
+            (page.FilledTexts(pieces.infills),),
             "Stories that it has not seen, with two holes each; what it wrote is marked, all else was given.",
         ),
         Section(
@@ -52,25 +51,25 @@ def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[re
         Section(
             "Time",
             (_times(found),),
-            f"Training without the measuring between steps. All measuring and writing took {report.clock(seconds)}.",
+            f"Training without the measuring between steps. All measuring and writing took {page.clock(seconds)}.",
         ),
-        Section("Go on", (report.Commands(commands),)),
+        Section("Go on", (page.Commands(commands),)),
     ]
 
 
-def _headline(found: Findings) -> report.Figures:
+def _headline(found: Findings) -> page.Figures:
     r, model = found.result(), found.ours.trained
     over, error = found.ours.excess
-    return report.Figures(
+    return page.Figures(
         (
-            report.Figure("above the truth", f"{over:.4f}", f"± {error:.4f} bits per character"),
-            report.Figure(
+            page.Figure("above the truth", f"{over:.4f}", f"± {error:.4f} bits per character"),
+            page.Figure(
                 "bits per character", f"{r['bits_per_char']:.4f}", f"at most, on {findings.HELD_OUT} unseen stories"
             ),
-            report.Figure("the truth", f"{found.truth:.4f}", "bits per character of the same stories"),
-            report.Figure("left to right", f"{r['ar_bits_per_char']:.4f}", "baseline, a quarter of the steps"),
-            report.Figure("stories right", f"{r['grammatical']:.0%}", f"of {findings.WRITTEN}, every word of them"),
-            report.Figure("training", report.clock(model.seconds), f"{r['tokens_per_second']:,.0f} tokens a second"),
+            page.Figure("the truth", f"{found.truth:.4f}", "bits per character of the same stories"),
+            page.Figure("left to right", f"{r['ar_bits_per_char']:.4f}", "baseline, a quarter of the steps"),
+            page.Figure("stories right", f"{r['grammatical']:.0%}", f"of {findings.WRITTEN}, every word of them"),
+            page.Figure("training", page.clock(model.seconds), f"{r['tokens_per_second']:,.0f} tokens a second"),
         )
     )
 
@@ -85,7 +84,7 @@ def _bars(found: Findings) -> charts.Bars:
     )
 
 
-def _comparison(found: Findings) -> report.DataTable:
+def _comparison(found: Findings) -> page.DataTable:
     return _side_by_side(
         found,
         ("steps of training", lambda s: f"{s.trained.run.steps:,}"),
@@ -95,19 +94,19 @@ def _comparison(found: Findings) -> report.DataTable:
     )
 
 
-def _times(found: Findings) -> report.DataTable:
+def _times(found: Findings) -> page.DataTable:
     return _side_by_side(
         found,
-        ("training", lambda s: report.clock(s.trained.seconds)),
+        ("training", lambda s: page.clock(s.trained.seconds)),
         ("training, tokens a second", lambda s: f"{s.trained.tokens / s.trained.seconds:,.0f}"),
-        (f"writing {findings.WRITTEN} stories", lambda s: report.clock(s.generated.seconds)),
+        (f"writing {findings.WRITTEN} stories", lambda s: page.clock(s.generated.seconds)),
         ("writing, tokens a second", lambda s: f"{s.generated.tokens_per_second:,.0f}"),
     )
 
 
-def _side_by_side(found: Findings, *rows: tuple[str, Callable[[Scores], str]]) -> report.DataTable:
+def _side_by_side(found: Findings, *rows: tuple[str, Callable[[Scores], str]]) -> page.DataTable:
     cells = tuple((name, tell(found.ours), tell(found.baseline)) for name, tell in rows)
-    return report.DataTable(("", "masked diffusion", "left to right"), cells)
+    return page.DataTable(("", "masked diffusion", "left to right"), cells)
 
 
 def _curves(found: Findings) -> charts.Charts:
@@ -121,8 +120,8 @@ def _curves(found: Findings) -> charts.Charts:
     return charts.Charts((unseen, training))
 
 
-def _progress(found: Findings) -> report.Samples:
+def _progress(found: Findings) -> page.Samples:
     moments = [line for line in found.ours.trained.log if line.get("samples")]
-    return report.Samples(
+    return page.Samples(
         tuple(replace(judged(line["samples"][0]), label=f"after {line['step']} steps") for line in moments[::3][:3])
     )

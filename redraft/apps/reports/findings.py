@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from redraft.apps.reports import page as report
+from redraft.apps.reports import page
 from redraft.apps.reports.page import Sample
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core import ops
@@ -169,7 +169,7 @@ class Pieces:
 
     stories: tuple[Sample, ...]
     gaps: tuple[Gap, ...]
-    infills: tuple[report.FilledText, ...]
+    infills: tuple[page.FilledText, ...]
     canvases: tuple[Canvas, ...]  # one story being written
     frames: tuple[Frame, ...]  # the same to look at
 
@@ -213,8 +213,8 @@ def cut(model: Trained, index: int) -> Gap:
     return Gap(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
 
 
-def filled(model: Trained, gap: Gap, seed: int) -> report.FilledText:
+def filled(model: Trained, gap: Gap, seed: int) -> page.FilledText:
     """The story with its holes filled by the model; everything else is unchanged."""
     canvas = model.ended(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
-    return report.FilledText(end.tokens, judged(end.text), gap.hidden)
+    return page.FilledText(end.tokens, judged(end.text), gap.hidden)

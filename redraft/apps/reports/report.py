@@ -14,7 +14,6 @@ from redraft.apps.reports.page import Section
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core.types import Canvas
 from redraft.decoding.samplers.base import Sampler
-from redraft.tasks.canvases import to_write
 from redraft.tasks.engine.model import Opened
 from redraft.tasks.engine.plan import Writing
 from redraft.tasks.engine.result import Record
@@ -23,6 +22,7 @@ from redraft.training.data.sources import KnownSource
 from redraft.training.heldout import HeldOut, Likelihood, excess, likelihood
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run, parameters
+from redraft.training.samples import to_write
 
 MOST_SHOWN = 6  # texts
 

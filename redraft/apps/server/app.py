@@ -19,8 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from redraft.apps.server import jobs
-from redraft.apps.server import responses as answers
+from redraft.apps.server import jobs, responses
 from redraft.apps.server.errors import ApiError, Plain, failed, too_large, unavailable, wrong
 from redraft.apps.server.jobs import Bounds, Job
 from redraft.apps.server.metrics import Gauges
@@ -255,21 +254,21 @@ class Front:
 
     async def completions(self, body: CompletionBody | FimBody, request: Request) -> Response:
         job = jobs.completion_job(body, self._known(), self.bounds)
-        head = answers.Heading("cmpl", "text_completion", job.model["id"])
+        head = responses.Heading("cmpl", "text_completion", job.model["id"])
         prompts = job.given.get("prompts") or job.given.get("parts", [""])[:1]
         echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
         if body.stream:
-            return self._streamed(job, answers.Stream(head, False, _stops(body), body, echo), body)
-        return JSONResponse(answers.completion(head, await self._record(job, request), body, _stops(body), echo))
+            return self._streamed(job, responses.Stream(head, False, _stops(body), body, echo), body)
+        return JSONResponse(responses.completion(head, await self._record(job, request), body, _stops(body), echo))
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
         job = jobs.chat_job(body, self._known(), self.bounds)
-        head = answers.Heading(
+        head = responses.Heading(
             "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion", job.model["id"]
         )
         if body.stream:
-            return self._streamed(job, answers.Stream(head, True, _stops(body), body), body)
-        return JSONResponse(answers.chat(head, await self._record(job, request), body, _stops(body)))
+            return self._streamed(job, responses.Stream(head, True, _stops(body), body), body)
+        return JSONResponse(responses.chat(head, await self._record(job, request), body, _stops(body)))
 
     # --- our own ---
 
@@ -279,22 +278,22 @@ class Front:
             raise wrong(
                 "stream", "given text follows the holes; watch them at /v1/diffusion/trace", "unsupported_parameter"
             )
-        head = answers.Heading("infill", "infill", job.model["id"])
-        return JSONResponse(answers.infilled(head, await self._record(job, request)))
+        head = responses.Heading("infill", "infill", job.model["id"])
+        return JSONResponse(responses.infilled(head, await self._record(job, request)))
 
     async def choose(self, body: ChooseBody, request: Request) -> Response:
         job = jobs.choose_job(body, self._known(), self.bounds)
-        head = answers.Heading("choose", "choose", job.model["id"])
+        head = responses.Heading("choose", "choose", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def score(self, body: ScoreBody, request: Request) -> Response:
         job = jobs.score_job(body, self._known(), self.bounds)
-        head = answers.Heading("score", "score", job.model["id"])
+        head = responses.Heading("score", "score", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def correct(self, body: CorrectBody, request: Request) -> Response:
         job = jobs.correct_job(body, self._known(), self.bounds)
-        head = answers.Heading("correct", "correct", job.model["id"])
+        head = responses.Heading("correct", "correct", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def trace(self, body: TraceBody, request: Request) -> Response:
@@ -302,21 +301,21 @@ class Front:
         job = jobs.trace_job(body, self._known(), self.bounds)
         sse = body.format == "sse" or (body.format is None and "text/event-stream" in request.headers.get("accept", ""))
         ticket = self._submit(job, frames="trace")
-        write = answers.sse if sse else answers.ndjson
+        write = responses.sse if sse else responses.ndjson
 
         async def lines() -> AsyncIterator[bytes]:
             yield write({"type": "start", "model": job.model["id"], "seed": job.given["options"]["seed"]})
             async for event in self._events(ticket):
                 if event is None:
-                    yield answers.KEEP_ALIVE if sse else b"\n"
+                    yield responses.KEEP_ALIVE if sse else b"\n"
                 elif event["event"] == "frame":
                     yield write({"type": "frame"} | {k: v for k, v in event.items() if k not in ("event", "id")})
                 elif event["event"] == "done":
-                    yield write({"type": "done", **event["record"], "usage": answers.usage(event["record"])})
+                    yield write({"type": "done", **event["record"], "usage": responses.usage(event["record"])})
                 else:
                     yield write({"type": "error"} | failed(event, dict(job.names)).body)
             if sse:
-                yield answers.DONE
+                yield responses.DONE
 
         return StreamingResponse(lines(), media_type="text/event-stream" if sse else "application/x-ndjson")
 
@@ -379,25 +378,27 @@ class Front:
         finally:
             self.desk.cancel(ticket)
 
-    def _streamed(self, job: Job, pieces: answers.Stream, body: Limited) -> Response:
+    def _streamed(self, job: Job, pieces: responses.Stream, body: Limited) -> Response:
         ticket = self._submit(job, frames="drafts")
 
         async def parts() -> AsyncIterator[bytes]:
             async for event in self._events(ticket):
                 if event is None:
-                    yield answers.KEEP_ALIVE
+                    yield responses.KEEP_ALIVE
                 elif event["event"] == "frame":
                     if (more := pieces.frame(event)) is not None:
-                        yield answers.sse(more)
+                        yield responses.sse(more)
                 elif event["event"] == "done":
                     for part in pieces.last(event["record"]):
-                        yield answers.sse(part)
+                        yield responses.sse(part)
                     if body.stream_options is not None and body.stream_options.include_usage:
-                        yield answers.sse(pieces.head.body() | {"choices": [], "usage": answers.usage(event["record"])})
-                    yield answers.DONE
+                        yield responses.sse(
+                            pieces.head.body() | {"choices": [], "usage": responses.usage(event["record"])}
+                        )
+                    yield responses.DONE
                 else:
-                    yield answers.sse(failed(event, dict(job.names)).body)
-                    yield answers.DONE
+                    yield responses.sse(failed(event, dict(job.names)).body)
+                    yield responses.DONE
 
         return StreamingResponse(parts(), media_type="text/event-stream")
 

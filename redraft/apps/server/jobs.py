@@ -24,15 +24,8 @@ from redraft.apps.server.schemas import (
     TraceBody,
 )
 from redraft.tasks.arguments.aliases import ALIASES, settings_from
-from redraft.tasks.arguments.settings import (
-    ArgumentError,
-    Controlling,
-    Correcting,
-    Decoding,
-    Generation,
-    Infilling,
-    Rewriting,
-)
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Controlling, Correcting, Decoding, Generation, Infilling, Rewriting
 from redraft.tasks.arguments.templates import Hole, Template
 
 _META = re.compile(r"([.^$*+?{}\[\]\\|()&~#-])")

@@ -5,19 +5,6 @@ The scale γ means the same everywhere: log p_γ = (1 − γ)·log p(x) + γ·lo
 Samplers carry the guided x̂ to the next step as its hint (self-conditioning); `Guided` is a sampler with its guidance.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from redraft.core.lazy import attach
-
-if TYPE_CHECKING:
-    from redraft.decoding.guidance.base import Extrapolated, Guidance
-    from redraft.decoding.guidance.classifier_free import ClassifierFree, OtherPrompt
-    from redraft.decoding.guidance.filters import Filter, Filtered
-    from redraft.decoding.guidance.lookahead import LookAhead
-    from redraft.decoding.guidance.per_position import AtPlaces
-    from redraft.decoding.guidance.token_classifier import FirstOrder, TokenClassifier
-    from redraft.decoding.guidance.vectors import Classifier, Projected, Threshold, ThroughDenoiser, UnitScale
-
-__getattr__, __dir__, __all__ = attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.ops import Rng
-from redraft.core.processes import sedd as score
+from redraft.core.processes import sedd
 from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
@@ -36,7 +36,7 @@ class Euler:
         if not isinstance(process, Masked | Interpolating):
             raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
         require_free(canvas, self, "its steps draw each token by itself")
-        limit = score.limit(process).to(canvas.z.device)
+        limit = sedd.limit(process).to(canvas.z.device)
         canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
@@ -54,7 +54,7 @@ def _stepped(
 ) -> Canvas:
     late = t.clamp(max=1 - 1e-9)  # where α = 0 the rate is infinite
     keep, slope = process.schedule.keep(late), process.schedule.slope(late)
-    log_score = score.ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
-    p = score.proper(score.euler(log_score, canvas.z, (s - t) * slope / keep, limit))
+    log_score = sedd.ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
+    p = sedd.proper(sedd.euler(log_score, canvas.z, (s - t) * slope / keep, limit))
     tokens = ops.draw(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())
     return canvas.write(tokens.view_as(canvas.z))

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from redraft.evaluation.comparison.row_file import cpu
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.loop import fit
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
 WARM, TIMED = 4, 20  # steps before and while the clock runs
@@ -60,7 +60,7 @@ class Fitted:
     def stages(self) -> tuple[dict[str, Any], ...]:
         """Each training that decided the weights, and its configuration."""
         run, last = self.run, {"minutes": self.minutes, "precision": self.precision}
-        last |= {"steps": run.steps, "batch": run.batch, "seed": run.seed, "config": config.to_json(run)}
+        last |= {"steps": run.steps, "batch": run.batch, "seed": run.seed, "config": serialization.to_json(run)}
         return (*self.before, {"run": run.digest, **last})
 
     def cost(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def budgeted(run: Run, out: Path, budget: Budget, timed: Path | None = None) -> 
     """As many steps as fit into the budget: measured once, then kept in the directory of the run, or in a note."""
     if budget.minutes is None:
         assert budget.steps is not None
-        return vary.with_budget(run, budget.steps)
+        return variations.with_budget(run, budget.steps)
     note = timed or out / "budget.json"
     if not note.exists():
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def budgeted(run: Run, out: Path, budget: Budget, timed: Path | None = None) -> 
         raise ValueError(
             f"{note.parent} was trained for {kept['minutes']} minutes, not {budget.minutes}; choose another --out"
         )
-    return vary.with_budget(run, kept["steps"])
+    return variations.with_budget(run, kept["steps"])
 
 
 def seconds_per_step(run: Run, timed: int = TIMED) -> float:
@@ -128,6 +128,6 @@ def seconds_per_step(run: Run, timed: int = TIMED) -> float:
     spent = []
     for steps in (WARM, WARM, WARM + timed):
         with TemporaryDirectory() as folder, cpu() as clock:
-            fit(vary.with_budget(run, steps), folder, quiet=True)
+            fit(variations.with_budget(run, steps), folder, quiet=True)
         spent.append(clock.seconds)
     return (spent[2] - spent[1]) / timed

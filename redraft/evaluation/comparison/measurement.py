@@ -17,8 +17,8 @@ from redraft.evaluation.comparison.row_file import cpu
 from redraft.evaluation.judges import Judge, generative_perplexity
 from redraft.evaluation.text_metrics import grammatical, possible, unigram_entropy
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.arguments.settings import ArgumentError
-from redraft.tasks.canvases import fill, to_write
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.canvases import fill
 from redraft.tasks.engine.result import Record
 from redraft.tasks.engine.sampler_choice import layers, with_steps
 from redraft.training.data.corpora.story_tasks import StorySummaries, Task, faithful
@@ -27,6 +27,7 @@ from redraft.training.data.pairs import Answers, Pairs
 from redraft.training.data.sources import KnownSource, Split
 from redraft.training.heldout import HeldOut, ending, excess, likelihood, reconstruction, token_bound
 from redraft.training.runs.run import Run
+from redraft.training.samples import to_write
 
 CHOSEN = 64  # rows of the valid split, on which the end of a diffusion of vectors is chosen
 ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # log-SNR

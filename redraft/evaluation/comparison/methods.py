@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any, Protocol
 
 from redraft.evaluation.comparison.budget import Budget, Fitted, fitted
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.tasks.engine.model import Opened
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
@@ -62,7 +62,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        return config.digest(self.stages)
+        return serialization.digest(self.stages)
 
     @property
     def run(self) -> Run:

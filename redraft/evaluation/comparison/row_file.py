@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.training.runs.run import Run
 
 
@@ -88,7 +88,7 @@ def derived(results: Path, run: str, trust: Sequence[str] = ()) -> str:
 
     `trust`: modules outside the package whose classes it may name.
     """
-    found = config.from_json(json.loads((results / "configs" / f"{run}.json").read_text("utf-8")), trust=trust)
+    found = serialization.from_json(json.loads((results / "configs" / f"{run}.json").read_text("utf-8")), trust=trust)
     assert isinstance(found, Run)
     return found.digest
 

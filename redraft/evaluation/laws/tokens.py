@@ -16,7 +16,7 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.ops import Rng, rng
-from redraft.core.processes import sedd as score
+from redraft.core.processes import sedd
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.interpolating import Hybrid, Interpolating, MaskNoise, UniformNoise
 from redraft.core.processes.markov import BandJumps, Markov, MaskJumps
@@ -373,17 +373,17 @@ def _blank(rows: int, length: int) -> Canvas:
 
 def score_laws(process: Masked | Interpolating) -> Iterator[Law]:
     """SEDD: the score entropy of the ratios of x̂ is the bound, and Tweedie's step is Bayes' rule."""
-    s, t, V, limit = 0.4, 0.7, process.vocab.size, score.limit(process)
+    s, t, V, limit = 0.4, 0.7, process.vocab.size, sedd.limit(process)
     x, z = (a[None] for a in (process.marginal(t)[:WORDS] > 0).nonzero(as_tuple=True))
     late, early = (torch.tensor([[u]], dtype=torch.float64) for u in (t, s))
     kept, before = process.schedule.keep(late), process.schedule.keep(early)
     log_x = _guess(V).log().expand(1, z.shape[1], V)
-    ratios = score.ratios(log_x, z, kept, limit)
-    entropy = -process.schedule.slope(late) / kept * score.score_entropy(ratios, z, x, -kept.log(), limit)
+    ratios = sedd.ratios(log_x, z, kept, limit)
+    entropy = -process.schedule.slope(late) / kept * sedd.score_entropy(ratios, z, x, -kept.log(), limit)
     gap = (entropy - process.nelbo(Known(log_x), Noised(z, late, x))).abs().max()
     yield equal(process, "score entropy = bound", float(gap), 0, 1e-5)
-    tweedie = score.proper(score.tweedie(ratios, z, before.log() - kept.log(), limit))
-    bayes = score.proper(process.transition(s, t).T[z] * (_guess(V) @ process.marginal(s)))
+    tweedie = sedd.proper(sedd.tweedie(ratios, z, before.log() - kept.log(), limit))
+    bayes = sedd.proper(process.transition(s, t).T[z] * (_guess(V) @ process.marginal(s)))
     yield equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
 
 

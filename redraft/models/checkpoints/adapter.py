@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from redraft.models.checkpoints import serialization as config
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import serialization, writer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.diffusion_lm import DiffusionLM
@@ -57,7 +56,7 @@ def write_adapter(path: Path, model: DiffusionLM, base: str, *, run: str = "", s
     wanted = {id(p) for p in lora_parameters(model)}
     weights = {n: p.detach().bfloat16() for n, p in model.named_parameters() if id(p) in wanted}
     said = AdapterOf(base, norms_digest(model), network.lora, network.pattern, run, step)
-    return checkpoint.write_export(path, weights, config.to_json(said), None, card)
+    return writer.write_export(path, weights, serialization.to_json(said), None, card)
 
 
 def joined_config(said: AdapterOf, base: DiffusionLM, place: str) -> DiffusionLMConfig:

@@ -1,15 +1,15 @@
 """Configuration as JSON.
 
 The object is its configuration: a frozen dataclass is written as `{"class": "redraft.decoding.Ancestral", "steps": 64}`
-(its room and its name, so that files may move inside a room), nested to any depth. Tuples and lists become arrays,
+(its storey and its name, so that files may move inside a storey), nested to any depth. Tuples and lists become arrays,
 dictionaries with string keys stay themselves. Two kinds of value that JSON lacks borrow the key "class", which no field
 can have as its name and no dictionary may contain:
 
     inf, -inf, nan   {"class": "float", "value": "inf"}
     paths            {"class": "pathlib.Path", "value": "runs/tiny"}
 
-Reading calls nothing but constructors of frozen dataclasses found by name inside those rooms of this package that
-hold pieces of a run, or inside modules that the caller trusts by name.
+Reading calls nothing but constructors of frozen dataclasses that one of the four storeys of a run offers by name, or
+that a module trusted by the caller defines.
 """
 
 from __future__ import annotations
@@ -29,13 +29,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from redraft.models.checkpoints import compat as before
-
 JSON: TypeAlias = Any  # what json.loads gives; a recursive type would ask for a cast at every use
-_ROOMS = (  # a config may name their classes; not those of the command line, of reports, of laws
-    *("codecs", "corpora", "data", "guidance", "heads", "model", "networks", "objectives", "processes", "runs"),
-    *("samplers", "schedules", "text", "types"),
-)
+_STOREYS = ("core", "models", "decoding", "training")  # a config may name their classes, not those of tasks or laws
 
 
 class ConfigError(ValueError):
@@ -129,7 +124,7 @@ def _encode(value: Any, where: str, brief: bool = False) -> JSON:
         return {key: _encode(item, f"{where}.{key}", brief) for key, item in value.items()}
     if is_dataclass(kind := type(value)):
         home = _home(_frozen(kind, where).__module__)
-        if vars(sys.modules[home]).get(kind.__qualname__) is not kind:
+        if getattr(sys.modules[home], kind.__qualname__, None) is not kind:
             raise ConfigError(f"{where}: {kind.__qualname__} cannot be found by name; define it at the top of a module")
         kept = [f for f in fields(value) if f.init and not (brief and getattr(value, f.name) == _default(f))]
         items = {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}", brief) for f in kept}
@@ -142,7 +137,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _home(module: str) -> str:
-    """The module under which a class is named: the door of its room, whichever file it is in; else its own module."""
+    """The module under which a class is named: its storey, whichever file it is in; outside the package its module."""
     return ".".join(module.split(".")[:2]) if _inside(module, ("redraft",)) else module
 
 
@@ -187,7 +182,6 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
         case {"class": "pathlib.Path", "value": str(value)} if len(data) == 2:
             return Path(value)
     kind = _frozen(_find(data["class"], trust, where), where)
-    data, finish = before.upgraded(f"{_home(kind.__module__)}.{kind.__name__}", data)
     needed = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind) if f.init}
     if unknown := data.keys() - needed.keys() - {"class"}:
         raise ConfigError(f"{where}: {kind.__name__} has no field {min(unknown)!r}; it has: {', '.join(needed)}")
@@ -196,7 +190,7 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
     try:
         hints = get_type_hints(kind)
         parts = {key: _decode(data[key], hints[key], trust, f"{where}.{key}") for key in needed if key in data}
-        return finish(kind(**parts))
+        return kind(**parts)
     except ConfigError:
         raise
     except (NameError, TypeError, ValueError, ArithmeticError) as error:  # an unknown annotation; the class refuses
@@ -204,18 +198,16 @@ def _object(data: dict[str, JSON], trust: tuple[str, ...], where: str) -> Any:
 
 
 def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
-    """The class of that name; it must be defined in the named module, or offered by the door of the named room."""
+    """The class of that name; it must be offered by the named storey, or defined in the named module."""
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(
-            f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.core.schedules.Linear'
-        )
+        raise ConfigError(f'{where}: "class" is {name!r}; it must be a dotted name such as redraft.core.Linear')
     module, _, attribute = name.rpartition(".")
     if not _inside(module, trust):
-        module = _room(module, attribute, where)
+        _require_storey(module, attribute, where)
     if module.endswith(".__main__"):
         raise ConfigError(f"{where}: {module} is a program; importing it would run it")
     try:
-        found = vars(importlib.import_module(module)).get(attribute)
+        found = getattr(importlib.import_module(module), attribute, None)
     except ImportError as error:
         raise ConfigError(f"{where}: there is no class {name}: {error}") from error
     if not isinstance(found, type) or _home(found.__module__) != module:
@@ -223,20 +215,16 @@ def _find(name: JSON, trust: tuple[str, ...], where: str) -> type:
     return found
 
 
-def _room(module: str, attribute: str, where: str) -> str:
-    """Today's room of a class of this package: older configs name its file, or another room."""
-    package, _, rest = module.partition(".")
-    if package != "redraft":
+def _require_storey(module: str, attribute: str, where: str) -> None:
+    """Refuses a class that no storey of a run offers."""
+    if not _inside(module, ("redraft",)):
         raise ConfigError(
             f"{where}: {module}.{attribute} is outside the package; to trust it, pass trust=[{module!r}], or --trust"
         )
-    old = rest.partition(".")[0]
-    room = before.CLASSES.get(f"{old}.{attribute}", before.ROOMS.get(old, old))
-    if room not in _ROOMS:
+    if module not in (f"redraft.{storey}" for storey in _STOREYS):
         raise ConfigError(
-            f"{where}: {module}.{attribute} is not a piece of a run; those are in redraft.{', '.join(_ROOMS)}"
+            f"{where}: {module}.{attribute} is not a piece of a run; those are in redraft.{', '.join(_STOREYS)}"
         )
-    return f"redraft.{room}"
 
 
 def _inside(module: str, roots: Sequence[str]) -> bool:

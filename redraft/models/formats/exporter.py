@@ -16,7 +16,7 @@ from torch import Tensor
 
 from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import Hub
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import writer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats.layout import Layout
@@ -231,7 +231,7 @@ def export_as(
         )
     files = {"model.safetensors": _tensors(model, layout, outward.prefix)}
     documents = {"config": outward.settings(model), **_tokenizer(model)}
-    checkpoint.give(Path(path), files, documents, _card(format, own, outward.runs))
+    writer.give(Path(path), files, documents, _card(format, own, outward.runs))
     return [(f"{format}: {READERS[format]}", outward.runs), ("redraft", own if own == outward.runs else f"{own} (*)")]
 
 

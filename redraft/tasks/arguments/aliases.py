@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from redraft.tasks.arguments.settings import ArgumentError, require_between
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import require_between
 
 S = TypeVar("S")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from redraft.core.types import Batch, Canvas
-from redraft.tasks.arguments.settings import ArgumentError
+from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.engine.model import Opened
 from redraft.tasks.engine.sampler_choice import batch_size
 

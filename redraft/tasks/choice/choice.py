@@ -12,7 +12,8 @@ import torch
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
 from redraft.models.diffusion_lm import eval_mode
-from redraft.tasks.arguments.settings import ArgumentError, require_texts
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.arguments.templates import HOLE
 from redraft.tasks.choice.answer_scores import AnswerScores, Question, from_both_sides, from_the_left
 from redraft.tasks.engine.model import Model, Opened, as_opened

@@ -1,12 +1,5 @@
 """Controlled generation: texts of given parts of speech, length, attributes and words."""
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from redraft.core.lazy import attach
-
-if TYPE_CHECKING:
-    from redraft.tasks.controlled.controlled import Wishes, control, controlling
-
-__getattr__, __dir__, __all__ = attach(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -26,7 +26,8 @@ from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import PredictTokens
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import ArgumentError, Controlling
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Controlling
 from redraft.tasks.controlled.tags import Tagged, tagger_of
 from redraft.tasks.engine.model import Model, Opened, as_opened
 from redraft.tasks.engine.plan import Order, Plan, plan

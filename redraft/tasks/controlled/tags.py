@@ -23,7 +23,7 @@ from redraft.models.auxiliary.tagger import Foresight
 from redraft.models.codecs.base import Codec
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.tagging import follows, what_follows
-from redraft.tasks.arguments.settings import ArgumentError
+from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.engine.model import Opened, opened
 
 

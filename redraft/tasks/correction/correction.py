@@ -14,7 +14,8 @@ import torch
 from redraft.core.text.tokenizers import Characters, Words
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import ArgumentError, Correcting, require_texts
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Correcting, require_texts
 from redraft.tasks.correction.edit_channel import EditChannel
 from redraft.tasks.correction.letters import is_own_channel, letter_changes
 from redraft.tasks.correction.lexicon import WORD, Lexicon

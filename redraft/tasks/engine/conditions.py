@@ -9,7 +9,8 @@ from redraft.core.processes.masked import Masked
 from redraft.decoding.guidance.classifier_free import ClassifierFree
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.guided import Guided, GuidedByPrompt
-from redraft.tasks.arguments.settings import ArgumentError, Generation
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Generation
 from redraft.tasks.engine.model import Opened
 
 

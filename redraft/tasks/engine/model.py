@@ -15,7 +15,7 @@ from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import UpTo, sized_hole
-from redraft.models.checkpoints import serialization as config
+from redraft.models.checkpoints import serialization
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.rules import ArgumentError
@@ -39,7 +39,7 @@ class Opened:
     @property
     def name(self) -> str:
         """The digest that results are filed under."""
-        return config.digest(self.model.config) if self.run is None else self.run.digest
+        return serialization.digest(self.model.config) if self.run is None else self.run.digest
 
     @property
     def place(self) -> str:

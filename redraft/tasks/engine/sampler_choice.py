@@ -23,7 +23,8 @@ from redraft.decoding.samplers.editing import Edited
 from redraft.decoding.samplers.guided import Guided, GuidedByPrompt
 from redraft.decoding.samplers.registry import NAMED
 from redraft.decoding.samplers.unmask import Unmask
-from redraft.tasks.arguments.settings import ArgumentError, Decoding
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Decoding
 from redraft.tasks.engine.model import Opened
 
 MOST_STEPS = (

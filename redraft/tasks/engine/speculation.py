@@ -14,7 +14,8 @@ from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, State
 from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
 from redraft.decoding.speculation.speculative import Costs, Speculate
 from redraft.models.draft_state import DraftMemory
-from redraft.tasks.arguments.settings import ArgumentError, Generation
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Generation
 from redraft.tasks.engine.model import Opened, opened
 from redraft.tasks.engine.sampler_choice import layers
 from redraft.training.data.sources import Jsonl, TextFiles

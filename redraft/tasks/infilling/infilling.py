@@ -16,7 +16,8 @@ from redraft.decoding.constraints.placement import lengths
 from redraft.decoding.constraints.rules import Rule, Spaced
 from redraft.models.canvas_builder import UpTo, grows
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import ArgumentError, Infilling, require_texts
+from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.settings import Infilling, require_texts
 from redraft.tasks.arguments.templates import Hole, Template
 from redraft.tasks.engine.given_text import Verbatim, given_ids
 from redraft.tasks.engine.model import Model, Opened, as_opened

@@ -15,7 +15,7 @@ from redraft.training.data.corpora.stories import STORIES
 from redraft.training.data.corpora.story_tasks import StoryAttributes
 from redraft.training.data.pairs import Answers
 from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, mdlm_tiny
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
 _SPECIALS = ("<|startoftext|>", "<|endoftext|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|mask|>")
@@ -34,7 +34,7 @@ def llada_chat_tiny() -> Run:
     length. It writes in blocks of 17 tokens, the most confident first, and ends at the end token.
     """
     framing = Answers(_AROUND + ATTRIBUTES_LENGTH + STORY_LENGTH)
-    run = vary.with_text(mdlm_tiny(), story_chat(), StoryAttributes(), framing)
+    run = variations.with_text(mdlm_tiny(), story_chat(), StoryAttributes(), framing)
     return replace(run, sampler=Blocks(Unmask(17, Confidence()), decode_block=17, stop=True))
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from inspect import Parameter, isfunction, signature
 from types import ModuleType
 
-from redraft.training.presets import chat, latents, tiny, tokens, vectors
-from redraft.training.presets import small as own
+from redraft.training.presets import chat, latents, small, tiny, tokens, vectors
 from redraft.training.runs.run import Run
 
 Presets = tuple[Callable[..., Run], ...]
@@ -47,7 +46,7 @@ PURPOSES: dict[str, Presets] = {
     "The same: questions and answers by a chat template": _tiny(chat),
     "The same: Gaussian noise of word vectors": _tiny(vectors),
     "The same: Gaussian noise of latents, each after its codec": _tiny(latents),
-    "Half an hour on a laptop, on text of your own": _presets(own),
+    "Half an hour on a laptop, on text of your own": _presets(small),
     "Published sizes, for GPUs: noise of tokens": _published(tokens),
     "Published sizes: Gaussian noise of word vectors": _published(vectors),
     "Published sizes: Gaussian noise of latents, each after its codec": _published(latents),

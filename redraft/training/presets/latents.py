@@ -26,13 +26,13 @@ from redraft.training.data.sources import TextFiles
 from redraft.training.objectives.losses import P2, Match, Snr, Term
 from redraft.training.presets.tiny import STORY_LENGTH, _tiny
 from redraft.training.presets.tokens import _small, _tokenizer
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Optimiser, Run
 
 
 def tencdm_codec_tiny() -> Run:
     """The codec of TEncDM: an encoder that learns to guess masked words, and a decoder of its noisy states."""
-    return vary.codec_of(tencdm_tiny())
+    return variations.codec_of(tencdm_tiny())
 
 
 def tencdm_tiny() -> Run:
@@ -47,7 +47,7 @@ def tencdm_tiny() -> Run:
 
 def ld4tg_codec_tiny() -> Run:
     """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder writes the story."""
-    return vary.codec_of(ld4tg_tiny())
+    return variations.codec_of(ld4tg_tiny())
 
 
 def ld4tg_tiny() -> Run:
@@ -58,12 +58,12 @@ def ld4tg_tiny() -> Run:
 
 def ld4tg_class_tiny() -> Run:
     """LD4TG, given the mood of a story; train `ld4tg_codec_tiny` first."""
-    return vary.with_classes(ld4tg_tiny(), StoryClasses("mood"))
+    return variations.with_classes(ld4tg_tiny(), StoryClasses("mood"))
 
 
 def planner_codec_tiny() -> Run:
     """The codec of PLANNER: a variational embedding of whole stories, and a causal decoder."""
-    return vary.codec_of(planner_tiny())
+    return variations.codec_of(planner_tiny())
 
 
 def planner_tiny() -> Run:
@@ -79,7 +79,7 @@ def planner_tiny() -> Run:
 
 def cosmos_codec_tiny() -> Run:
     """The codec of COSMOS: seventeen latents made smooth by noise and masks, decompressed in parallel."""
-    return vary.codec_of(cosmos_tiny())
+    return variations.codec_of(cosmos_tiny())
 
 
 def cosmos_tiny() -> Run:
@@ -97,14 +97,14 @@ def _tiny_latents(
 ) -> Run:
     run = _tiny()
     process = Gaussian(run.model.vocab, Preserving(Clamped(schedule, -12.0, 4.0)))
-    return vary.diffusion_on(vary.with_vectors(run, process, codec, head), base, loss)
+    return variations.diffusion_on(variations.with_vectors(run, process, codec, head), base, loss)
 
 
 def tencdm_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
-    run = vary.codec_of(tencdm_roc(tokenizer, path, encoder))
+    run = variations.codec_of(tencdm_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
 
 
@@ -122,14 +122,14 @@ def tencdm_roc(
 def _as_tencdm(run: Run, base: str) -> Run:
     rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
     run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
-    return vary.diffusion_on(run, base)
+    return variations.diffusion_on(run, base)
 
 
 def ld4tg_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
-    run = vary.codec_of(ld4tg_roc(tokenizer, path, encoder))
+    run = variations.codec_of(ld4tg_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
@@ -145,14 +145,14 @@ def ld4tg_roc(
     run = _latent_roc(_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
     rate = Optimiser(lr=2e-4, warmup=1000, floor=0.0)
     run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
-    return vary.diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
+    return variations.diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
 
 
 def cosmos_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `cosmos_roc`: 50k steps of 256 rows."""
-    run = vary.codec_of(cosmos_roc(tokenizer, path, encoder))
+    run = variations.codec_of(cosmos_roc(tokenizer, path, encoder))
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
@@ -169,7 +169,7 @@ def cosmos_roc(
 
 def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
     """The codec of `planner_reviews`: 50k steps of 64 rows."""
-    return replace(vary.codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
+    return replace(variations.codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
 
 
 def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
@@ -180,11 +180,11 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     """
     codec = Paragraph(256, 16, 1024, Size(1024, 24, 16), Size(1024, 24, 16))
     run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), Documents(256, tail=True))
-    run = vary.with_network(run, width=1152, layers=28, heads=16)
+    run = variations.with_network(run, width=1152, layers=28, heads=16)
     process = Gaussian(run.model.vocab, Preserving(Clamped(CosineSquared())))
-    run = vary.with_vectors(run, process, codec, hint=False)
+    run = variations.with_vectors(run, process, codec, hint=False)
     run = replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
-    return vary.diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
+    return variations.diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
 
 
 def _latent_roc(
@@ -192,4 +192,4 @@ def _latent_roc(
 ) -> Run:
     """Rows of 64 tokens that end in end tokens, and the small DiT on the latents of a codec, with hints."""
     run = _small(tokenizer, TextFiles((path,), split_by="line"), Documents(64, tail=True))
-    return vary.with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)
+    return variations.with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)

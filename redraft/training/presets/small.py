@@ -20,7 +20,7 @@ from redraft.training.data.sources import TextFiles
 from redraft.training.objectives.losses import Match, Snr
 from redraft.training.presets.tiny import _tiny
 from redraft.training.presets.tokens import _tokenizer
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
 
@@ -29,8 +29,8 @@ def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e
 
     The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
-    base = vary.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Pairs(104, 50))
-    return vary.with_embedding(vary.with_network(base, layers=4))
+    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Pairs(104, 50))
+    return variations.with_embedding(variations.with_network(base, layers=4))
 
 
 def genie_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
@@ -39,13 +39,13 @@ def genie_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     The sizes are not from a paper: it learns something in an hour on a CPU. A sentence always begins at the first
     place of its row here; behind a source of any length, as in `diffuseq_e2e`, learned positions say little.
     """
-    base = vary.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
-    return vary.with_encoder(vary.with_embedding(vary.with_network(base, layers=4)))
+    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
+    return variations.with_encoder(variations.with_embedding(variations.with_network(base, layers=4)))
 
 
 def ld4tg_codec_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
     """The codec of `ld4tg_e2e`: a causal decoder of two layers writes a sentence from its latents."""
-    return vary.codec_of(ld4tg_e2e(tokenizer, folder))
+    return variations.codec_of(ld4tg_e2e(tokenizer, folder))
 
 
 def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
@@ -54,11 +54,11 @@ def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     The sizes are not from a paper: it learns something in an hour on a CPU. Train `ld4tg_codec_e2e` first. Its decoder
     forgets half of its past in training, so that it uses the latents sooner.
     """
-    base = vary.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
+    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
     process = Gaussian(base.model.vocab, Preserving(Clamped(CosineSquared(), -12.0, 4.0)))
     codec = Compressed(MaskedLM(48, Size(width=64)), 48, 16, noise=0.3, forget=0.5)
-    run = vary.with_vectors(vary.with_network(base, layers=4), process, codec, PredictV())
-    return vary.with_encoder(vary.diffusion_on(run, "runs/ld4tg_codec_e2e", Match(Snr(1.0))))
+    run = variations.with_vectors(variations.with_network(base, layers=4), process, codec, PredictV())
+    return variations.with_encoder(variations.diffusion_on(run, "runs/ld4tg_codec_e2e", Match(Snr(1.0))))
 
 
 def tencdm_codec_prose(
@@ -67,7 +67,7 @@ def tencdm_codec_prose(
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
     """The codec of `tencdm_prose`: a decoder of one layer."""
-    return vary.codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
+    return variations.codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
 
 
 def tencdm_prose(
@@ -82,9 +82,9 @@ def tencdm_prose(
     diffusion ends with gives a bound worse than a blind guess. It names pieces of words by the encoder's own vectors.
     """
     text = _tokenizer(tokenizer)
-    base = vary.with_text(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
-    base = vary.with_network(base, width=256, layers=4)
+    base = variations.with_text(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
+    base = variations.with_network(base, width=256, layers=4)
     process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
     codec = Contextual(encoder, 64, Size(256, 1), noise=1.0, tied=True, spread=4.0)
-    run = vary.with_vectors(replace(base, batch=16), process, codec)
-    return vary.diffusion_on(run, "runs/tencdm_codec_prose")
+    run = variations.with_vectors(replace(base, batch=16), process, codec)
+    return variations.diffusion_on(run, "runs/tencdm_codec_prose")

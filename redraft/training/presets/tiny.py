@@ -27,7 +27,7 @@ from redraft.training.data.framing import Documents
 from redraft.training.objectives.losses import Bound, Dynamic, Recover, Sum
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import Stratified
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Optimiser, Run
 
 STORY_LENGTH = 68  # tokens: the longest story and its end token
@@ -49,14 +49,14 @@ def mlm_tiny() -> Run:
 
 def ar_tiny() -> Run:
     """The autoregressive baseline: the same network with causal attention, exact likelihood."""
-    tiny = vary.with_network(_tiny(), pattern=Causal())
+    tiny = variations.with_network(_tiny(), pattern=Causal())
     return replace(tiny, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def bd3_tiny() -> Run:
     """Block diffusion between the two: blocks of eight tokens, each with its own time."""
     block = 8
-    tiny = vary.with_network(_tiny(), pattern=BlockCausal(block))
+    tiny = variations.with_network(_tiny(), pattern=BlockCausal(block))
     objective = Objective(Recover(), Stratified(block=block))
     return replace(tiny, objective=objective, sampler=Blocks(Ancestral(16), stop=True))
 
@@ -77,7 +77,7 @@ def mdlm_tiny_chars() -> Run:
 def udlm_tiny() -> Run:
     """Uniform noise: words become other words, and any of them may be revised until the end."""
     base = _tiny()
-    return vary.with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
+    return variations.with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
 
 
 def gidd_tiny() -> Run:
@@ -87,27 +87,27 @@ def gidd_tiny() -> Run:
     """
     base = _tiny()
     process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(0.2))
-    run = vary.with_noise(base, process, Objective(Bound(weight=Dynamic())))
+    run = variations.with_noise(base, process, Objective(Bound(weight=Dynamic())))
     return replace(run, sampler=Correct(Ancestral(64), steps=32))
 
 
 def multinomial_tiny() -> Run:
     """Multinomial diffusion: uniform noise as a chain of a thousand steps with its cosine schedule."""
     base = _tiny()
-    return vary.with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
+    return variations.with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
 
 
 def d3pm_tiny() -> Run:
     """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
     base = _tiny()
     loss = Sum(Bound(steps=1000), Recover(), factor=1.0)
-    return vary.with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
+    return variations.with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
 
 
 def sedd_tiny() -> Run:
     """Score entropy with mask noise: masked diffusion whose x̂ need not sum to one."""
     base = _tiny()
-    return vary.with_model(base, head=Score())
+    return variations.with_model(base, head=Score())
 
 
 def sedd_uniform_tiny() -> Run:
@@ -116,19 +116,19 @@ def sedd_uniform_tiny() -> Run:
     Most times of the paper's geometric schedule leave nearly all words or nearly none, and both of its ends cost a
     pass: in minutes it hardly learns. `sedd_uniform_text8` has it.
     """
-    return vary.with_model(udlm_tiny(), level=BySigma(Linear(1e-3)))
+    return variations.with_model(udlm_tiny(), level=BySigma(Linear(1e-3)))
 
 
 def gstar_tiny() -> Run:
     """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
-    return vary.with_errors(mdlm_tiny(), base="runs/mdlm_tiny")
+    return variations.with_errors(mdlm_tiny(), base="runs/mdlm_tiny")
 
 
 def mdlm_code_tiny() -> Run:
     """Masked diffusion of small typed programs, which say their results."""
     words = Words(PROGRAM_WORDS)
-    return vary.with_network(
-        vary.with_text(mdlm_tiny(), words, Programs(), Documents(PROGRAM_LENGTH, tail=True)),
+    return variations.with_network(
+        variations.with_text(mdlm_tiny(), words, Programs(), Documents(PROGRAM_LENGTH, tail=True)),
         positions=PROGRAM_LENGTH + 1,
         layers=4,
     )
@@ -136,23 +136,23 @@ def mdlm_code_tiny() -> Run:
 
 def ar_code_tiny() -> Run:
     """The autoregressive baseline of the same programs."""
-    code = vary.with_network(mdlm_code_tiny(), pattern=Causal())
+    code = variations.with_network(mdlm_code_tiny(), pattern=Causal())
     return replace(code, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def mdlm_tagger_tiny() -> Run:
     """A tagger of parts of speech in noisy stories, beside `mdlm_tiny`, for `redraft control`: train that first."""
-    return vary.with_tagger(mdlm_tiny(), base="runs/mdlm_tiny")
+    return variations.with_tagger(mdlm_tiny(), base="runs/mdlm_tiny")
 
 
 def ar_tagger_tiny() -> Run:
     """A tagger of the parts of speech to come, beside `ar_tiny` (FUDGE), for `redraft control`: train that first."""
-    return vary.with_tagger(ar_tiny(), base="runs/ar_tiny")
+    return variations.with_tagger(ar_tiny(), base="runs/ar_tiny")
 
 
 def mdlm_attribute_tiny(topic: str = "mood") -> Run:
     """A layer beside `mdlm_tiny` that tells an attribute of noisy stories, for `redraft control`: train that first."""
-    return vary.with_attribute(mdlm_tiny(), "runs/mdlm_tiny", StoryClasses(topic))
+    return variations.with_attribute(mdlm_tiny(), "runs/mdlm_tiny", StoryClasses(topic))
 
 
 def flex_tiny() -> Run:

@@ -25,7 +25,7 @@ from redraft.training.data.sources import Corpus, Endless, Enwik8, HubDataset, T
 from redraft.training.objectives.losses import Bound, Dynamic, Recover, Sum
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import Stratified
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Optimiser, Run
 
 
@@ -46,13 +46,13 @@ def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The autoregressive baseline of the same paper: no time, causal attention (perplexity 17.54)."""
-    run = vary.with_network(mdlm_owt(tokenizer), pattern=Causal(), time=None)
+    run = variations.with_network(mdlm_owt(tokenizer), pattern=Causal(), time=None)
     return replace(run, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1)))
 
 
 def bd3_owt(tokenizer: str | Tokenizer = "tokenizer.json", block: int = 16) -> Run:
     """Block diffusion (Arriola et al. 2025, perplexity ≤ 22.27 at blocks of 16), times clipped to [0.3, 0.8]."""
-    run = vary.with_network(mdlm_owt(tokenizer), pattern=BlockCausal(block))
+    run = variations.with_network(mdlm_owt(tokenizer), pattern=BlockCausal(block))
     times = Stratified(low=0.3, high=0.8, block=block)
     return replace(run, objective=Objective(Bound(), times), sampler=Blocks(FirstHitting()))
 
@@ -112,13 +112,13 @@ def d3pm_text8(path: str = "text8") -> Run:
     """
     run = _small(Characters(TEXT8), Text8(path), Packed(256))
     process = Markov(run.model.vocab, MaskJumps(), direct=True)
-    return vary.with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+    return variations.with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
 
 
 def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """D3PM-absorbing on LM1B, rows of 128 (perplexity ≤ 76.9); at this vocabulary in closed form, not with matrices."""
     run = mdlm_lm1b(tokenizer)
-    return vary.with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+    return variations.with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
 
 
 def udlm_text8(path: str = "text8") -> Run:
@@ -169,12 +169,12 @@ def sedd_uniform_text8(path: str = "text8") -> Run:
     """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
     run = udlm_text8(path)
     process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
-    return _sedd(vary.with_model(run, process=process), run.model.token_head, BySigma())
+    return _sedd(variations.with_model(run, process=process), run.model.token_head, BySigma())
 
 
 def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:
     """A network that sees σ, with "analytic" steps to sample."""
-    return replace(vary.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
+    return replace(variations.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
 
 
 def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:

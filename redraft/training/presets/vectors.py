@@ -30,18 +30,18 @@ from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import Stratified
 from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny
 from redraft.training.presets.tokens import _small, _tokenizer, mdlm_owt
-from redraft.training.runs import variations as vary
+from redraft.training.runs import variations
 from redraft.training.runs.run import Optimiser, Run
 
 
 def diffusion_lm_tiny() -> Run:
     """Diffusion-LM: every word has a learned vector, and a story emerges from Gaussian noise."""
-    return vary.with_embedding(_tiny())
+    return variations.with_embedding(_tiny())
 
 
 def diffusion_lm_tagger_tiny() -> Run:
     """A tagger of parts of speech in noisy vectors, beside `diffusion_lm_tiny`, for `redraft control`."""
-    return vary.with_tagger(diffusion_lm_tiny(), base="runs/diffusion_lm_tiny")
+    return variations.with_tagger(diffusion_lm_tiny(), base="runs/diffusion_lm_tiny")
 
 
 def diffuseq_tiny() -> Run:
@@ -74,13 +74,15 @@ def genie_cpd_tiny() -> Run:
 
 def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
     """With positions for the longest rows and sources of all, so that one may start from the weights of another."""
-    run = vary.with_network(_embedded_pairs(data, framing), positions=STORY_LENGTH + 1)
-    return vary.with_encoder(run, positions=STORY_LENGTH)
+    run = variations.with_network(_embedded_pairs(data, framing), positions=STORY_LENGTH + 1)
+    return variations.with_encoder(run, positions=STORY_LENGTH)
 
 
 def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
     """Stories and what belongs to them, as vectors of their words."""
-    return vary.with_embedding(vary.with_text(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing))
+    return variations.with_embedding(
+        variations.with_text(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing)
+    )
 
 
 def points_tiny() -> Run:
@@ -104,15 +106,15 @@ def points_tiny() -> Run:
 
 def points_class_tiny() -> Run:
     """The same points with their class, for guidance: a tenth of them without it."""
-    return vary.with_classes(points_tiny(), Blobs())
+    return variations.with_classes(points_tiny(), Blobs())
 
 
 def ssd_tiny(block: int = 17) -> Run:
     """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
-    base = vary.with_network(_tiny(), pattern=BlockCausal(block))
+    base = variations.with_network(_tiny(), pattern=BlockCausal(block))
     process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
     return replace(
-        vary.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
+        variations.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
         objective=Objective(Recover(), Stratified(block=block)),
         sampler=Blocks(Renoise(32, project=Sampled()), stop=True),
     )
@@ -132,7 +134,7 @@ def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = 
 def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
     run = _vectors_published(tokenizer, data, Documents(64, tail=True), layers=12)
     rate = Optimiser(lr=1e-4, floor=0.0)
-    return replace(vary.with_model(run, codec=codec), optimiser=rate, steps=steps, batch=64)
+    return replace(variations.with_model(run, codec=codec), optimiser=rate, steps=steps, batch=64)
 
 
 def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
@@ -154,13 +156,15 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
     files = _folder_of_pairs(folder, "src", "trg")
     run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
     rate = Optimiser(lr=5e-5, warmup=7200)
-    return replace(vary.with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64)
+    return replace(
+        variations.with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64
+    )
 
 
 def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
     data = HubDataset("bookcorpus", field="text")
-    run = vary.with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
+    run = variations.with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
     return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
 
 
@@ -171,10 +175,10 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     at once, each after the clean ones before it. The number of rows is ours.
     """
     run = _small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200))
-    run = vary.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
+    run = variations.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
     process = Gaussian(run.model.vocab, Preserving(Clamped(CosineOffset(1e-4))))
     return replace(
-        vary.with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
+        variations.with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
         objective=Objective(Recover(), Stratified(block=25)),
         sampler=Blocks(Renoise(1000, project=Sampled(0.9))),
         optimiser=Optimiser(lr=1e-4, weight_decay=0.01, warmup=2000),
@@ -187,9 +191,11 @@ def _vectors_published(
 ) -> Run:
     """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
     run = _small(tokenizer, data, framing)
-    run = vary.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
+    run = variations.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
     process = Gaussian(tokenizer.vocab, Preserving(Clamped(Sqrt())))
-    return replace(vary.with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000))
+    return replace(
+        variations.with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000)
+    )
 
 
 def _folder_of_pairs(folder: str, source: str, target: str) -> JsonlPairs:

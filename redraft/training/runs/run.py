@@ -19,12 +19,9 @@ from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.types import ABOVE_0, BELOW_1, FINITE, require_range
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.models import formats as foreign
-from redraft.models import shipped
+from redraft.models import formats, shipped
 from redraft.models.auxiliary.drafter import BesideNetwork
-from redraft.models.checkpoints import reader as stored
-from redraft.models.checkpoints import serialization as config
-from redraft.models.checkpoints import writer as checkpoint
+from redraft.models.checkpoints import reader, serialization, writer
 from redraft.models.checkpoints.adapter import AdapterOf, joined_config, joined_weights
 from redraft.models.checkpoints.reader import Checkpoint, CheckpointError
 from redraft.models.config import DiffusionLMConfig
@@ -116,13 +113,13 @@ class Run:
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that name the run: what decides its weights, not how it is watched."""
-        return config.digest(self, besides=WATCHING)
+        return serialization.digest(self, besides=WATCHING)
 
-    def is_held(self, described: config.JSON) -> bool:
+    def is_held(self, described: serialization.JSON) -> bool:
         """Whether a saved config is this run, perhaps watched differently, or written by an older version."""
         try:
-            other = config.from_json(described, config.modules(config.to_json(self)))
-        except config.ConfigError:
+            other = serialization.from_json(described, serialization.modules(serialization.to_json(self)))
+        except serialization.ConfigError:
             return False
         return isinstance(other, Run) and other.digest == self.digest
 
@@ -253,10 +250,10 @@ def load_with_run(
         raise CheckpointError(f"mask and attention are for models of other projects; {path} is one of ours")
     match kind:
         case "foreign":
-            found = foreign.read_foreign(path, dtype, name=name, mask=mask, attention=attention)
+            found = formats.read_foreign(path, dtype, name=name, mask=mask, attention=attention)
             return Loaded(assemble(bundled(found), found.weights, device, dtype), None, None)
         case "export":
-            exported = stored.import_model(path, device, dtype)
+            exported = reader.import_model(path, device, dtype)
             data, weights, step = exported.config, exported.tensors, None
         case kind:
             saved = _read(path, kind, ("config", "model"), device, dtype)
@@ -271,8 +268,8 @@ def _on_its_base(
     said: AdapterOf, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
 ) -> tuple[Bundle, dict[str, Tensor]]:
     """The causal model that an adapter belongs to, and all weights of both."""
-    if foreign.in_package(said.base):
-        found = foreign.convert(said.base)
+    if formats.in_package(said.base):
+        found = formats.convert(said.base)
         base = assemble(bundled(found), found.weights, "cpu")
     elif Path(said.base).is_dir():
         base = load(said.base)
@@ -282,7 +279,7 @@ def _on_its_base(
     return model, joined_weights(base, weights, dtype)
 
 
-def bundled(found: foreign.Foreign) -> Bundle:
+def bundled(found: formats.Foreign) -> Bundle:
     """A foreign model without its weights, as an export of it says it."""
     return Bundle(found.model, found.tokenizer, found.assumed)
 
@@ -294,7 +291,7 @@ def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None,
         case "foreign":
             return None, None
         case "export":
-            origin, step = _described(stored.import_config(path), trust), None
+            origin, step = _described(reader.import_config(path), trust), None
         case kind:
             saved = _read(path, kind, ("config",))
             origin, step = _described(saved.documents["config"], trust), saved.step
@@ -304,23 +301,23 @@ def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None,
 def _located(path: str | Path) -> tuple[Path, str | None]:
     """The directory that a name stands for, and the name of its repository if it is on the hub."""
     ours = shipped.shipped_folder(path)
-    return (ours, None) if ours is not None else foreign.local_folder(path)
+    return (ours, None) if ours is not None else formats.local_folder(path)
 
 
 def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
     """What a directory holds, judged by its files."""
     if not path.is_dir():
-        foreign.refuse_pickles(path)
+        formats.refuse_pickles(path)
         raise CheckpointError(
             f"{path} is not a directory; give the directory of a run, say runs/demo, "
             "or story, the model that comes with us"
         )
-    if (path / stored.MANIFEST).exists() and (path / "state.json").exists():
+    if (path / reader.MANIFEST).exists() and (path / "state.json").exists():
         return "checkpoint"
     if not (path / "config.json").exists():
-        foreign.refuse_pickles(path)
+        formats.refuse_pickles(path)
         return "run"
-    return "export" if "class" in foreign.settings(path) else "foreign"
+    return "export" if "class" in formats.settings(path) else "foreign"
 
 
 def _read(
@@ -331,7 +328,7 @@ def _read(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """Some files of a checkpoint, or of the newest one of a run."""
-    source = stored.read_checkpoint if kind == "checkpoint" else newest
+    source = reader.read_checkpoint if kind == "checkpoint" else newest
     saved = source(path, device, only=only, dtype=dtype)
     if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
         raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
@@ -379,7 +376,7 @@ def newest(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
-    if (found := stored.read_newest(path, device, only=only, dtype=dtype)) is None:
+    if (found := reader.read_newest(path, device, only=only, dtype=dtype)) is None:
         raise CheckpointError(f"{path} is not a model: it holds neither step-… directories nor config.json")
     return found
 
@@ -388,7 +385,7 @@ def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: s
     """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
     origin = Bundle(model.config, model.tokenizer, model.assumed) if run is None else run
-    return checkpoint.write_export(Path(path), weights, config.to_json(origin), None, card)
+    return writer.write_export(Path(path), weights, serialization.to_json(origin), None, card)
 
 
 def assemble(
@@ -407,7 +404,7 @@ def assemble(
             f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
             f"the config needs {needed.get(name, 'no such tensor')}"
         )
-    if (wrong := stored.not_finite(weights)) is not None:
+    if (wrong := reader.not_finite(weights)) is not None:
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
     dtypes = {n: dtype if dtype and w.is_floating_point() else w.dtype for n, w in model.state_dict().items()}
     model.load_state_dict(_owned(weights, device, dtypes), assign=True)
@@ -430,8 +427,8 @@ def _owned(
     return owned
 
 
-def _described(data: config.JSON, trust: tuple[str, ...]) -> Run | Bundle | AdapterOf:
-    found = config.from_json(data, trust)
+def _described(data: serialization.JSON, trust: tuple[str, ...]) -> Run | Bundle | AdapterOf:
+    found = serialization.from_json(data, trust)
     if not isinstance(found, Run | Bundle | AdapterOf):
         kinds = "a Run, a Bundle or an AdapterOf"
         raise CheckpointError(f"config.json describes a {type(found).__name__}; it must describe {kinds}")

@@ -65,7 +65,7 @@ class Show:
 
     def _recipe(self, name: str) -> None:
         from redraft.apps.cli.run_arguments import recipe
-        from redraft.models.checkpoints import serialization as config
+        from redraft.models.checkpoints import serialization
         from redraft.training.presets.index import PRESETS
         from redraft.training.runs.run import parameters
 
@@ -73,22 +73,22 @@ class Show:
         if not complete:
             note(f"{name} reads its tokenizer from a file; it is shown with one of bytes")
         count, digest = parameters(run.model), run.digest
-        record = {"name": name, "run": digest, "parameters": count, "config": config.to_json(run)}
+        record = {"name": name, "run": digest, "parameters": count, "config": serialization.to_json(run)}
         emit(record, self.json, f"{_pretty(run)}\n{count:,} parameters, run {digest}")
 
     def _model(self, path: Path) -> None:
         """One that no run of ours made."""
         from redraft.apps.cli.models import open_model
-        from redraft.models.checkpoints import serialization as config
+        from redraft.models.checkpoints import serialization
         from redraft.training.runs.run import parameters
 
         it = open_model(path, self.opening)
         count, model = parameters(it.model.config), it.model.config
-        record = {"path": str(path), "run": it.name, "parameters": count, "config": config.to_json(model)}
+        record = {"path": str(path), "run": it.name, "parameters": count, "config": serialization.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
 
     def _directory(self, path: Path) -> None:
-        from redraft.models.checkpoints import serialization as config
+        from redraft.models.checkpoints import serialization
         from redraft.training.runs import metrics
         from redraft.training.runs.run import parameters
 
@@ -104,7 +104,7 @@ class Show:
             "steps": run.steps,
             "parameters": parameters(run.model),
             "last": metrics.newest_values(records),
-            "config": config.to_json(run),
+            "config": serialization.to_json(run),
         }
         emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
 
@@ -147,17 +147,16 @@ def _pretty(value: object) -> str:
 def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
     from redraft.apps.cli.models import refuse_preset, trusted
-    from redraft.models.checkpoints import reader as stored
-    from redraft.models.checkpoints import serialization as config
+    from redraft.models.checkpoints import reader, serialization
     from redraft.models.checkpoints.reader import CheckpointError
     from redraft.training.runs.run import Run, describe
 
     refuse_preset(path)
     modules = trusted(trust)
-    if (path / "config.json").exists() or stored.checkpoints(path):
+    if (path / "config.json").exists() or reader.checkpoints(path):
         return describe(path, modules)
     if (path / "run.json").exists():  # claimed, but nothing is saved yet
-        run = config.from_json(stored.read_claim(path / "run.json").get("run"), modules)
+        run = serialization.from_json(reader.read_claim(path / "run.json").get("run"), modules)
         if not isinstance(run, Run):
             raise CheckpointError(f"{path / 'run.json'} describes a {type(run).__name__}; it must describe a Run")
         return run, 0

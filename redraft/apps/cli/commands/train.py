@@ -61,7 +61,7 @@ class Train:
         from redraft.apps.cli.run_arguments import make_tokenizer, recipe
         from redraft.core.text.tokenizers import Tokenizer
         from redraft.core.types import Vocab
-        from redraft.training.runs import variations as vary
+        from redraft.training.runs import variations
 
         if self.length is not None and self.length < 1:
             raise ValueError(f"--length {self.length}: a row has at least one token")
@@ -69,7 +69,7 @@ class Train:
         about = f"The settings of {self.recipe}, beside --out, --data, --tokenizer, --length, --quiet and --json."
         prog = f"redraft train {self.recipe}"
         run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
-        return run if tokenizer is None else vary.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
+        return run if tokenizer is None else variations.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
 
 def train_run(run: Run, out: Path, quiet: bool, json: bool) -> None:
@@ -105,10 +105,10 @@ def _report(run: Run, out: Path, json: bool) -> None:
 
 def _step(out: Path) -> int:
     """At which step the newest sound checkpoint stands."""
-    from redraft.models.checkpoints import reader as stored
+    from redraft.models.checkpoints import reader
 
-    found = stored.latest(out)
-    return 0 if found is None else stored.step_number(found)
+    found = reader.latest(out)
+    return 0 if found is None else reader.step_number(found)
 
 
 def _intention(run: Run, out: Path, began: int) -> str:
@@ -126,15 +126,16 @@ def _intention(run: Run, out: Path, began: int) -> str:
 
 def _require_same(run: Run, out: Path) -> None:
     """Refuses a directory that holds another run, and says what differs."""
-    from redraft.models.checkpoints import reader as stored
-    from redraft.models.checkpoints import serialization as config
+    from redraft.models.checkpoints import reader, serialization
 
     file = out / "run.json"
     if not file.exists():
         return
-    held = stored.read_claim(file)
+    held = reader.read_claim(file)
     if not run.is_held(held.get("run")):
-        differing = list(_differences(_as_today(held.get("run"), config.to_json(run)), config.to_json(run)))
+        differing = list(
+            _differences(_as_today(held.get("run"), serialization.to_json(run)), serialization.to_json(run))
+        )
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         what = "; ".join(differing[:3]) + more
         raise ValueError(f"{out} holds another run ({what}); choose another directory with --out, or remove this one")
@@ -142,11 +143,11 @@ def _require_same(run: Run, out: Path) -> None:
 
 def _as_today(old: Any, new: Any) -> Any:
     """A saved config in the form that it would have now, if it can be read."""
-    from redraft.models.checkpoints import serialization as config
+    from redraft.models.checkpoints import serialization
 
     try:
-        return config.to_json(config.from_json(old, config.modules(new)))
-    except config.ConfigError:
+        return serialization.to_json(serialization.from_json(old, serialization.modules(new)))
+    except serialization.ConfigError:
         return old
 
 

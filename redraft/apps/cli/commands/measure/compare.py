@@ -139,10 +139,10 @@ class Compare:
 
     def _run(self, name: str) -> Run:
         from redraft.apps.cli.run_arguments import make_tokenizer, recipe
-        from redraft.training.runs import variations as vary
+        from redraft.training.runs import variations
 
         run, tokenizer = recipe(name, self.data, self.tokenizer, self.length)
-        return run if tokenizer is None else vary.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
+        return run if tokenizer is None else variations.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
     def _note_texts(self, methods: Sequence[Method]) -> None:
         from redraft.evaluation.comparison.comparison import text_of

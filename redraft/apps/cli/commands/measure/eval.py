@@ -202,11 +202,12 @@ class Eval:
         """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
         from redraft.apps.cli.models import WithProgress
         from redraft.evaluation.text_metrics import possible
-        from redraft.tasks.canvases import fill, to_write
+        from redraft.tasks.canvases import fill
         from redraft.training.data.corpora.story_tasks import Task, faithful
         from redraft.training.data.loader import evaluation, tokenise
         from redraft.training.data.pairs import Answers
         from redraft.training.data.sources import KnownSource
+        from redraft.training.samples import to_write
 
         if not self.samples:
             return

@@ -52,8 +52,8 @@ class Levels:
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model
-        from redraft.evaluation import noise_levels as diagnose
-        from redraft.models.checkpoints import serialization as config
+        from redraft.evaluation import noise_levels
+        from redraft.models.checkpoints import serialization
         from redraft.training.data.loader import evaluation, tokenise
 
         it = open_model(self.model, self.opening)
@@ -66,14 +66,14 @@ class Levels:
         note(_HEADER)
         table = []
         for t in times:
-            table += diagnose.accuracy(it.model, batches, [t], seed=self.seed)
+            table += noise_levels.accuracy(it.model, batches, [t], seed=self.seed)
             emit(table[-1]._asdict(), self.json, _line(table[-1]))
         if not self.json:
             note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
         if self.picture is not None:
             _draw(table, self.picture)
-        fitted = diagnose.retimed(table)
-        emit({"schedule": config.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
+        fitted = noise_levels.retimed(table)
+        emit({"schedule": serialization.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
 
 
 def _require_picture(file: Path) -> None:

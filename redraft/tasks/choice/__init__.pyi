@@ -1,0 +1,1 @@
+from .choice import Choices as Choices, Chosen as Chosen, choose as choose

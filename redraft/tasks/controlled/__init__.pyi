@@ -1,0 +1,1 @@
+from .controlled import Wishes as Wishes, control as control, controlling as controlling

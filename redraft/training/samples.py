@@ -1,0 +1,31 @@
+"""Texts of a model in training: blank canvases, filled by the run's own sampler."""
+
+from __future__ import annotations
+
+import torch
+
+from redraft.core import ops
+from redraft.core.types import Batch, Canvas
+from redraft.decoding.samplers.base import Sampler, last
+from redraft.models.diffusion_lm import DiffusionLM, evaluating
+from redraft.training.data.framing import Framing
+
+
+def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
+    """Empty canvases as long as the training rows; for models that answer sources, one per held-out source.
+
+    At most as many answers as the batch has rows.
+    """
+    device = next(model.parameters()).device
+    if framing.asked:
+        answers = model.blank(held_out.to(device))
+        return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
+    given = model.config.vocab.bos is not None  # a canvas begins with it
+    return model.canvas(new=framing.length - given, rows=rows)
+
+
+def sample_texts(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int) -> list[str]:
+    """Fills a canvas with the sampler and returns the texts; row i draws from the key (seed, i)."""
+    with evaluating(model) as device:
+        keys = ops.rng(seed, torch.arange(len(canvas.z), device=device))
+        return model.text(last(sampler(model, model.process, canvas, rng=keys)))

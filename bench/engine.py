@@ -15,7 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.race import Row, report
 from redraft import DiffusionLM, Step
-from redraft.core import choose_precision, ops
+from redraft.core import choose_precision, randomness
 from redraft.training import Loader, Run, loop as train, mdlm_tiny, optimisers, setup, state, tokenise
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
@@ -36,7 +36,7 @@ def bare_step(run: Run) -> Callable[[], None]:
         batch = next(batches)
         assert batch.sample is not None
         with precision.autocast(batch.tokens.device):
-            loss = step(batch, ops.rng(run.seed, batch.sample))
+            loss = step(batch, randomness.rng(run.seed, batch.sample))
         loss.mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), run.optimiser.clip)
         for optimiser in both:

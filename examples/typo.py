@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import redraft
-from redraft.core import Canvas, Characters, Noised, Prediction, Rng, Vocab, ops
+from redraft.core import Canvas, Characters, Noised, Prediction, Rng, Vocab, ops, randomness
 from redraft.training import presets
 
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm,.")  # each row half a key to the right of the one above
@@ -116,7 +116,7 @@ class Typo(redraft.TokenProcess):
 
 def draw(log_p: Tensor, *, rng: Rng) -> Tensor:
     """(B, L, V) → (B, L) a letter for each position."""
-    return ops.draw(log_p.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten()).view(log_p.shape[:2])
+    return randomness.draw(log_p.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten()).view(log_p.shape[:2])
 
 
 def run() -> redraft.Run:

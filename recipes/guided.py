@@ -21,7 +21,7 @@ import torch
 from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
 
 from redraft.apps import exact_scene
-from redraft.core import Canvas, Gaussian, ops
+from redraft.core import Canvas, Gaussian, randomness
 from redraft.decoding import EvenLogSnr, Heun, last
 from redraft.evaluation import Mixture, grammatical, share_of, unigram_entropy
 from redraft.tasks import Opened, generate
@@ -91,7 +91,7 @@ def point_row(scale: float) -> dict[str, Any]:
     denoise, context = exact_scene(mixture, process, TOWARD).guided(scale)
     canvas = Canvas(torch.zeros(POINTS, 1, 2, dtype=torch.float64), torch.zeros(POINTS, 1, dtype=torch.bool), context)
     with torch.no_grad():
-        rng = ops.rng(0, POINTS)
+        rng = randomness.rng(0, POINTS)
         drawn = last(Heun(40, EvenLogSnr())(denoise, process, canvas, rng=rng)).z[:, 0]
     log_p = torch.stack([one_blob(blobs, number, drawn) for number in range(len(blobs.means))], -1)
     hit = float((log_p.argmax(-1) == TOWARD).double().mean())

@@ -21,7 +21,7 @@ import torch
 from rows import run_recipe
 
 from redraft.apps import frames, noised, picture, strip
-from redraft.core import Cap, Markov, mutual_information, nearest, ops
+from redraft.core import Cap, Markov, mutual_information, nearest, randomness
 from redraft.decoding import Ancestral, AnyOrder, Remasked, Sampler, Strides, Unmask
 from redraft.models import DiffusionLM, evaluating, neighbours
 from redraft.training import evaluation, load, load_with_run, presets, tokenise
@@ -75,7 +75,7 @@ def _written(run: str, sampler: Sampler | None, new: int, seed: int, shown: int,
     model, loop = found.model, sampler or found.run.sampler
     with evaluating(model):
         canvas = model.canvas(new=new)
-        canvases = loop(model, model.process, canvas, rng=ops.rng(seed, torch.tensor([0])))
+        canvases = loop(model, model.process, canvas, rng=randomness.rng(seed, torch.tensor([0])))
         return picture(list(frames(canvases, model)), shown)
 
 

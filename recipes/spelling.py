@@ -28,7 +28,7 @@ from symspell import symspell, symspell_compound
 from tables import filled_in, markdown
 
 import redraft
-from redraft.core import ops
+from redraft.core import randomness
 from redraft.tasks import (
     ERROR_KINDS,
     LETTERS,
@@ -109,7 +109,7 @@ def prose(folder: Path, split: str, kind: str) -> Setting:
 def human(text: str, index: int) -> Corrupted:
     """A quarter of the words of which the test half of the table knows misspellings have one of them."""
     table, pieces, kinds = _table(), text.split(" "), []
-    draws = ops.rng(1).fold(index).uniform(len(pieces), 2)[0].tolist()
+    draws = randomness.rng(1).fold(index).uniform(len(pieces), 2)[0].tolist()
     for i, (piece, (whether, which)) in enumerate(zip(pieces, draws, strict=True)):
         word = WORD.search(piece)
         wrong = table.get(word.group(), ()) if word else ()
@@ -129,7 +129,7 @@ def letters(file: Path) -> Setting:
 
 def replaced(text: str, index: int) -> Corrupted:
     """Each letter becomes another one with the same probability; spaces stay."""
-    draws = ops.rng(2).fold(index).uniform(len(text), 2)[0].tolist()
+    draws = randomness.rng(2).fold(index).uniform(len(text), 2)[0].tolist()
     wrong = [letter != " " and whether < LETTER_RATE for letter, (whether, _) in zip(text, draws, strict=True)]
     others = [LETTERS.replace(letter, "") for letter in text]
     spelt = "".join(

@@ -8,7 +8,16 @@ from . import (
     training as training,
 )
 from .apps.reports.watch import Frame as Frame, Token as Token, frames as frames
-from .core.ops import Rng as Rng, rng as rng
+from .core.batch import Batch as Batch, Loss as Loss, Noised as Noised, Times as Times
+from .core.canvas import Canvas as Canvas, Context as Context
+from .core.prediction import (
+    Denoiser as Denoiser,
+    Drawn as Drawn,
+    Gaps as Gaps,
+    Known as Known,
+    Mean as Mean,
+    Prediction as Prediction,
+)
 from .core.processes.base import Process as Process, TokenProcess as TokenProcess
 from .core.processes.gaussian import (
     Between as Between,
@@ -57,40 +66,26 @@ from .core.processes.remasking import (
     Star as Star,
     Switch as Switch,
 )
-from .core.schedules import (
-    Chain as Chain,
-    Clamped as Clamped,
+from .core.randomness import Rng as Rng, rng as rng
+from .core.schedules.base import Schedule as Schedule
+from .core.schedules.gaussian import CosineOffset as CosineOffset, Sqrt as Sqrt, TanD as TanD, VPLinear as VPLinear
+from .core.schedules.tokens import (
     Cosine as Cosine,
-    CosineOffset as CosineOffset,
     CosineRatio as CosineRatio,
     CosineSquared as CosineSquared,
     Exponential as Exponential,
     Geometric as Geometric,
     Linear as Linear,
     Polynomial as Polynomial,
+)
+from .core.schedules.transforms import (
+    Chain as Chain,
+    Clamped as Clamped,
     Retimed as Retimed,
-    Schedule as Schedule,
     Shifted as Shifted,
-    Sqrt as Sqrt,
     Tabulated as Tabulated,
-    TanD as TanD,
-    VPLinear as VPLinear,
 )
-from .core.types import (
-    Batch as Batch,
-    Canvas as Canvas,
-    Context as Context,
-    Denoiser as Denoiser,
-    Drawn as Drawn,
-    Gaps as Gaps,
-    Known as Known,
-    Loss as Loss,
-    Mean as Mean,
-    Noised as Noised,
-    Prediction as Prediction,
-    Times as Times,
-    Vocab as Vocab,
-)
+from .core.vocab import Vocab as Vocab
 from .decoding.blocks.blocks import Blocks as Blocks
 from .decoding.blocks.multi_block import MultiBlock as MultiBlock
 from .decoding.blocks.strides import Strides as Strides

@@ -11,7 +11,7 @@ from conftest import randomise
 from torch import Tensor
 
 from redraft.apps.cli import main
-from redraft.core import Batch, Context, Gaussian, Insertion, Interpolating, Masked, Tokenizer, Words, ops
+from redraft.core import Batch, Context, Gaussian, Insertion, Interpolating, Masked, Tokenizer, Words, randomness
 from redraft.decoding import Ancestral, ClassifierFree, Guided
 from redraft.models import Compressed, DiffusionLM, DiffusionLMConfig, MaskedLM, PredictX, Size, TransformerConfig
 from redraft.tasks import fill
@@ -198,18 +198,18 @@ def test_framings_say_what_they_need() -> None:
 def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
     z, t = noisy()
     told = Context(label=torch.tensor([1, 0, 1]))
-    lost = drop_condition(model, told, 1.0, rng=ops.rng(0, 3))
+    lost = drop_condition(model, told, 1.0, rng=randomness.rng(0, 3))
     assert lost.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
     assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
     assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
-    assert drop_condition(model, told, 0.0, rng=ops.rng(0, 3)) is told
-    assert drop_condition(model, Context(), 1.0, rng=ops.rng(0, 3)) == Context()
+    assert drop_condition(model, told, 0.0, rng=randomness.rng(0, 3)) is told
+    assert drop_condition(model, Context(), 1.0, rng=randomness.rng(0, 3)) == Context()
 
 
 def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None:
     rows = 400
     told = Context(label=torch.arange(rows) % 2)
-    lost = drop_condition(model, told, 0.25, rng=ops.rng(0, rows)).label
+    lost = drop_condition(model, told, 0.25, rng=randomness.rng(0, rows)).label
     assert lost is not None
     gone = lost == 2
     assert 70 < int(gone.sum()) < 130
@@ -252,7 +252,10 @@ def test_the_error_layer_judges_texts_of_their_class() -> None:
     model = build(replace(CONFIG, errors=True))
     batch = tokenise(Letters(), "train", WORDS, Labelled(4)).take(range(4))
     assert batch.label is not None
-    nats = [Mistakes()(model, b, rng=ops.rng(0, 4)).nats.sum() for b in (batch, replace(batch, label=1 - batch.label))]
+    nats = [
+        Mistakes()(model, b, rng=randomness.rng(0, 4)).nats.sum()
+        for b in (batch, replace(batch, label=1 - batch.label))
+    ]
     assert nats[0] != nats[1]
 
 
@@ -349,7 +352,7 @@ def test_a_canvas_of_latents_keeps_its_label() -> None:
     canvas = model.blank(batch)
     assert canvas.z.dim() == 3
     assert torch.equal(canvas.context.label, batch.label)  # type: ignore[arg-type]
-    z = model.process.prior(canvas, rng=ops.rng(0, 3)).z
+    z = model.process.prior(canvas, rng=randomness.rng(0, 3)).z
     t = torch.full((3, 1), 0.5)
     assert not torch.allclose(model(z, t, canvas.context).x, model(z, t, Context()).x, atol=1e-2)
     padded = tokenise(run.data, "valid", run.tokenizer, Labelled(run.framing.length, tail=False)).take(range(2))

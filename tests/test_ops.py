@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Rng, ops, rng
+from redraft.core import Rng, ops, randomness, rng
 
 any_seed = st.integers(-(2**70), 2**70)
 PValue = Callable[[Tensor, Tensor], float]
@@ -127,7 +127,7 @@ def test_one_is_never_reached() -> None:
 
 def test_the_largest_number_draws_a_state() -> None:
     u = Rng(torch.tensor([LAST])).uniform(1)[:, 0]
-    assert int(ops.draw(torch.zeros(1, 4), u)) == 3
+    assert int(randomness.draw(torch.zeros(1, 4), u)) == 3
 
 
 def test_no_columns_need_no_numbers() -> None:
@@ -142,14 +142,14 @@ def test_no_columns_need_no_numbers() -> None:
     u=st.floats(0, 1, exclude_min=True, exclude_max=True),
 )
 def test_a_state_of_zero_weight_is_never_drawn(weights: list[float], u: float) -> None:
-    drawn = ops.draw(torch.tensor([weights]).log(), torch.tensor([u], dtype=torch.float64))
+    drawn = randomness.draw(torch.tensor([weights]).log(), torch.tensor([u], dtype=torch.float64))
     assert weights[int(drawn)] > 0
 
 
 @pytest.mark.parametrize("u", [2.0**-54, 1 - 2.0**-53])
 def test_the_extreme_numbers_draw_the_extreme_states(u: float) -> None:
     log_weights = torch.tensor([-torch.inf, 0.0, 1.0, 2.0, -torch.inf]).expand(1, -1)
-    drawn = int(ops.draw(log_weights, torch.tensor([u], dtype=torch.float64)))
+    drawn = int(randomness.draw(log_weights, torch.tensor([u], dtype=torch.float64)))
     assert drawn == (1 if u < 0.5 else 3)
 
 
@@ -157,7 +157,7 @@ def test_the_extreme_numbers_draw_the_extreme_states(u: float) -> None:
 def test_draws_need_no_normalised_weights(shift: float, seed: int) -> None:
     log_weights = torch.randn(20, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     u = rng(seed, 20).uniform()
-    assert torch.equal(ops.draw(log_weights + shift, u), ops.draw(log_weights, u))
+    assert torch.equal(randomness.draw(log_weights + shift, u), randomness.draw(log_weights, u))
 
 
 STATES, TAIL = 50_000, 2_000
@@ -171,7 +171,7 @@ def zipf() -> Tensor:
 def test_draws_follow_a_zipf_law_to_its_tail(p_value: PValue) -> None:
     p, draws = zipf(), 1500
     log_p = p.log().float().expand(draws // 10, -1)
-    drawn = torch.cat([ops.draw(log_p, r.uniform()) for r in map(rng(0, draws // 10).fold, range(10))])
+    drawn = torch.cat([randomness.draw(log_p, r.uniform()) for r in map(rng(0, draws // 10).fold, range(10))])
     edges = torch.tensor([0, 1, 2, 5, 10, 30, 100, 500, TAIL, 10_000, 25_000, STATES])
     expected = torch.stack([part.sum() for part in p.split(edges.diff().tolist())]) * draws
     observed = torch.bucketize(drawn, edges[1:], right=True).bincount(minlength=len(expected))
@@ -201,14 +201,14 @@ def test_gumbel_noise_in_float32_loses_the_tail_and_ours_does_not() -> None:
     weights = torch.full((STATES + 1,), 1e-3 / STATES, dtype=torch.float64)
     weights[0] = 1 - 1e-3
     u = torch.linspace(0, 1, 1001, dtype=torch.float64)[:-1] * 2e-3 + (1 - 2e-3) + 1e-6  # the upper end, evenly
-    drawn = torch.cat([ops.draw(weights.log().float().expand(200, -1), part) for part in u.split(200)])
+    drawn = torch.cat([randomness.draw(weights.log().float().expand(200, -1), part) for part in u.split(200)])
     assert int((drawn > 0).sum()) == pytest.approx(500, abs=1)
     assert torch.histc(drawn[drawn > 0].double(), 5, 1, STATES + 1).tolist() == pytest.approx([100] * 5, abs=1)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_keys_of_many_steps_are_those_of_each(rows: int) -> None:
-    keys, place = ops.rng(7, rows), torch.arange(4, 9)[None]
+    keys, place = randomness.rng(7, rows), torch.arange(4, 9)[None]
     for i, step in zip(range(70), keys.at(place).steps(), strict=False):
         assert torch.equal(step.key, keys.fold(i).key)
         assert torch.equal(step.uniform(5), keys.fold(i).at(place).uniform(5))

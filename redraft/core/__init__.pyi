@@ -1,3 +1,5 @@
+from .batch import Batch as Batch, Encoded as Encoded, Loss as Loss, Noised as Noised, Times as Times
+from .canvas import Cache as Cache, Canvas as Canvas, Context as Context, Marks as Marks
 from .hardware.batch_invariance import alike_from as alike_from, steady_rows as steady_rows
 from .hardware.forked import Outcome as Outcome, attempt as attempt, can_fork as can_fork
 from .hardware.precision import (
@@ -30,8 +32,6 @@ from .ops import (
     CrossEntropy as CrossEntropy,
     Excluded as Excluded,
     Ranking as Ranking,
-    Rng as Rng,
-    draw as draw,
     dropout as dropout,
     entropy as entropy,
     exclude as exclude,
@@ -43,16 +43,21 @@ from .ops import (
     log_softplus as log_softplus,
     marked as marked,
     nll as nll,
-    normal_like as normal_like,
     nucleus as nucleus,
     pkl as pkl,
-    poisson as poisson,
-    rng as rng,
-    sign_like as sign_like,
     spread as spread,
-    thin as thin,
     top as top,
     wide as wide,
+)
+from .prediction import (
+    Around as Around,
+    Denoiser as Denoiser,
+    Drawn as Drawn,
+    Gaps as Gaps,
+    Independent as Independent,
+    Known as Known,
+    Mean as Mean,
+    Prediction as Prediction,
 )
 from .processes.base import (
     HeldOutBatch as HeldOutBatch,
@@ -122,26 +127,34 @@ from .processes.sedd import (
     tweedie as tweedie,
     uniform_limit as uniform_limit,
 )
-from .schedules import (
-    Chain as Chain,
-    Clamped as Clamped,
+from .randomness import (
+    Rng as Rng,
+    draw as draw,
+    normal_like as normal_like,
+    poisson as poisson,
+    rng as rng,
+    sign_like as sign_like,
+    thin as thin,
+)
+from .schedules.base import Schedule as Schedule
+from .schedules.gaussian import CosineOffset as CosineOffset, Sqrt as Sqrt, TanD as TanD, VPLinear as VPLinear
+from .schedules.tokens import (
     Cosine as Cosine,
-    CosineOffset as CosineOffset,
     CosineRatio as CosineRatio,
     CosineSquared as CosineSquared,
     Exponential as Exponential,
     Geometric as Geometric,
-    Jumping as Jumping,
     Linear as Linear,
-    Mirrored as Mirrored,
     Polynomial as Polynomial,
+)
+from .schedules.transforms import (
+    Chain as Chain,
+    Clamped as Clamped,
+    Jumping as Jumping,
+    Mirrored as Mirrored,
     Retimed as Retimed,
-    Schedule as Schedule,
     Shifted as Shifted,
-    Sqrt as Sqrt,
     Tabulated as Tabulated,
-    TanD as TanD,
-    VPLinear as VPLinear,
 )
 from .text.bleu import bleu as bleu, minimum_risk as minimum_risk
 from .text.chat_template import (
@@ -166,24 +179,4 @@ from .text.tokenizers import (
     split_words as split_words,
     train_bpe as train_bpe,
 )
-from .types import (
-    Around as Around,
-    Batch as Batch,
-    Cache as Cache,
-    Canvas as Canvas,
-    Context as Context,
-    Denoiser as Denoiser,
-    Drawn as Drawn,
-    Encoded as Encoded,
-    Gaps as Gaps,
-    Independent as Independent,
-    Known as Known,
-    Loss as Loss,
-    Marks as Marks,
-    Mean as Mean,
-    Noised as Noised,
-    Prediction as Prediction,
-    Times as Times,
-    Vocab as Vocab,
-    require_range as require_range,
-)
+from .vocab import Vocab as Vocab, require_range as require_range

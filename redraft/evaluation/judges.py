@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from redraft.core import ops
-from redraft.core.types import Batch
+from redraft.core.batch import Batch
 from redraft.evaluation.text_metrics import unigram_entropy
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.data.framing import Documents

@@ -15,12 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.batch import Batch
+from redraft.core.canvas import Canvas
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.schedules import Retimed
+from redraft.core.randomness import Rng
+from redraft.core.schedules.transforms import Retimed
 from redraft.core.text.bleu import bleu
-from redraft.core.types import Batch, Canvas
 from redraft.models.codecs.base import Codec
 from redraft.models.codecs.modules.corruption import concealed
 from redraft.models.codecs.modules.encoder import MaskedEncoder
@@ -56,7 +57,7 @@ def _level(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) ->
     path = _gaussian(model).path
     time = torch.tensor([[t]], dtype=torch.float64)
     a, s = (float(scale) for scale in path.scales(time))
-    sums = torch.stack([_counts(model, b, t, ops.rng(seed, rows)) for b, rows in _numbered(batches)]).sum(0)
+    sums = torch.stack([_counts(model, b, t, randomness.rng(seed, rows)) for b, rows in _numbered(batches)]).sum(0)
     right, nats, denoised, denoised_nats, tokens, error, numbers = sums.tolist()
     return NoiseLevel(
         t,
@@ -141,7 +142,7 @@ def aubleu(model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float],
 def _bleu_at(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) -> float:
     texts, references = [], []
     for batch, rows in _numbered(batches):
-        x_hat = _noised(model, batch, t, ops.rng(seed, rows))[1]
+        x_hat = _noised(model, batch, t, randomness.rng(seed, rows))[1]
         texts += _texts(model, _codec(model).decode(x_hat)[:, : batch.tokens.shape[1]])
         references += _texts(model, batch.tokens)
     return bleu(texts, references)
@@ -157,7 +158,7 @@ def robustness(
         right = tokens = 0
         for batch, rows in _numbered(batches):
             x, where = model.encode(batch).x, told(model, batch)
-            z = x + sigma * ops.normal_like(x, ops.rng(seed, rows))
+            z = x + sigma * randomness.normal_like(x, randomness.rng(seed, rows))
             right += int((_decoded(codec, z, batch.tokens.shape[1]) == batch.tokens)[where].sum())
             tokens += int(where.sum())
         found.append((sigma, right / tokens))
@@ -205,7 +206,7 @@ def guessing(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> 
         raise ValueError(f"{type(model.codec).__name__} has no encoder that guesses tokens; only MaskedLM does")
     right = tokens = 0
     for batch, rows in _numbered(batches):
-        chosen, seen = concealed(batch.tokens, encoder.config.share, encoder.vocab, rng=ops.rng(seed, rows))
+        chosen, seen = concealed(batch.tokens, encoder.config.share, encoder.vocab, rng=randomness.rng(seed, rows))
         where = chosen & (seen == encoder.vocab.masked) & told(model, batch)
         right += int((encoder.guesses(seen, where, batch.pad).argmax(-1) == batch.tokens[where]).sum())
         tokens += int(where.sum())

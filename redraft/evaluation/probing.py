@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core.types import Batch, Vocab
+from redraft.core.batch import Batch
+from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM, evaluating
 
 

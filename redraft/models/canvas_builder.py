@@ -10,10 +10,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Canvas, Context
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import Canvas, Context, Vocab
+from redraft.core.vocab import Vocab
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.insertion import Insertion
-from redraft.core.types import Vocab, require_range
+from redraft.core.vocab import Vocab, require_range
 from redraft.models.auxiliary.drafter import DraftConfig, DraftNetwork, Itself, only_for_masks
 from redraft.models.auxiliary.tagger import Foresight, Kinds, Tagger
 from redraft.models.codecs.base import CodecConfig

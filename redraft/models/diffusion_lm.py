@@ -12,12 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core import ops
+from redraft.core.batch import Batch, Encoded
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Gaps, Prediction
 from redraft.core.processes.base import Process, require_times, require_vectors
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.insertion import Counted, Expected, Insertion
 from redraft.core.text.chat_template import prompt_ids
 from redraft.core.text.tokenizers import Hub, Tokenizer
-from redraft.core.types import Batch, Canvas, Context, Encoded, Gaps, Prediction
 from redraft.models.auxiliary.attribute_classifier import Attributes
 from redraft.models.auxiliary.error_head import Errors
 from redraft.models.canvas_builder import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from redraft.core.types import Context
+from redraft.core.canvas import Context
 from redraft.models.auxiliary.drafter import BesideNetwork, DraftNetwork, MaskedItself
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.kv_cache import KeyValue, KeyValues

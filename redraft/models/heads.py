@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.core.prediction import Mean
 from redraft.core.processes import gaussian
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.interpolating import Interpolating, MaskNoise
-from redraft.core.types import Mean
 
 
 class Head(ABC):

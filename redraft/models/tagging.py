@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from redraft.core.canvas import Context
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import Context
 from redraft.models.auxiliary.tagger import Foresight, Tagger
 from redraft.models.diffusion_lm import DiffusionLM
 

@@ -12,8 +12,9 @@ from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.markov import Markov
 from redraft.core.processes.masked import Masked
-from redraft.core.schedules import Linear, Schedule
-from redraft.core.types import FINITE, require_range
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Linear
+from redraft.core.vocab import FINITE, require_range
 
 
 class Level(ABC):

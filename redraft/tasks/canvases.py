@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from redraft.core.types import Canvas
+from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.plan import Writing

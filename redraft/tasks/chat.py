@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from redraft.core.canvas import Canvas
 from redraft.core.text.chat_template import prompt_ids
 from redraft.core.text.tokenizers import Hub
-from redraft.core.types import Canvas
 from redraft.tasks.arguments.settings import Generation
 from redraft.tasks.engine.conditions import longer_than_learnt, new_tokens
 from redraft.tasks.engine.model import Opened

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.batch import Batch
+from redraft.core.canvas import Canvas, Context
 from redraft.core.text.bleu import minimum_risk
 from redraft.core.text.tokenizers import shares, split_words
-from redraft.core.types import Batch, Canvas, Context
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.editing import Edited
 from redraft.models.canvas_builder import grows

@@ -9,8 +9,8 @@ from typing import Any, overload
 
 import torch
 
+from redraft.core.batch import Batch
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Batch
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import Scoring, require_texts
 from redraft.tasks.engine.model import Model, Opened, as_opened

@@ -14,11 +14,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.batch import Batch
+from redraft.core.prediction import Prediction
 from redraft.core.processes.gaussian import Gaussian
+from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import Batch, Prediction
 from redraft.models.diffusion_lm import DiffusionLM, evaluating
 from redraft.training.data.framing import Documents, Framing
 from redraft.training.data.loader import evaluation, tokenise
@@ -124,7 +125,7 @@ def likelihood(
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
             sample = torch.arange(before, rows) if batch.sample is None else batch.sample
-            batch, keys = model.learnable(batch.to(device)), ops.rng(seed, sample.to(device))
+            batch, keys = model.learnable(batch.to(device)), randomness.rng(seed, sample.to(device))
             nats = _twice(model, batch, keys, draws, bound).cpu().double()
             said = decoded(model, batch) if texts is None else texts[before:rows]
             parts.append((nats.mean(0), nats.var(0) / 2, batch.learn.sum(-1).cpu(), *_extent(said)))

@@ -24,9 +24,9 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from redraft.core import ops
+from redraft.core import randomness
+from redraft.core.batch import Batch
 from redraft.core.hardware.system import free_memory
-from redraft.core.types import Batch
 from redraft.models.checkpoints import reader, serialization, writer
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.data.framing import Rows
@@ -142,14 +142,14 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
 def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
     """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
     state.model.train()
-    _seed_dropout(int(ops.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
+    _seed_dropout(int(randomness.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
     tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
     nats = torch.zeros((), device=team.device)
     for batch in batches:
         assert batch.sample is not None
         with accumulating(step, last=batch is batches[-1]):
             with state.precision.autocast(team.device):
-                loss = step(batch, ops.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
+                loss = step(batch, randomness.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
             loss.mean.backward()
         nats = nats + loss.nats.sum()
     return float(team.sum(nats)), int(tokens)

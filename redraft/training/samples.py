@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from redraft.core import ops
-from redraft.core.types import Batch, Canvas
+from redraft.core import randomness
+from redraft.core.batch import Batch
+from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler, last
 from redraft.models.diffusion_lm import DiffusionLM, evaluating
 from redraft.training.data.framing import Framing
@@ -27,5 +28,5 @@ def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -
 def sample_texts(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int) -> list[str]:
     """Fills a canvas with the sampler and returns the texts; row i draws from the key (seed, i)."""
     with evaluating(model) as device:
-        keys = ops.rng(seed, torch.arange(len(canvas.z), device=device))
+        keys = randomness.rng(seed, torch.arange(len(canvas.z), device=device))
         return model.text(last(sampler(model, model.process, canvas, rng=keys)))

@@ -304,7 +304,7 @@ def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.Capt
         (lambda: file.symlink_to("/dev/zero"), "not a regular file"),
         (lambda: file.write_text("[" * 100_000 + "]" * 100_000), "nested too deeply"),
         (
-            lambda: file.write_text('{"class": "redraft.core.types.Vocab", "size": ' + "[" * 900 + "]" * 900 + "}"),
+            lambda: file.write_text('{"class": "redraft.core.vocab.Vocab", "size": ' + "[" * 900 + "]" * 900 + "}"),
             "deeply|be",
         ),
         (lambda: file.mkdir(), "director"),
@@ -399,12 +399,12 @@ def test_directories_and_pipes_in_the_place_of_files(file: str, run: Path, capsy
 WRONG: dict[str, list[dict[str, Any]]] = {
     "sampler": [
         {"class": "redraft.apps.cli.commands.show.Show"},
-        {"class": "redraft.core.schedules.Linear"},
+        {"class": "redraft.core.schedules.tokens.Linear"},
         {"class": "redraft.training.Packed", "length": 3},
     ],
     "data": [{"class": "redraft.decoding.samplers.ancestral.Ancestral"}, {"class": "redraft.run.Optimiser"}],
-    "framing": [{"class": "redraft.core.schedules.Linear"}],
-    "tokenizer": [{"class": "redraft.core.types.Vocab", "size": 3}],
+    "framing": [{"class": "redraft.core.schedules.tokens.Linear"}],
+    "tokenizer": [{"class": "redraft.core.vocab.Vocab", "size": 3}],
     "objective": [{"class": "redraft.training.Bound"}],
 }
 

@@ -23,7 +23,7 @@ from redraft import tasks
 from redraft.apps.cli import arguments, main, output, streams
 from redraft.apps.cli.models import open_model
 from redraft.apps.cli.progress import Progress
-from redraft.core import ops
+from redraft.core import randomness
 from redraft.core.hardware import system as machine
 from redraft.decoding import AnyOrder, Confidence, Unmask
 from redraft.tasks import canvases
@@ -190,8 +190,8 @@ def test_seeds_do_not_repeat(say: Say, runs: dict[str, Path]) -> None:
 def test_what_is_cold_takes_the_likeliest(cold: float) -> None:
     log_p = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.3, 0.0]]).log()
     u = torch.tensor([0.99, 0.01], dtype=torch.float64)
-    assert ops.draw(log_p, u, cold).tolist() == [1, 0]
-    assert ops.draw(log_p, u, 1e300).tolist() == [2, 0]  # all that can be, equally
+    assert randomness.draw(log_p, u, cold).tolist() == [1, 0]
+    assert randomness.draw(log_p, u, 1e300).tolist() == [2, 0]  # all that can be, equally
     for wrong in (math.nan, math.inf, -1.0):
         with pytest.raises(ValueError, match="0 takes the likeliest token"):
             Confidence(wrong)

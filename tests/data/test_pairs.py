@@ -13,7 +13,7 @@ from conftest import randomise
 
 from redraft.apps.cli import main
 from redraft.apps.cli.run_arguments import make_tokenizer, recipe
-from redraft.core import Batch, Context, Gaussian, Words, bleu, minimum_risk, ops, split_words
+from redraft.core import Batch, Context, Gaussian, Words, bleu, minimum_risk, randomness, split_words
 from redraft.decoding import Ancestral
 from redraft.models import DiffusionLM, DiffusionLMConfig, Embedding, PredictX, TransformerConfig
 from redraft.models.checkpoints import serialization
@@ -297,7 +297,7 @@ def test_the_source_stays_clean_at_every_step() -> None:
     batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
     assert model.codec is not None
     source = model.codec.encode(batch.tokens)
-    seen = list(Ancestral(5)(model, model.process, model.blank(batch), rng=ops.rng(0, 2)))
+    seen = list(Ancestral(5)(model, model.process, model.blank(batch), rng=randomness.rng(0, 2)))
     assert len(seen) == 6
     for canvas in seen:
         assert torch.equal(canvas.z[~batch.learn], source[~batch.learn])
@@ -309,9 +309,9 @@ def test_noise_falls_on_the_target_alone() -> None:
     model, batch = small(), tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
     t = torch.where(batch.learn, 0.7, 0.0)
     encoded = model.encode(batch)
-    noised = model.process.noise(encoded.x, t, rng=ops.rng(0, 2))
+    noised = model.process.noise(encoded.x, t, rng=randomness.rng(0, 2))
     assert torch.equal(noised.z[~batch.learn], encoded.x[~batch.learn])
-    loss = Objective(Match())(model, batch, rng=ops.rng(1, 2))
+    loss = Objective(Match())(model, batch, rng=randomness.rng(1, 2))
     assert loss.count.tolist() == [5, 6]
 
 
@@ -360,7 +360,7 @@ def test_padding_of_a_source_never_matters() -> None:
 def test_rows_that_lose_their_source_see_none() -> None:
     model, batch = small(encoder=True), genie_batch()
     x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
-    context, keys = model.context(batch), ops.rng(0, 2)
+    context, keys = model.context(batch), randomness.rng(0, 2)
     alone = model(x, t, Context()).x
     assert torch.allclose(model(x, t, drop_condition(model, context, 1.0, rng=keys)).x, alone, atol=1e-6)
     assert drop_condition(model, context, 0.0, rng=keys) is context
@@ -372,14 +372,14 @@ def test_rows_that_lose_their_source_see_none() -> None:
 def test_how_many_rows_lose_their_source() -> None:
     model, batch = small(encoder=True), genie_batch()
     many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
-    dropped = drop_condition(model, many, 0.1, rng=ops.rng(0, 4000))
+    dropped = drop_condition(model, many, 0.1, rng=randomness.rng(0, 4000))
     assert dropped.cond_pad is not None
     assert float(dropped.cond_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
 
 
 def test_encoder_and_cross_attention_learn() -> None:
     model, batch = small(encoder=True), genie_batch()
-    Objective(Match(), drop_condition=0.1)(model, batch, rng=ops.rng(0, 2)).mean.backward()
+    Objective(Match(), drop_condition=0.1)(model, batch, rng=randomness.rng(0, 2)).mean.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
     assert model.encoder is not None
     assert all(float(p.grad.abs().max()) > 0 for p in model.encoder.parameters() if p.grad is not None)

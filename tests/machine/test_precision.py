@@ -198,7 +198,7 @@ def test_on_gpus(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_on_this_very_machine(before: str) -> None:
     """Whatever CPU it is: an answer with a reason, and then a product in that precision that does not crash."""
     code = (
-        f"import torch; {before}\nfrom redraft.core.hardware import choose_precision\nc = choose_precision(); print(c)\n"
+        f"import torch; {before}\nfrom redraft.core import choose_precision\nc = choose_precision(); print(c)\n"
         "a = torch.ones(64, 64, dtype=c.dtype); assert float((a @ a).sum()) == 64**3"
     )
     clean = {k: v for k, v in os.environ.items() if k not in (ISA, VARIABLE)}

@@ -153,7 +153,7 @@ def test_nan_comes_back() -> None:
 
 
 def test_classes_of_the_package_need_no_trust() -> None:
-    assert from_json({"class": "redraft.core.types.Vocab", "size": 4, "mask": 3}) == Vocab(4, mask=3)
+    assert from_json({"class": "redraft.core.vocab.Vocab", "size": 4, "mask": 3}) == Vocab(4, mask=3)
 
 
 def test_a_missing_field_takes_its_default() -> None:

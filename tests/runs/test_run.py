@@ -163,7 +163,7 @@ def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:
     assert replace(run, seed=run.seed + 1).digest != run.digest
     assert run.is_held(serialization.to_json(watched))
     assert not run.is_held(serialization.to_json(replace(run, steps=5)))
-    assert not run.is_held({"class": "redraft.core.types.Vocab", "size": 3})
+    assert not run.is_held({"class": "redraft.core.vocab.Vocab", "size": 3})
 
 
 def test_a_run_that_is_saved_more_often_goes_on(tmp_path: Path) -> None:

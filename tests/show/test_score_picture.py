@@ -13,7 +13,7 @@ import torch
 import redraft
 from redraft.apps import learned_scene, score_error, score_of
 from redraft.apps.cli import main
-from redraft.core import Canvas, Context, Gaussian, Mean, ops
+from redraft.core import Canvas, Context, Gaussian, Mean, randomness
 from redraft.decoding import Classifier, ClassifierFree, EvenLogSnr, Heun, last
 from redraft.evaluation import Mixture, MixtureOracle, ModeClassifier, modes
 from redraft.models import CELL, Coordinates, read_point, spell_point
@@ -82,7 +82,7 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
             raise NotImplementedError
 
     one = torch.ones(1, dtype=torch.float64)
-    z, t = 2 * ops.rng(0, 20).normal(1, 2), torch.linspace(0.05, 1, 20)[:, None]
+    z, t = 2 * randomness.rng(0, 20).normal(1, 2), torch.linspace(0.05, 1, 20)[:, None]
     oracle, classifier = MixtureOracle(MIXTURE, PROCESS.path), ModeClassifier(MIXTURE, PROCESS.path, 1)
     for scale in (0.0, 1.0, 3.0):
         by_classifier = Classifier(classifier, PROCESS, scale)(oracle)(z, t, Context()).x
@@ -110,7 +110,7 @@ def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
     assert score_error(still, 0.15) > 0.8, "a denoiser that knows nothing is far off"
     blank = Canvas(torch.zeros(400, 1, 2), torch.zeros(400, 1, dtype=torch.bool))
     with torch.no_grad():
-        x = last(Heun(12, EvenLogSnr())(model, model.process, blank, rng=ops.rng(0, 400))).z[:, 0].double()
+        x = last(Heun(12, EvenLogSnr())(model, model.process, blank, rng=randomness.rng(0, 400))).z[:, 0].double()
     shares = torch.bincount(modes(x, MIXTURE)[0], minlength=3) / len(x)
     assert torch.allclose(shares.double(), MIXTURE.weights, atol=0.12), "each mode has its weight"
     z = x[:1]

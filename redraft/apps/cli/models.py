@@ -11,9 +11,10 @@ from redraft.apps.cli import user_code
 from redraft.apps.cli.model_flags import Opening
 from redraft.apps.cli.output import note
 from redraft.apps.cli.progress import Progress
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler
 from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError

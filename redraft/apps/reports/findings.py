@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from redraft.apps.reports import page
 from redraft.apps.reports.page import Sample
 from redraft.apps.reports.watch import Frame, frames
-from redraft.core import ops
+from redraft.core import randomness
+from redraft.core.batch import Batch
+from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import spell, split_words
-from redraft.core.types import Batch, Canvas
 from redraft.evaluation.text_metrics import Grammar, grammatical
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.canvases import fill
@@ -91,7 +92,7 @@ class Trained:
 
     def writing(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
         """All canvases while one row is written, with the random numbers of row number `row`."""
-        keys = ops.rng(seed, torch.tensor([row], device=canvas.z.device))
+        keys = randomness.rng(seed, torch.tensor([row], device=canvas.z.device))
         return tuple(self.run.sampler(self.model, self.model.process, canvas, rng=keys))
 
     @property

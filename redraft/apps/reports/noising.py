@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from redraft.apps.reports.watch import Frame, Token, TokenState
-from redraft.core.ops import rng
+from redraft.core.batch import Batch, Noised
+from redraft.core.canvas import Canvas
+from redraft.core.randomness import rng
 from redraft.core.text.tokenizers import shares
-from redraft.core.types import Batch, Canvas, Noised
 from redraft.models.diffusion_lm import DiffusionLM, evaluating
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from redraft.apps.reports import charts, findings, page
 from redraft.apps.reports.page import Section
 from redraft.apps.reports.watch import Frame, frames
-from redraft.core.types import Canvas
+from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
 from redraft.tasks.engine.model import Opened
 from redraft.tasks.engine.plan import Writing

@@ -10,10 +10,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.core import ops
+from redraft.core import randomness
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes import gaussian
 from redraft.core.processes.gaussian import Gaussian, Path
-from redraft.core.types import Canvas, Context, Denoiser
 from redraft.decoding.guidance.classifier_free import ClassifierFree
 from redraft.decoding.guidance.vectors import Classifier
 from redraft.decoding.samplers.base import Sampler, last
@@ -144,8 +145,8 @@ def score_of(denoise: Denoiser, path: Path, z: Tensor, t: float) -> Tensor:
 
 def score_error(scene: Scene, t: float, points: int = 1000) -> float:
     """√(E‖ŝ − s‖²/E‖s‖²) of a learned score at one time, over points of the noisy mixture."""
-    x = scene.mixture.sample(ops.rng(1), points)
-    z = scene.process.noise(x, torch.tensor([[t]]), rng=ops.rng(2)).z[0].to(scene.dtype)
+    x = scene.mixture.sample(randomness.rng(1), points)
+    z = scene.process.noise(x, torch.tensor([[t]]), rng=randomness.rng(2)).z[0].to(scene.dtype)
     with torch.no_grad():
         said = score_of(scene.denoise, scene.path, z, t).double()
     true = score_of(MixtureOracle(scene.mixture, scene.path), scene.path, z.double(), t)
@@ -153,7 +154,9 @@ def score_error(scene: Scene, t: float, points: int = 1000) -> float:
 
 
 def _trails_panel(scene: Scene, name: str, sampler: Sampler, seed: int) -> Panel:
-    canvases = list(sampler(scene.denoise, scene.process, _blank(TRAILS, scene.dtype), rng=ops.rng(seed, TRAILS)))
+    canvases = list(
+        sampler(scene.denoise, scene.process, _blank(TRAILS, scene.dtype), rng=randomness.rng(seed, TRAILS))
+    )
     trails = torch.stack([canvas.z[:, 0] for canvas in canvases], 1)  # (n, steps + 1, 2)
     inside = (
         _hills(scene.mixture, *_scales(scene.path, 0))
@@ -167,7 +170,7 @@ def _trails_panel(scene: Scene, name: str, sampler: Sampler, seed: int) -> Panel
 def _guided_panel(scene: Scene, scale: float, seed: int) -> Panel:
     denoise, context = scene.guided(scale)
     canvas = _blank(SAMPLES, scene.dtype, context)
-    drawn = last(Heun(20, EvenLogSnr())(denoise, scene.process, canvas, rng=ops.rng(seed, SAMPLES))).z[:, 0]
+    drawn = last(Heun(20, EvenLogSnr())(denoise, scene.process, canvas, rng=randomness.rng(seed, SAMPLES))).z[:, 0]
     inside = _hills(scene.mixture, *_scales(scene.path, 0)) + f'<path class="many" d="{_dots(drawn.tolist())}"/>'
     meaning = {0.0: "no condition", 1.0: "the law of one class"}.get(scale, "exaggerated: narrower, shifted")
     return Panel(f"guidance γ = {scale:g}", meaning, inside)

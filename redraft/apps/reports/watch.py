@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import shares
-from redraft.core.types import Canvas, Vocab
+from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from redraft.apps.server.errors import Plain
+from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import shares
-from redraft.core.types import Canvas
 from redraft.decoding.constraints.rules import Json, Regex, compiled
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler

@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import Batch, Canvas, Noised, Prediction, Vocab
+from redraft.core.batch import Batch, Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Prediction
+from redraft.core.randomness import Rng
+from redraft.core.vocab import Vocab
 
 
 class HeldOutBatch(Protocol):

@@ -14,10 +14,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng, normal_like, wide
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.ops import wide
+from redraft.core.prediction import Mean, Prediction
 from redraft.core.processes.base import Process, require_vectors
-from redraft.core.schedules import Clamped, CosineSquared, Schedule
-from redraft.core.types import Canvas, Mean, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng, normal_like
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import CosineSquared
+from redraft.core.schedules.transforms import Clamped
+from redraft.core.vocab import Vocab
 
 # --- one prediction in other words: given z and the scales a, s, each determines the others ---
 

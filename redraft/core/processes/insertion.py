@@ -13,12 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Gaps, Prediction
 from redraft.core.processes.base import TokenProcess, require_times
 from redraft.core.processes.masked import Chance, Masked, Pick, Revealed
-from redraft.core.schedules import Linear, Schedule
-from redraft.core.types import Canvas, Gaps, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Linear
+from redraft.core.vocab import Vocab
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Expected(Gaps):
 
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
         gaps = self.log_expected.shape[1]
-        return ops.poisson(share * self.mean, rng.uniform(gaps), gaps)
+        return randomness.poisson(share * self.mean, rng.uniform(gaps), gaps)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Counted(Gaps):
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
         how_many, which = rng.split(2)
         u = how_many.uniform(self.log_p.shape[1])
-        return ops.thin(ops.draw(self.log_p.flatten(0, 1), u.flatten()).view_as(u), share, which)
+        return randomness.thin(randomness.draw(self.log_p.flatten(0, 1), u.flatten()).view_as(u), share, which)
 
 
 @dataclass(frozen=True)

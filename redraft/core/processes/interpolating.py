@@ -15,11 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import ops, randomness
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Prediction
 from redraft.core.processes.base import TokenProcess, never_masked, require_times, rewritten
-from redraft.core.schedules import Linear, Schedule
-from redraft.core.types import Canvas, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Linear
+from redraft.core.vocab import Vocab
 
 
 class Mix(NamedTuple):
@@ -260,7 +264,7 @@ class Interpolating(TokenProcess):
             plain = self.posterior(log_x, canvas.z[where], *at)
             return torch.where(last, log_x.to(plain.dtype), plain) if self.direct else plain
 
-        tokens = ops.draw(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
+        tokens = randomness.draw(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     # --- the bound ---

@@ -15,11 +15,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import ops, randomness
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Prediction
 from redraft.core.processes.base import TokenProcess, never_masked, require_times, rewritten
-from redraft.core.schedules import Linear, Schedule, Tabulated
-from redraft.core.types import Canvas, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Linear
+from redraft.core.schedules.transforms import Tabulated
+from redraft.core.vocab import Vocab
 
 _FLOOR = 1e-30  # impossible states: below every rounding error, and its logarithm is finite
 
@@ -199,7 +204,9 @@ class Markov(TokenProcess):
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         u = rng.uniform(canvas.z.shape[1])
-        return canvas.write(ops.draw(self._prior(canvas.z.device).log().expand(u.numel(), -1), u.flatten()).view_as(u))
+        return canvas.write(
+            randomness.draw(self._prior(canvas.z.device).log().expand(u.numel(), -1), u.flatten()).view_as(u)
+        )
 
     def prior_kl(self, x: Tensor) -> Tensor:
         states = torch.arange(self.vocab.size, device=x.device)
@@ -209,7 +216,7 @@ class Markov(TokenProcess):
     def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
         require_times(x, t)
         law = self._rows(x.flatten(), t.expand_as(x).flatten())
-        z = ops.draw(law.log(), rng.uniform(x.shape[1]).flatten()).view_as(x)
+        z = randomness.draw(law.log(), rng.uniform(x.shape[1]).flatten()).view_as(x)
         given = t == 0 if pad is None else (t == 0) | pad
         return Noised(torch.where(given, x, z), t, x, pad)
 
@@ -226,7 +233,7 @@ class Markov(TokenProcess):
         weights = self._onto(z, early, late) * self._mixed(guess, early)
         if self.direct:
             weights = torch.where((early == 0)[:, None], guess, weights)
-        tokens = ops.draw(weights.log(), rng.uniform(canvas.z.shape[1])[where])
+        tokens = randomness.draw(weights.log(), rng.uniform(canvas.z.shape[1])[where])
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:

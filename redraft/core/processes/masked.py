@@ -12,10 +12,14 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Drawn, Prediction
 from redraft.core.processes.base import HeldOutBatch, TokenProcess, require_times
-from redraft.core.schedules import Linear, Schedule
-from redraft.core.types import Canvas, Drawn, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Linear
+from redraft.core.vocab import Vocab
 
 
 class Choice(NamedTuple):

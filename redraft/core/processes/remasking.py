@@ -17,11 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Prediction
 from redraft.core.processes.base import TokenProcess, require_times
 from redraft.core.processes.interpolating import Interpolating, Mix
 from redraft.core.processes.masked import Chance, Masked, reveal_kl, written
-from redraft.core.types import Canvas, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng
+from redraft.core.vocab import Vocab
 
 
 class Moment(NamedTuple):

@@ -21,7 +21,7 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.processes.interpolating import Interpolating, MaskNoise, UniformNoise
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Vocab
+from redraft.core.vocab import Vocab
 
 
 def mask_limit(vocab: Vocab) -> Tensor:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
-from redraft.core.types import Vocab
+from redraft.core.vocab import Vocab
 
 MARKS = ".", ",", "!", "?"
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
-from redraft.core.types import Canvas, Context, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.blocks.sub_blocks import Parts
 from redraft.decoding.blocks.windows import Approximate, Stale, Window
 from redraft.decoding.constraints.placement import AllMarked

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked, Pick
-from redraft.core.types import Canvas, Denoiser, Prediction, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import require_range
 from redraft.decoding.constraints.constrained import Conditioned
 from redraft.decoding.picks.adaptive import ConfidenceThreshold
 from redraft.decoding.samplers.stopping import stopped, stops

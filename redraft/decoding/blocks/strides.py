@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler

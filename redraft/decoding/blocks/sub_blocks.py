@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.types import Canvas, Context, Denoiser, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
 

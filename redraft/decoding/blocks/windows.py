@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
-from redraft.core.types import Canvas, Context, Denoiser, Prediction
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser, Prediction
+from redraft.core.randomness import Rng
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from redraft.core.types import Vocab
+from redraft.core.vocab import Vocab
 from redraft.decoding.constraints.dfa import Dfa, TooLarge, distinct_columns, reaching
 from redraft.decoding.constraints.token_bytes import Spelling
 

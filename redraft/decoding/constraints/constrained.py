@@ -8,11 +8,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import ops, randomness
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Drawn, Mean, Prediction
 from redraft.core.processes.base import Process, TokenProcess
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import FINITE, Around, Context, Denoiser, Drawn, Mean, Prediction, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.constraints.automaton import Ints
 from redraft.decoding.constraints.placement import AllMarked
 from redraft.decoding.constraints.query import Asked
@@ -197,4 +199,4 @@ class Jointly(Drawn):
     def _tokens(self) -> Tensor:
         if self.temperature == 0:
             return self.asked.likeliest(self.kinds)
-        return ops.draw(self.asked.within(self.kinds), self.u, self.temperature)
+        return randomness.draw(self.asked.within(self.kinds), self.u, self.temperature)

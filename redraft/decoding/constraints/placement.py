@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import Canvas, Vocab
+from redraft.core.vocab import Vocab
 from redraft.decoding.constraints.automaton import Automaton, Unspeakable, tokens_of
 from redraft.decoding.constraints.dynamic_program import Bools, Maxima, Program, Sums
 from redraft.decoding.constraints.rules import Length, Rule, compiled

@@ -8,8 +8,9 @@ from typing import Protocol
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.core.canvas import Cache, Context
+from redraft.core.prediction import Denoiser, Mean, Prediction
 from redraft.core.processes.interpolating import StateLaw, Steering, next_law
-from redraft.core.types import Cache, Context, Denoiser, Mean, Prediction
 
 
 class Guidance(Protocol):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.types import Around, Context, Denoiser, Prediction
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Prediction
 from redraft.decoding.guidance.base import both_absorbed, each_cache, mixed, require_scale
 
 

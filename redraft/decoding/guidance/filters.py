@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Prediction
 from redraft.core.processes.interpolating import StateLaw, Steering, next_law
-from redraft.core.types import ABOVE_0, FINITE, Around, Context, Denoiser, Prediction, require_range
+from redraft.core.vocab import ABOVE_0, FINITE, require_range
 from redraft.decoding.guidance.base import ReadTokens, apart
 
 

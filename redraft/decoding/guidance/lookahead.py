@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.types import FINITE, Around, Context, Denoiser, Prediction, require_range
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Prediction
+from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.guidance.base import ReadTokens, apart, require_scale
 
 Future = Callable[[Tensor, Tensor], Tensor]  # (B, n) tokens so far, (B, C) candidates → (B, C) log p(y | both)

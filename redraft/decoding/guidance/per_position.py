@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.types import Around, Context, Denoiser, Mean, Prediction
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Mean, Prediction
 from redraft.decoding.guidance.base import require_scale
 
 

@@ -20,8 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Prediction
 from redraft.core.processes.interpolating import StateLaw, Steering, next_law
-from redraft.core.types import Around, Context, Denoiser, Prediction, require_range
+from redraft.core.vocab import require_range
 from redraft.decoding.guidance.base import require_scale
 
 LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.canvas import Context
+from redraft.core.prediction import Around, Denoiser, Mean, Prediction
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import Around, Context, Denoiser, Mean, Prediction
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,1 @@
 """Picks: which masked positions a step reveals, and how many."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

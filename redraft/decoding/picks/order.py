@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Drawn, Prediction
 from redraft.core.processes.masked import Choice
-from redraft.core.types import FINITE, Canvas, Drawn, Prediction, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, require_range
 
 PickScore = Callable[[Drawn], Tensor]  # (N,) of each position; the highest are revealed first
 

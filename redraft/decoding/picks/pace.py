@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.types import require_range
+from redraft.core.vocab import require_range
 
 
 class Pace(Protocol):

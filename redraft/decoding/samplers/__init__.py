@@ -1,5 +1,1 @@
 """Samplers: generators of canvases, from noise to text."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import torch
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import _One
 from redraft.decoding.samplers.base import Even, Warp, begin, grid, instant, require_steps, start
 

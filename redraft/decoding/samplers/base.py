@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 
 
 class Warp(Protocol):

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Context, Denoiser, Noised
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler, instant
 
 

@@ -9,13 +9,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes import sedd
 from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Denoiser, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import grid, require_free, require_steps, start
 
 
@@ -56,5 +57,5 @@ def _stepped(
     keep, slope = process.schedule.keep(late), process.schedule.slope(late)
     log_score = sedd.ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
     p = sedd.proper(sedd.euler(log_score, canvas.z, (s - t) * slope / keep, limit))
-    tokens = ops.draw(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())
+    tokens = randomness.draw(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())
     return canvas.write(tokens.view_as(canvas.z))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.guidance.base import Guidance
 from redraft.decoding.guidance.classifier_free import OtherPrompt
 

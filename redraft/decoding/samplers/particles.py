@@ -9,10 +9,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.constraints.constrained import Conditioned
 from redraft.decoding.picks.order import AnyOrder
 from redraft.decoding.samplers.base import grid, require_steps, start

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Choice, Masked
-from redraft.core.types import Canvas, Denoiser, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import confidence, even, laid_out, require_temperature, rounded
 from redraft.decoding.samplers.base import instant, require_steps, start
 from redraft.decoding.samplers.remask import Critic

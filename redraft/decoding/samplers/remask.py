@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Rate, Remask
-from redraft.core.types import Canvas, Context, Denoiser, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Even, Sampler, Warp, grid, require_steps, start
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Around, Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.types import Around, Canvas, Context, Denoiser, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, require_free
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import ops, randomness
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process, TokenProcess, never_masked
-from redraft.core.types import Canvas, Denoiser, Noised
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, instant, require_free, require_steps
 
@@ -85,7 +87,7 @@ class Correct:
         pred = never_masked(denoise(canvas.z, t, canvas.context), instant(canvas, 0.0), process.vocab)
         log_x = pred.at(free)
         log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)
-        proposed = ops.draw(log_p, rng.uniform(free.shape[1])[free], self.temperature)
+        proposed = randomness.draw(log_p, rng.uniform(free.shape[1])[free], self.temperature)
         sharp = (log_p / self.temperature).log_softmax(-1)
         # rounded, so that ties stay ties, whatever the batch
         confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()

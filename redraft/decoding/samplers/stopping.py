@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from redraft.core.types import Around, Canvas, Denoiser
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Around, Denoiser
 
 
 @runtime_checkable

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked, Pick
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.picks.adaptive import Adaptive
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.picks.pace import EvenPace, Pace

@@ -9,10 +9,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import ops, randomness
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import instant
 from redraft.decoding.solvers.grids import EvenLogSnr
 from redraft.decoding.solvers.ode import Heun
@@ -47,7 +48,7 @@ def log_likelihood(
     is not a likelihood of tokens.
     """
     path, free = gaussian(process).path, ~canvas.fixed[..., None]
-    probes = free * (_coordinates(canvas.z) if exact else ops.sign_like(canvas.z, rng)[None])
+    probes = free * (_coordinates(canvas.z) if exact else randomness.sign_like(canvas.z, rng)[None])
     count = free.expand_as(canvas.z).sum((1, 2)).to(ops.wide(canvas.z.device))
     rates, log_ratios = [], []
     for t, there in climb(denoise, process, canvas, steps=steps, rng=rng):

@@ -9,9 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.types import Canvas, Context, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import instant
 from redraft.decoding.solvers.ode import Ddim
 from redraft.decoding.solvers.step import Move

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import score_from_x
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import require_steps
 from redraft.decoding.solvers.grids import EvenLogSnr, Grid, Until
 from redraft.decoding.solvers.ode import Ddim, Solver

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import eps_from_x
-from redraft.core.types import Canvas, Denoiser
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import begin, require_steps, start
 from redraft.decoding.solvers.grids import EvenTime, Grid
 from redraft.decoding.solvers.step import Move, StepRule, extrapolated, gaussian, number, walk

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import Mean, Prediction
+from redraft.core import ops, randomness
+from redraft.core.prediction import Mean, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.solvers.ode import Solver
 from redraft.decoding.solvers.step import Move
 
@@ -52,7 +52,7 @@ class Sampled:
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         log_p = token_weights(pred)
         allowed = log_p.masked_fill(~ops.nucleus(log_p, self.top_p), -torch.inf)
-        tokens = ops.draw(allowed.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten())
+        tokens = randomness.draw(allowed.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten())
         return _corners(pred, tokens.view(log_p.shape[:2]))
 
 

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian, Path, eps_from_x
-from redraft.core.types import Canvas, Denoiser, Prediction
+from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import instant
 
 
@@ -105,7 +106,7 @@ class Move:
         return self._said(self.canvas.write(z), t).x.to(z.dtype)
 
     def noise(self, rng: Rng) -> Tensor:
-        return ops.normal_like(self.z, rng)
+        return randomness.normal_like(self.z, rng)
 
     def _said(self, canvas: Canvas, t: float) -> Prediction:
         return self.denoise(canvas.z, canvas.time(instant(canvas, t)), canvas.context)

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.randomness import Rng
 
 
 class Proposal(NamedTuple):
@@ -90,7 +90,7 @@ def _rest(p: Tensor, q: Tensor, count: Tensor, weight: Tensor, v: Tensor) -> Ten
     own = p.gather(1, at).squeeze(1)
     left = (weight[:, None] * own - F.pad(q, (0, 0, 0, 1)).gather(1, at).squeeze(1)).clamp(min=0)
     left = torch.where(left.sum(-1, keepdim=True) > 0, left, own)  # only rounding leaves nothing
-    return ops.draw(left.log(), v)
+    return randomness.draw(left.log(), v)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class TokenWise(AcceptRule):
 
     def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
         u = noise.fresh()[0].at(place[None]).uniform(len(place))
-        return ops.draw(log_q.flatten(0, 1), u.flatten()).view(log_q.shape[:2])
+        return randomness.draw(log_q.flatten(0, 1), u.flatten()).view(log_q.shape[:2])
 
     def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
         return token_wise(log_p.double().exp(), *_known(draft), *_numbers(draft, noise))
@@ -177,10 +177,10 @@ class Matched(PointMass):
     """
 
     def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
-        return ops.draw(log_q.flatten(0, 1), noise.plain(place).flatten()).view(log_q.shape[:2])
+        return randomness.draw(log_q.flatten(0, 1), noise.plain(place).flatten()).view(log_q.shape[:2])
 
     def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        drawn = ops.draw(log_p.flatten(0, 1), noise.plain(place).flatten()).view(log_p.shape[:2])
+        drawn = randomness.draw(log_p.flatten(0, 1), noise.plain(place).flatten()).view(log_p.shape[:2])
         return matched(drawn, draft.tokens)
 
 

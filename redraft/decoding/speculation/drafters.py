@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Context, Denoiser, require_range
+from redraft.core.vocab import require_range
 from redraft.decoding.samplers.base import Sampler, last
 from redraft.decoding.speculation.acceptance import AcceptRule, Proposal, RoundNoise
 

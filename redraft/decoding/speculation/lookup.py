@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from redraft.core.types import require_range
+from redraft.core.vocab import require_range
 from redraft.decoding.speculation.acceptance import Proposal
 from redraft.decoding.speculation.drafters import DraftRequest
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Context, Denoiser, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
 from redraft.decoding.samplers.base import require_free
 from redraft.decoding.samplers.stopping import refuse_ids, stopped

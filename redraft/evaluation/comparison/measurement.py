@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from redraft.core.batch import Batch
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import Batch
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.strides import Strides
 from redraft.decoding.samplers.base import Sampler

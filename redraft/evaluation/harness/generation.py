@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from redraft.core import ops
+from redraft.core import randomness
+from redraft.core.canvas import Canvas
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.base import Sampler, last
 from redraft.evaluation.harness.requests import Request, RowLayout
@@ -97,7 +97,7 @@ class Writer:
         canvas = with_stops(self._canvas(some, new), how.until, tokenizer)
         canvas = unending(canvas) if how.decoding.end_token == "never" else canvas
         samples = torch.tensor([request.sample for request in some], device=canvas.z.device)
-        keys = ops.rng(self.seed, samples).fold(torch.tensor(earlier, device=canvas.z.device))
+        keys = randomness.rng(self.seed, samples).fold(torch.tensor(earlier, device=canvas.z.device))
         sampler = self._chosen(how.decoding, int((~canvas.fixed).sum(-1).max()))
         with torch.no_grad():
             end = model.to_tokens(last(sampler(model, model.process, canvas, rng=keys)))

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from redraft.core.batch import Batch
 from redraft.core.processes.insertion import Insertion
 from redraft.core.text.tokenizers import Hub
-from redraft.core.types import WIDEST, Batch
+from redraft.core.vocab import WIDEST
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import Opened
 from redraft.training.data.framing import Framing

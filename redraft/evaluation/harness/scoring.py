@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.core.batch import Batch
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Batch
 from redraft.evaluation.harness.requests import Request, RowLayout
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import Opened

@@ -1,5 +1,1 @@
 """Laws: every process and sampler held to exact enumeration on toys."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

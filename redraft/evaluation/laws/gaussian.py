@@ -14,10 +14,14 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng, draw, entropy, rng
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas, Context
+from redraft.core.ops import entropy
+from redraft.core.prediction import Mean
 from redraft.core.processes import gaussian
 from redraft.core.processes.gaussian import Exploding, Gaussian, Path, Preserving, Straight
-from redraft.core.types import Canvas, Context, Mean, Noised, Vocab
+from redraft.core.randomness import Rng, draw, rng
+from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, last
 from redraft.evaluation.laws.law import P_MIN, Integral, Law, at_least, chi_square, equal, integral

@@ -16,11 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core.ops import Rng, rng
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Known, Prediction
 from redraft.core.processes.insertion import Counted, Expected, Insertion
 from redraft.core.processes.masked import Masked
-from redraft.core.schedules import Polynomial, Schedule
-from redraft.core.types import Canvas, Context, Known, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng, rng
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Polynomial
+from redraft.core.vocab import Vocab
 from redraft.decoding.picks.order import Entropy
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, last

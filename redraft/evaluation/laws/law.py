@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from redraft.core.processes.base import Process
-from redraft.core.types import Vocab
+from redraft.core.vocab import Vocab
 
 P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds are fixed
 

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from redraft.core.schedules import (
-    Chain,
-    Clamped,
-    Cosine,
-    CosineOffset,
-    CosineRatio,
-    CosineSquared,
-    Exponential,
-    Geometric,
-    Jumping,
-    Linear,
-    Mirrored,
-    Polynomial,
-    Retimed,
-    Schedule,
-    Shifted,
-    Sqrt,
-    Tabulated,
-    TanD,
-    VPLinear,
-)
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.gaussian import CosineOffset, Sqrt, TanD, VPLinear
+from redraft.core.schedules.tokens import Cosine, CosineRatio, CosineSquared, Exponential, Geometric, Linear, Polynomial
+from redraft.core.schedules.transforms import Chain, Clamped, Jumping, Mirrored, Retimed, Shifted, Tabulated
 
 
 def every_schedule() -> list[Schedule]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.ops import rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Denoiser, Mean
 from redraft.core.processes.gaussian import Gaussian, Path, Preserving
-from redraft.core.schedules import Clamped, CosineSquared
-from redraft.core.types import Canvas, Context, Denoiser, Mean
+from redraft.core.randomness import rng
+from redraft.core.schedules.tokens import CosineSquared
+from redraft.core.schedules.transforms import Clamped
 from redraft.decoding.guidance.vectors import Classifier
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, last

@@ -15,15 +15,19 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng, rng
+from redraft.core.batch import Noised
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Known, Prediction
 from redraft.core.processes import sedd
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.interpolating import Hybrid, Interpolating, MaskNoise, UniformNoise
 from redraft.core.processes.markov import BandJumps, Markov, MaskJumps
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Cap, Remask, Rescale, Star
-from redraft.core.schedules import Cosine, CosineSquared, Linear, Polynomial, Schedule
-from redraft.core.types import Canvas, Context, Known, Noised, Prediction, Vocab
+from redraft.core.randomness import Rng, rng
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Cosine, CosineSquared, Linear, Polynomial
+from redraft.core.vocab import Vocab
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.picks.adaptive import EntropyBound
 from redraft.decoding.picks.order import AnyOrder, LeftToRight, Margin

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core.types import require_range
+from redraft.core.vocab import require_range
 from redraft.models.networks.attention import Full, Rotary
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValue, KeyValues, Stand

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from redraft.core.types import Context, require_range
+from redraft.core.canvas import Context
+from redraft.core.vocab import require_range
 from redraft.models.networks.attention import Causal, Full
 from redraft.models.networks.config import Ports, TransformerConfig
 from redraft.models.networks.transformer import Transformer

@@ -1,5 +1,1 @@
 """Checkpoints on disk: configuration as JSON, reading, writing, locking, adapters."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

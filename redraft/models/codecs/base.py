@@ -8,8 +8,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import Batch, Vocab
+from redraft.core.batch import Batch
+from redraft.core.randomness import Rng
+from redraft.core.vocab import Vocab
 
 
 class Codec(nn.Module, ABC):

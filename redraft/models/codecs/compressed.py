@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core.ops import Rng
-from redraft.core.types import WIDEST, Vocab, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import WIDEST, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
 from redraft.models.codecs.modules.corruption import blurred_up_to, require_share
 from redraft.models.codecs.modules.decoder import Autoregressive

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core.ops import Rng
-from redraft.core.types import FINITE, WIDEST, Batch, Vocab, require_range
+from redraft.core.batch import Batch
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig, token_nll
 from redraft.models.codecs.modules.corruption import blurred_up_to, require_share
 from redraft.models.codecs.modules.decoder import Parallel

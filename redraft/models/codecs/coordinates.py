@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.types import ABOVE_0, FINITE, Vocab, require_range
+from redraft.core.vocab import ABOVE_0, FINITE, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
 
 NUMERALS = "0123456789+-. "  # the alphabet of points

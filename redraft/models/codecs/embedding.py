@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core import ops
-from redraft.core.types import WIDEST, Batch, Vocab, require_range
+from redraft.core import randomness
+from redraft.core.batch import Batch
+from redraft.core.vocab import WIDEST, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig, token_nll
 
 
@@ -106,7 +107,7 @@ def neighbours(batches: Sequence[Batch], words: int, width: int) -> Tensor:
     square, way = (part.flip(-1)[..., :width] for part in torch.linalg.eigh(ppmi.T @ ppmi))
     way = way * way.gather(0, way.abs().argmax(0, keepdim=True)).sign()  # eigenvectors have no sign; machines differ
     main = F.pad(ppmi @ way / square.clamp(min=1e-12) ** 0.25, (0, max(0, width - way.shape[1])))
-    return F.normalize(main + 1e-3 * ops.normal_like(main, ops.rng(0, words)), dim=-1).float()
+    return F.normalize(main + 1e-3 * randomness.normal_like(main, randomness.rng(0, words)), dim=-1).float()
 
 
 def _beside(batch: Batch) -> Tensor:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import FINITE, WIDEST, Context, Vocab, require_range
+from redraft.core import randomness
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
 from redraft.models.codecs.modules.corruption import require_share, substituted
 from redraft.models.codecs.modules.decoder import Autoregressive
@@ -86,7 +87,7 @@ class ParagraphCodec(Codec):
         early, late, past = rng.split(3)
         noisy = substituted(tokens, self.config.noise, self.vocab, rng=early)
         mean, log_variance = self.posterior(noisy, pad)
-        z = mean + (log_variance / 2).exp() * ops.normal_like(mean, late)
+        z = mean + (log_variance / 2).exp() * randomness.normal_like(mean, late)
         kl = kl_to_standard(mean, log_variance).sum((1, 2))
         return {
             "reconstruction": self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core.types import ABOVE_0, FINITE, Vocab, require_range
+from redraft.core.vocab import ABOVE_0, FINITE, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig, token_nll
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from redraft.core.text.tokenizers import Hub
-from redraft.core.types import Vocab
+from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.layout import LayoutError
 from redraft.models.formats.storage.tensors import Settings

@@ -15,18 +15,10 @@ from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.interpolating import Hybrid, Interpolating, UniformNoise
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.sedd import log_scores, proper
-from redraft.core.schedules import (
-    Cosine,
-    CosineSquared,
-    Exponential,
-    Geometric,
-    Jumping,
-    Linear,
-    Mirrored,
-    Polynomial,
-    Schedule,
-)
-from redraft.core.types import Vocab
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.tokens import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial
+from redraft.core.schedules.transforms import Jumping, Mirrored
+from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.checkpoint import Meaning, Original, Understood, rows, with_mask, without_mask
 from redraft.models.formats.layout import LayoutError, flat, require, setting, whole_number

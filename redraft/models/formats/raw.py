@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.canvas import Context
 from redraft.core.processes.base import require_times
 from redraft.core.processes.sedd import log_scores
-from redraft.core.types import Context
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats.dit import UNTOLD
 

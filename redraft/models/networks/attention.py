@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from redraft.core.types import FINITE, require_range
+from redraft.core.vocab import FINITE, require_range
 
 
 class Pattern(ABC):

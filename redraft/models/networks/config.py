@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from redraft.core.types import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
+from redraft.core.vocab import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
 from redraft.models.networks.attention import Causal, Full, Pattern, Slowed
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from redraft.core.types import Context
+from redraft.core.canvas import Context
 from redraft.models.networks.attention import Sight
 from redraft.models.networks.kv_cache import KeyValue, KeyValues, Stand
 from redraft.models.networks.layers import AskedPositions, TimeOf

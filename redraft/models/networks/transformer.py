@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from redraft.core.canvas import Context
 from redraft.core.ops import dropout
-from redraft.core.types import Context
 from redraft.models.networks.attention import BlockCausal, Causal, Full, Pattern, Rotary, Sight
 from redraft.models.networks.config import Ports, TransformerConfig
 from redraft.models.networks.forward_pass import Merger, Pass, States

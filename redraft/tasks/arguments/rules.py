@@ -12,7 +12,7 @@ from tyro.conf import UseAppendAction, arg
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from redraft.core.types import Canvas
+    from redraft.core.canvas import Canvas
     from redraft.decoding.constraints.rules import Rule
     from redraft.models.diffusion_lm import DiffusionLM
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.types import Batch, Canvas
+from redraft.core.batch import Batch
+from redraft.core.canvas import Canvas
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.engine.model import Opened
 from redraft.tasks.engine.sampler_choice import batch_size

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Canvas
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import Words, split_words
-from redraft.core.types import Canvas
 from redraft.decoding.guidance.token_classifier import TokenClassifier
 from redraft.decoding.picks.order import AnyOrder, DemandedFirst, Entropy
 from redraft.decoding.samplers.base import Sampler

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Canvas, Context
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import Canvas, Context
 from redraft.decoding.guidance.lookahead import LookAhead
 from redraft.decoding.guidance.per_position import AtPlaces
 from redraft.decoding.guidance.token_classifier import FirstOrder

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.canvas import Context
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
 from redraft.core.text.tokenizers import Characters
-from redraft.core.types import Context, Denoiser
 from redraft.tasks.correction.scorers import moment, row_length, wrong_share
 from redraft.tasks.correction.suspects import WHOLE_WORD, Replacement, Speller
 from redraft.tasks.engine.model import Opened

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from redraft.core import ops
+from redraft.core import randomness
 
 ErrorKind = Literal["keyboard", "phonetic", "swap", "drop", "double", "space", "ocr"]
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
@@ -108,7 +108,7 @@ class SpellingErrors:
 
     def __call__(self, text: str, index: int = 0) -> Corrupted:
         """The text number `index` of a corpus with errors: another number, other errors."""
-        draws = ops.rng(self.seed).fold(index).uniform(len(text), 3)[0].tolist()
+        draws = randomness.rng(self.seed).fold(index).uniform(len(text), 3)[0].tolist()
         pieces, hits, chances, place = [], [], 0, 0
         while place < len(text):
             possible = self.possible(text, place)

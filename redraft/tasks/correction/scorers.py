@@ -10,12 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from redraft.core.batch import Batch
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
 from redraft.core.text.tokenizers import Words
-from redraft.core.types import Batch
 from redraft.models.canvas_builder import UpTo
 from redraft.tasks.engine.model import Opened
 from redraft.tasks.engine.sampler_choice import batch_size

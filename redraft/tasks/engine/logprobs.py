@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.canvas import Canvas, Context
+from redraft.core.prediction import Around, Denoiser, Drawn, Gaps, Mean, Prediction
 from redraft.core.processes.interpolating import Steering
+from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import Around, Canvas, Context, Denoiser, Drawn, Gaps, Mean, Prediction
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.guided import Guided, GuidedByPrompt
 from redraft.tasks.engine.sampler_choice import layers

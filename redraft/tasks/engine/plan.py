@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from redraft.core import ops
+from redraft.core import randomness
+from redraft.core.canvas import Canvas
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import Canvas
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.constraints.constrained import Constrained
 from redraft.decoding.constraints.rules import Rule
@@ -315,7 +315,7 @@ class Writing:
         self.canvas = start
 
     def __iter__(self) -> Iterator[Canvas]:
-        keys = ops.rng(self.seed, self.samples)
+        keys = randomness.rng(self.seed, self.samples)
         sampler = self.sampler if self.log is None else self.log.around(self.sampler)
         canvases = sampler(self.model, self.model.process, self.start, rng=keys)
         with eval_mode(self.model), calls(self.model, self.calls):

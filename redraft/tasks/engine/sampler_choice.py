@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from redraft.core.canvas import Canvas
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.multi_block import MultiBlock
 from redraft.decoding.blocks.strides import Strides

@@ -9,8 +9,8 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Hub, Tokenizer, shares
-from redraft.core.types import Canvas
 from redraft.tasks.engine.result import Written
 
 

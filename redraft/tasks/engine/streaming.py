@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from redraft.core.canvas import Canvas
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.strides import Strides
 from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, Factor, FrechetProfile, Klass

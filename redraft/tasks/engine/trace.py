@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from redraft.core.types import Canvas, Vocab
+from redraft.core.canvas import Canvas
+from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.result import Stop
 

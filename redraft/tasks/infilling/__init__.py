@@ -1,5 +1,1 @@
 """Infilling: the holes of a template, their lengths and their fillings."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from redraft.core.types import Batch
+from redraft.core.batch import Batch
 from redraft.tasks.engine.model import Opened
 from redraft.training.heldout import likelihood
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, overload
 
 import torch
 
+from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import Canvas
 from redraft.decoding.constraints.placement import lengths
 from redraft.decoding.constraints.rules import Rule, Spaced
 from redraft.models.canvas_builder import UpTo, grows

@@ -9,11 +9,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core import randomness
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
-from redraft.core.types import Canvas, Denoiser, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
 from redraft.decoding.samplers.base import require_free
 
@@ -96,7 +98,7 @@ class ProposeAndJudge:
     def _taken(self, total: Tensor, rng: Rng) -> int:
         if not self.temperature:
             return int(total.argmax())
-        return int(ops.draw((total / self.temperature).log_softmax(-1)[None], rng.once().squeeze(1)))
+        return int(randomness.draw((total / self.temperature).log_softmax(-1)[None], rng.once().squeeze(1)))
 
 
 def _grown(some: _Candidates, said: Tensor, worth: Tensor, column: int, tries: int) -> _Candidates:

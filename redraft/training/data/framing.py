@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from redraft.core.batch import Batch
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import WIDEST, Batch, Vocab, require_range
+from redraft.core.vocab import WIDEST, Vocab, require_range
 from redraft.training.data.sources import Corpus, DataError, Endless, Split, Tally
 
 Ids = NDArray[np.int32]

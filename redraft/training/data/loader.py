@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from redraft.core.batch import Batch
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import Batch
 from redraft.training.data.framing import Framing, Rows
 from redraft.training.data.sources import _T, Corpus, DataError, Endless, Split
 

@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from redraft.core import ops
+from redraft.core import randomness
 from redraft.core.text.chat_template import question_ids
 from redraft.core.text.tokenizers import Hub, Tokenizer
-from redraft.core.types import WIDEST, Vocab, require_range
+from redraft.core.vocab import WIDEST, Vocab, require_range
 from redraft.training.data.framing import Documents, Framing, Row, Rows, require_some_rows
 from redraft.training.data.sources import (
     Corpus,
@@ -220,7 +220,7 @@ class Answers(Framing):
         tally.tokens += len(prompt) + len(answer)
         tally.cut += len(prompt) + len(answer) + 1 > self.length
         row = [*prompt, *answer, *[_ended(vocab)] * self.length][: self.length]
-        which, where = ops.rng(self.seed, 1).fold(number).uniform(2)[0].tolist()
+        which, where = randomness.rng(self.seed, 1).fold(number).uniform(2)[0].tolist()
         if which < self.shorten:
             row = row[: len(prompt) + 1 + int(where * (self.length - len(prompt)))]
         return _row(row, len(prompt))
@@ -320,7 +320,7 @@ class Spans(Framing):
         """The row of document `number` without its padding."""
         ids = _short(ids, self.source - 1, tally)
         size = max(1, round(self.share * len(ids)))
-        begin = int(float(ops.rng(self.seed, 1).fold(number).uniform(1)) * (len(ids) - size + 1))
+        begin = int(float(randomness.rng(self.seed, 1).fold(number).uniform(1)) * (len(ids) - size + 1))
         before = [*ids[:begin], vocab.masked, *ids[begin + size :], _ended(vocab)]
         row = Documents(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
         return _row(row, int(vocab.bos is not None), before)

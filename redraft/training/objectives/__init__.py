@@ -1,5 +1,1 @@
 """Objectives: which times to draw, and what a prediction costs there."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import FINITE, Batch, Context, Loss, require_range
+from redraft.core.batch import Batch, Loss
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, require_range
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.attention import Annealed, Causal, Pattern
 from redraft.models.networks.linear import adapter_off, lora_parameters

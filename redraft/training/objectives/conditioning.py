@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
-from redraft.core.types import Batch, Context, Noised
+from redraft.core.batch import Batch, Noised
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
 from redraft.models.diffusion_lm import DiffusionLM
 
 

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core.ops import Rng
-from redraft.core.types import ABOVE_0, FINITE, Batch, Context, Loss, require_range
+from redraft.core.batch import Batch, Loss
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
+from redraft.core.vocab import ABOVE_0, FINITE, require_range
 from redraft.models.auxiliary.drafter import DraftNetwork, MaskedItself, predicting
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.linear import lora_parameters

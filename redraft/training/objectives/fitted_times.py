@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from redraft.core.ops import Rng
-from redraft.core.types import Batch
+from redraft.core.batch import Batch
+from redraft.core.randomness import Rng
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.objectives.losses import Term
 from redraft.training.objectives.objective import Objective

@@ -10,10 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.batch import Noised, Times
+from redraft.core.prediction import Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.interpolating import Interpolating
-from redraft.core.types import ABOVE_0, FINITE, Noised, Prediction, Times, require_range
+from redraft.core.vocab import ABOVE_0, FINITE, require_range
 
 
 class Term(ABC):

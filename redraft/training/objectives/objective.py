@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core import ops
-from redraft.core.ops import Rng
+from redraft.core.batch import Batch, Encoded, Loss
+from redraft.core.canvas import Canvas, Context
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.types import FINITE, Batch, Canvas, Context, Encoded, Loss, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, require_range
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.objectives.conditioning import drop_condition, self_condition, torn
 from redraft.training.objectives.losses import Bound, Term

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core.ops import Rng
-from redraft.core.types import Batch, Context, Loss, require_range
+from redraft.core.batch import Batch, Loss
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
+from redraft.core.vocab import require_range
 from redraft.models.auxiliary.tagger import Foresight
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.tagging import tag_logits

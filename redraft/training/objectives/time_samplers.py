@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.ops import Rng
-from redraft.core.types import FINITE, Batch, require_range
+from redraft.core.batch import Batch
+from redraft.core.randomness import Rng
+from redraft.core.vocab import FINITE, require_range
 
 _GOLDEN = 0.6180339887498949
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.core.processes.gaussian import Gaussian, Preserving
-from redraft.core.schedules import Clamped, CosineSquared, Schedule, TanD
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.gaussian import TanD
+from redraft.core.schedules.tokens import CosineSquared
+from redraft.core.schedules.transforms import Clamped
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.solvers.grids import Until

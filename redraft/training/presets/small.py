@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.core.processes.gaussian import Gaussian, Preserving
-from redraft.core.schedules import Clamped, CosineSquared, TanD
+from redraft.core.schedules.gaussian import TanD
+from redraft.core.schedules.tokens import CosineSquared
+from redraft.core.schedules.transforms import Clamped
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.models.codecs.compressed import Compressed
 from redraft.models.codecs.contextual import Contextual

@@ -8,7 +8,8 @@ from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.interpolating import Hybrid, Interpolating
 from redraft.core.processes.markov import Markov, MaskJumps
 from redraft.core.processes.masked import Masked
-from redraft.core.schedules import CosineRatio, CosineSquared, Linear, Mirrored, Polynomial
+from redraft.core.schedules.tokens import CosineRatio, CosineSquared, Linear, Polynomial
+from redraft.core.schedules.transforms import Mirrored
 from redraft.core.text.tokenizers import Characters, Words
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.picks.order import AnyOrder

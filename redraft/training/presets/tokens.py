@@ -8,7 +8,7 @@ from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.interpolating import Hybrid, Interpolating
 from redraft.core.processes.markov import Markov, MaskJumps
 from redraft.core.processes.masked import Masked
-from redraft.core.schedules import CosineRatio, Geometric, Linear
+from redraft.core.schedules.tokens import CosineRatio, Geometric, Linear
 from redraft.core.text.tokenizers import TEXT8, Bytes, Characters, Hub, Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.picks.order import Confidence

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.core.processes.gaussian import Gaussian, Preserving
-from redraft.core.schedules import Clamped, CosineOffset, Sqrt, VPLinear
+from redraft.core.schedules.gaussian import CosineOffset, Sqrt, VPLinear
+from redraft.core.schedules.transforms import Clamped
 from redraft.core.text.tokenizers import Characters, Tokenizer, Words
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral

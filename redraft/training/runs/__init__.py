@@ -1,5 +1,1 @@
 """Runs: a whole experiment as one value, saved, loaded and varied."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from redraft.core.hardware.forked import attempt
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.types import ABOVE_0, BELOW_1, FINITE, require_range
+from redraft.core.vocab import ABOVE_0, BELOW_1, FINITE, require_range
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
 from redraft.models import formats, shipped

@@ -13,9 +13,10 @@ from typing import Any
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian, Preserving
 from redraft.core.processes.masked import Masked
-from redraft.core.schedules import Retimed, Schedule
+from redraft.core.schedules.base import Schedule
+from redraft.core.schedules.transforms import Retimed
 from redraft.core.text.tokenizers import Tokenizer, Words
-from redraft.core.types import Vocab
+from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.remask import Revise
 from redraft.decoding.samplers.replacement import Replaced

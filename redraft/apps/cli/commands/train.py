@@ -60,7 +60,7 @@ class Train:
     def _run(self) -> Run:
         from redraft.apps.cli.run_arguments import make_tokenizer, recipe
         from redraft.core.text.tokenizers import Tokenizer
-        from redraft.core.types import Vocab
+        from redraft.core.vocab import Vocab
         from redraft.training.runs import variations
 
         if self.length is not None and self.length < 1:

@@ -23,7 +23,7 @@ from redraft.tasks.arguments.settings import Controlling, Generation, Infilling,
 from redraft.tasks.arguments.templates import require_holes
 
 if TYPE_CHECKING:
-    from redraft.core.types import Canvas
+    from redraft.core.canvas import Canvas
     from redraft.tasks.engine.plan import Plan, Writing
     from redraft.tasks.engine.result import Record
 

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import Vocab
+from redraft.core import randomness
+from redraft.core.randomness import Rng
+from redraft.core.vocab import Vocab
 
 
 def require_share(name: str, value: float) -> None:
@@ -21,7 +21,7 @@ def require_share(name: str, value: float) -> None:
 def blurred(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
     """√(1 − σ²)·x + σ·ξ with ξ ~ N(0, I), which keeps unit variance. σ is a number, or (B, 1, 1)."""
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
-    return (1 - sigma.square()).sqrt() * x + sigma * ops.normal_like(x, rng)
+    return (1 - sigma.square()).sqrt() * x + sigma * randomness.normal_like(x, rng)
 
 
 def blurred_up_to(x: Tensor, most: float, spread: float = 1.0, *, rng: Rng) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from redraft.core.ops import Rng
-from redraft.core.types import Context, Vocab
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
+from redraft.core.vocab import Vocab
 from redraft.models.codecs.base import token_nll
 from redraft.models.codecs.modules.size import Size
 from redraft.models.networks.attention import Causal

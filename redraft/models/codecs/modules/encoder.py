@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from redraft.core import ops
-from redraft.core.ops import Rng
-from redraft.core.types import WIDEST, Context, Vocab, require_range
+from redraft.core.canvas import Context
+from redraft.core.randomness import Rng
+from redraft.core.vocab import WIDEST, Vocab, require_range
 from redraft.models.codecs.modules.corruption import concealed
 from redraft.models.codecs.modules.size import Size
 from redraft.models.networks.config import Ports

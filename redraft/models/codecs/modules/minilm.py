@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from redraft.core.ops import Rng
-from redraft.core.types import WIDEST, Vocab, require_range
+from redraft.core.randomness import Rng
+from redraft.core.vocab import WIDEST, Vocab, require_range
 from redraft.models.codecs.modules.encoder import Encoder, EncoderConfig
 from redraft.models.networks.attention import attend
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from redraft.core import ops
+from redraft.core import randomness
 from redraft.models.codecs.coordinates import CELL, point_letters, read_point, spell_point
 from redraft.training.data.corpora.language import split_seed
 from redraft.training.data.pairs import Pair
@@ -75,10 +75,10 @@ class Blobs:
 
 @lru_cache(16)
 def _drawn(blobs: Blobs, split: Split, together: int) -> list[Pair]:
-    which, where = ops.rng(split_seed(blobs.seed, split), 1).fold(together).split(2)
+    which, where = randomness.rng(split_seed(blobs.seed, split), 1).fold(together).split(2)
     weights = torch.tensor(blobs.weights, dtype=torch.float64)
     u = which.uniform(_TOGETHER)[0]
-    blob = ops.draw(weights.log().expand(_TOGETHER, -1), u)
+    blob = randomness.draw(weights.log().expand(_TOGETHER, -1), u)
     means, stds = (torch.tensor(v, dtype=torch.float64)[blob] for v in (blobs.means, blobs.stds))
     points = means + stds[:, None] * where.normal(_TOGETHER, means.shape[1])[0]
     return [Pair(str(k), spell_point(p)) for k, p in zip(blob.tolist(), points.tolist(), strict=True)]

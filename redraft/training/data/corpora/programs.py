@@ -16,7 +16,7 @@ from functools import cache
 
 import torch
 
-from redraft.core import ops
+from redraft.core import randomness
 from redraft.training.data.corpora.language import split_seed
 from redraft.training.data.sources import Split
 
@@ -51,7 +51,7 @@ class Programs:
             raise ValueError(f"statements={self.statements}; a program has 2 to {len(NAMES)} of them")
 
     def document(self, split: Split, index: int) -> str:
-        draws = ops.rng(split_seed(self.seed, split), 1).fold(index).uniform(8 * self.statements)[0].tolist()
+        draws = randomness.rng(split_seed(self.seed, split), 1).fold(index).uniform(8 * self.statements)[0].tolist()
         known, said = _Known(), list[str]()
         for number in range(self.statements):
             words = _statement(known, draws[8 * number : 8 * number + 8], self._forms(known, number))

@@ -1,0 +1,61 @@
+"""The vocabulary of a token process, and ranges of settings."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+
+ABOVE_0, BELOW_1, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # ends of ranges
+
+
+WIDEST = 2**24  # of a layer or a row: far beyond any network, and products of two are still int64
+
+
+_ENDS = {ABOVE_0: "above 0", BELOW_1: "below 1", FINITE: "finite", math.inf: ""}
+
+
+def require_range(value: object, least: float, most: float, *names: str) -> None:
+    """Raises if one of the named fields is nan or outside [least, most]; None passes."""
+    for name in names:
+        if (number := getattr(value, name)) is not None and not least <= number <= most:
+            ends = (_ENDS.get(least, f"at least {least}"), _ENDS.get(most, f"at most {most}"))
+            raise ValueError(f"{name}={number}; it must be {' and '.join(filter(None, ends))}")
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """The states of a token process: V ids, of which some have a special meaning."""
+
+    size: int  # V: all states, the mask included
+    mask: int | None = None
+    bos: int | None = None
+    eos: int | None = None
+    pad: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mask", "bos", "eos", "pad"):
+            if (token := getattr(self, name)) is not None and not 0 <= token < self.size:
+                raise ValueError(f"{name}={token} is not one of the {self.size} ids 0..{self.size - 1}")
+
+    @property
+    def masked(self) -> int:
+        """The id of the mask; an error for a vocabulary that has none."""
+        if self.mask is None:
+            raise ValueError("this vocabulary has no mask token; mask noise needs one: Vocab(size, mask=id)")
+        return self.mask
+
+    @property
+    def filler(self) -> int:
+        """The id written where there is no token: pad, else eos, else 0."""
+        return next((token for token in (self.pad, self.eos) if token is not None), 0)
+
+    @property
+    def start(self) -> int:
+        """The id that stands before the first token where tokens are read one after another: the mask, else filler."""
+        return self.filler if self.mask is None else self.mask
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The ids that never occur inside a text: start, end and padding."""
+        return tuple(sorted({token for token in (self.bos, self.eos, self.pad) if token is not None}))

@@ -1,1 +1,0 @@
-from .choice import Choices as Choices, Chosen as Chosen, choose as choose

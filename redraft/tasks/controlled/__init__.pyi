@@ -1,1 +1,0 @@
-from .controlled import Wishes as Wishes, control as control, controlling as controlling

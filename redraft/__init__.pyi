@@ -86,11 +86,11 @@ from .core.schedules.transforms import (
     Tabulated as Tabulated,
 )
 from .core.vocab import Vocab as Vocab
+from .decoding.blocks.approximate_cache import Dual as Dual, Prefix as Prefix
 from .decoding.blocks.blocks import Blocks as Blocks
 from .decoding.blocks.multi_block import MultiBlock as MultiBlock
 from .decoding.blocks.strides import Strides as Strides
 from .decoding.blocks.sub_blocks import Parts as Parts
-from .decoding.blocks.windows import Dual as Dual, Prefix as Prefix
 from .decoding.constraints.constrained import Constrained as Constrained
 from .decoding.constraints.placement import constrain as constrain, hole as hole
 from .decoding.constraints.rules import (
@@ -135,13 +135,14 @@ from .decoding.picks.order import (
     Ranked as Ranked,
 )
 from .decoding.picks.pace import EvenPace as EvenPace, Pace as Pace, TimePace as TimePace
+from .decoding.picks.planned import Planned as Planned
 from .decoding.samplers.ancestral import Ancestral as Ancestral, FirstHitting as FirstHitting
 from .decoding.samplers.base import Even as Even, Hold as Hold, Sampler as Sampler, Warp as Warp, last as last
 from .decoding.samplers.editing import Edited as Edited
 from .decoding.samplers.euler import Euler as Euler
 from .decoding.samplers.guided import Guided as Guided, GuidedByPrompt as GuidedByPrompt
 from .decoding.samplers.particles import Particles as Particles
-from .decoding.samplers.planning import Planned as Planned, SelfPlanned as SelfPlanned
+from .decoding.samplers.planning import SelfPlanned as SelfPlanned
 from .decoding.samplers.remask import (
     Blind as Blind,
     Guide as Guide,
@@ -300,4 +301,5 @@ from .training.objectives.objective import (
     Step as Step,
 )
 from .training.objectives.time_samplers import Clock as Clock, Importance as Importance, Stratified as Stratified
-from .training.runs.run import Optimiser as Optimiser, Run as Run, export as export, load as load
+from .training.runs.loading import export as export, load as load
+from .training.runs.run import Optimiser as Optimiser, Run as Run

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from redraft.core import ops
+
 
 def wide(device: torch.device) -> torch.dtype:
     """The widest float of a device: float64, except where there is none."""
@@ -193,3 +195,8 @@ _IN_CACHE = 2**17  # numbers
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout from torch's global generator, which the training loop reseeds at every step."""
     return F.dropout(x, p, training) if p else x
+
+
+def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
+    """(B, L, V), (B, L) → (B, L) nats"""
+    return ops.nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)

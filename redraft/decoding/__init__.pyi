@@ -1,8 +1,9 @@
+from .blocks.approximate_cache import Approximate as Approximate, Dual as Dual, Prefix as Prefix, Stale as Stale
 from .blocks.blocks import Blocks as Blocks
 from .blocks.multi_block import MultiBlock as MultiBlock, Once as Once
 from .blocks.strides import Strides as Strides
 from .blocks.sub_blocks import Parts as Parts
-from .blocks.windows import Approximate as Approximate, Dual as Dual, Prefix as Prefix, Stale as Stale, Window as Window
+from .blocks.windows import Window as Window
 from .constraints.constrained import Conditioned as Conditioned, Constrained as Constrained
 from .constraints.dfa import TooLarge as TooLarge
 from .constraints.placement import (
@@ -60,13 +61,14 @@ from .picks.order import (
     Ranked as Ranked,
 )
 from .picks.pace import EvenPace as EvenPace, Pace as Pace, TimePace as TimePace
+from .picks.planned import Planned as Planned
 from .samplers.ancestral import Ancestral as Ancestral, FirstHitting as FirstHitting
 from .samplers.base import Even as Even, Hold as Hold, Sampler as Sampler, Warp as Warp, grid as grid, last as last
 from .samplers.editing import Edited as Edited
 from .samplers.euler import Euler as Euler
 from .samplers.guided import Guided as Guided, GuidedByPrompt as GuidedByPrompt
 from .samplers.particles import Particles as Particles
-from .samplers.planning import Planned as Planned, SelfPlanned as SelfPlanned
+from .samplers.planning import SelfPlanned as SelfPlanned
 from .samplers.registry import NAMED as NAMED
 from .samplers.remask import (
     Blind as Blind,

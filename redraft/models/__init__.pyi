@@ -71,7 +71,7 @@ from .codecs.paragraph import Paragraph as Paragraph, ParagraphCodec as Paragrap
 from .codecs.simplex import Simplex as Simplex, SimplexCodec as SimplexCodec
 from .codecs.smooth import Smooth as Smooth, SmoothCodec as SmoothCodec, Smoothing as Smoothing
 from .config import DiffusionLMConfig as DiffusionLMConfig
-from .diffusion_lm import DiffusionLM as DiffusionLM, Lazy as Lazy, eval_mode as eval_mode, evaluating as evaluating
+from .diffusion_lm import DiffusionLM as DiffusionLM, eval_mode as eval_mode, evaluating as evaluating
 from .draft_state import DraftMemory as DraftMemory
 from .formats.checkpoint import Original as Original
 from .formats.dit import Ratios as Ratios
@@ -121,6 +121,7 @@ from .heads import (
     VectorHead as VectorHead,
     WithSpread as WithSpread,
 )
+from .lazy_prediction import Lazy as Lazy
 from .networks.attention import (
     Annealed as Annealed,
     BlockCausal as BlockCausal,

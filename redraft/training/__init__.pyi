@@ -1,4 +1,5 @@
 from . import data as data, objectives as objectives, presets as presets, runs as runs
+from .data.corpora.benchmarks import Enwik8 as Enwik8, Sotu as Sotu, Text8 as Text8
 from .data.corpora.e2e_nlg import e2e as e2e, said as said, slots as slots
 from .data.corpora.grammar import (
     Account as Account,
@@ -54,36 +55,35 @@ from .data.loader import (
     prefetch as prefetch,
     tokenise as tokenise,
 )
-from .data.pairs import (
+from .data.pair_framing import (
     Answers as Answers,
+    Labelled as Labelled,
+    Pairs as Pairs,
+    Sourced as Sourced,
+    Spans as Spans,
+)
+from .data.pairs import (
     Classified as Classified,
     CsvPairs as CsvPairs,
     EndlessPairs as EndlessPairs,
     JsonlClasses as JsonlClasses,
     JsonlPairs as JsonlPairs,
-    Labelled as Labelled,
     Pair as Pair,
     PairCorpus as PairCorpus,
-    Pairs as Pairs,
-    Sourced as Sourced,
-    Spans as Spans,
 )
 from .data.sources import (
     SPLITS as SPLITS,
     Corpus as Corpus,
     DataError as DataError,
     Endless as Endless,
-    Enwik8 as Enwik8,
     FileRecord as FileRecord,
     Files as Files,
     HubDataset as HubDataset,
     Jsonl as Jsonl,
     KnownSource as KnownSource,
     Parquet as Parquet,
-    Sotu as Sotu,
     Split as Split,
     Tally as Tally,
-    Text8 as Text8,
     TextFiles as TextFiles,
     field_record as field_record,
     json_lines as json_lines,
@@ -237,25 +237,20 @@ from .presets.vectors import (
 from .progress import ProgressBar as ProgressBar, waiting as waiting
 from .runs.adaptation import adaptation as adaptation, merged as merged
 from .runs.distillation import drafting as drafting
-from .runs.metrics import newest_values as newest_values
-from .runs.run import (
+from .runs.loading import (
     Bundle as Bundle,
     Loaded as Loaded,
-    Optimiser as Optimiser,
-    Run as Run,
     assemble as assemble,
     begin_with as begin_with,
     bundled as bundled,
     describe as describe,
     export as export,
-    in_int8 as in_int8,
-    in_weights as in_weights,
-    least_memory as least_memory,
     load as load,
     load_with_run as load_with_run,
     newest as newest,
-    parameters as parameters,
-    weights_form as weights_form,
 )
+from .runs.memory import least_memory as least_memory, parameters as parameters
+from .runs.metrics import newest_values as newest_values
+from .runs.run import Optimiser as Optimiser, Run as Run
 from .samples import sample_texts as sample_texts, to_write as to_write
 from .state import State as State, TrainingError as TrainingError

@@ -37,7 +37,9 @@ from redraft.training.log import Log
 from redraft.training.objectives.objective import Autoencode, Step
 from redraft.training.optimizers import adjust, optimisers, rate
 from redraft.training.progress import waiting
-from redraft.training.runs.run import Run, assemble, begin_with, least_memory, newest
+from redraft.training.runs.loading import assemble, begin_with, newest
+from redraft.training.runs.memory import least_memory
+from redraft.training.runs.run import Run
 from redraft.training.samples import sample_texts, to_write
 from redraft.training.setup import claim, hold_lock, require_packages, settle
 from redraft.training.state import State, TrainingError, _averaged, _copies

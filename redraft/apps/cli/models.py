@@ -18,9 +18,9 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler
 from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError
+from redraft.models.cpu_weights import in_weights
 from redraft.tasks.engine.model import Opened
 from redraft.training.presets.index import PRESETS
-from redraft.training.runs.run import in_weights
 
 
 def open_model(path: str | Path, opening: Opening = Opening(), *, codec: bool = False) -> Opened:

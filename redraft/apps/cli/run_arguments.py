@@ -14,9 +14,10 @@ from redraft.apps.cli.arguments import suggestion
 from redraft.apps.cli.output import note
 from redraft.apps.cli.user_code import load_function
 from redraft.core.text.tokenizers import Bytes, Characters, Hub, Special, Tokenizer, Words, train_bpe
+from redraft.training.data.corpora.benchmarks import Sotu
 from redraft.training.data.corpora.stories import STORIES, StoriesData
 from redraft.training.data.pairs import PairCorpus
-from redraft.training.data.sources import Corpus, Endless, Files, Jsonl, Parquet, Sotu, Tally, TextFiles
+from redraft.training.data.sources import Corpus, Endless, Files, Jsonl, Parquet, Tally, TextFiles
 from redraft.training.presets.index import PRESETS
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run

@@ -21,7 +21,8 @@ from redraft.training.data.loader import evaluation, tokenise
 from redraft.training.data.sources import KnownSource
 from redraft.training.heldout import HeldOut, Likelihood, excess, likelihood
 from redraft.training.runs import metrics
-from redraft.training.runs.run import Run, parameters
+from redraft.training.runs.memory import parameters
+from redraft.training.runs.run import Run
 from redraft.training.samples import to_write
 
 MOST_SHOWN = 6  # texts

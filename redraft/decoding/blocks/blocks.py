@@ -13,8 +13,9 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
+from redraft.decoding.blocks.approximate_cache import Approximate, Stale
 from redraft.decoding.blocks.sub_blocks import Parts
-from redraft.decoding.blocks.windows import Approximate, Stale, Window
+from redraft.decoding.blocks.windows import Window
 from redraft.decoding.constraints.placement import AllMarked
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler

@@ -15,7 +15,7 @@ from redraft.evaluation.comparison.measurement import Effort, measured
 from redraft.evaluation.comparison.methods import Method
 from redraft.evaluation.comparison.row_file import RowFile
 from redraft.evaluation.judges import Judge
-from redraft.training.runs.run import parameters
+from redraft.training.runs.memory import parameters
 
 ROWS_FILE, SETTINGS_FILE = "rows.jsonl", "settings.json"
 

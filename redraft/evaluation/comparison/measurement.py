@@ -23,7 +23,7 @@ from redraft.tasks.engine.result import Record
 from redraft.tasks.engine.sampler_choice import layers, with_steps
 from redraft.training.data.corpora.story_tasks import StorySummaries, Task, faithful
 from redraft.training.data.loader import evaluation, tokenise
-from redraft.training.data.pairs import Answers, Pairs
+from redraft.training.data.pair_framing import Answers, Pairs
 from redraft.training.data.sources import KnownSource, Split
 from redraft.training.heldout import HeldOut, ending, excess, likelihood, reconstruction, token_bound
 from redraft.training.runs.run import Run

@@ -16,7 +16,7 @@ from redraft.core.vocab import WIDEST
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import Opened
 from redraft.training.data.framing import Framing
-from redraft.training.data.pairs import Answers, Pairs, Sourced
+from redraft.training.data.pair_framing import Answers, Pairs, Sourced
 
 _LENGTH = 2048  # tokens of a row, for models that say nothing about it
 

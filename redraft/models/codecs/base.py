@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from redraft.core import ops
 from redraft.core.batch import Batch
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
@@ -68,11 +67,6 @@ class Codec(nn.Module, ABC):
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         """(B, L) nats and other costs by name, for a codec with its own training."""
         raise ValueError(f"{type(self).__name__} is trained together with the diffusion; use Objective(…)")
-
-
-def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
-    """(B, L, V), (B, L) → (B, L) nats"""
-    return ops.nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)
 
 
 class CodecConfig(ABC):

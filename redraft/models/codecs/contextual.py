@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core.batch import Batch
+from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
-from redraft.models.codecs.base import Codec, CodecConfig, token_nll
+from redraft.models.codecs.base import Codec, CodecConfig
 from redraft.models.codecs.modules.corruption import blurred_up_to, require_share
 from redraft.models.codecs.modules.decoder import Parallel
 from redraft.models.codecs.modules.encoder import EncoderConfig

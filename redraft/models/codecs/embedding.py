@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from redraft.core import randomness
 from redraft.core.batch import Batch
+from redraft.core.ops import token_nll
 from redraft.core.vocab import WIDEST, Vocab, require_range
-from redraft.models.codecs.base import Codec, CodecConfig, token_nll
+from redraft.models.codecs.base import Codec, CodecConfig
 
 
 @dataclass(frozen=True)

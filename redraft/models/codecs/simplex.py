@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from redraft.core.ops import token_nll
 from redraft.core.vocab import ABOVE_0, FINITE, Vocab, require_range
-from redraft.models.codecs.base import Codec, CodecConfig, token_nll
+from redraft.models.codecs.base import Codec, CodecConfig
 
 
 @dataclass(frozen=True)

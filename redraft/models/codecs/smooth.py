@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
-from redraft.models.codecs.base import Codec, CodecConfig, token_nll
+from redraft.models.codecs.base import Codec, CodecConfig
 from redraft.models.codecs.modules.corruption import blurred_up_to, require_share, without_features, without_places
 from redraft.models.codecs.modules.encoder import EncoderConfig
 from redraft.models.codecs.modules.perceiver import Resampler

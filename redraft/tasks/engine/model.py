@@ -20,9 +20,11 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.training.data.framing import Documents, Packed
-from redraft.training.data.pairs import Answers, Classified
+from redraft.training.data.pair_framing import Answers
+from redraft.training.data.pairs import Classified
 from redraft.training.objectives.objective import Autoencode, Objective
-from redraft.training.runs.run import Run, load_with_run
+from redraft.training.runs.loading import load_with_run
+from redraft.training.runs.run import Run
 
 _TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>", "<end_of_turn>", "<|end|>")
 

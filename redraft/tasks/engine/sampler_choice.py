@@ -11,10 +11,10 @@ import torch
 from redraft.core.canvas import Canvas
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.masked import Masked
+from redraft.decoding.blocks.approximate_cache import Approximate, Dual, Prefix
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.multi_block import MultiBlock
 from redraft.decoding.blocks.strides import Strides
-from redraft.decoding.blocks.windows import Approximate, Dual, Prefix
 from redraft.decoding.guidance.filters import Filter
 from redraft.decoding.picks.order import AnyOrder, EndsLast, LeftToRight, Ranked
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting

@@ -13,13 +13,13 @@ from redraft.decoding.speculation.acceptance import RULES
 from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, StateDraft
 from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
 from redraft.decoding.speculation.speculative import Costs, Speculate
+from redraft.models.cpu_weights import in_weights, weights_form
 from redraft.models.draft_state import DraftMemory
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import Generation
 from redraft.tasks.engine.model import Opened, opened
 from redraft.tasks.engine.sampler_choice import layers
 from redraft.training.data.sources import Jsonl, TextFiles
-from redraft.training.runs.run import in_weights, weights_form
 
 _ELSEWHERE = {
     "sampler": "own",

@@ -13,7 +13,7 @@ from redraft.decoding.picks.order import Confidence
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.training.data.corpora.stories import STORIES
 from redraft.training.data.corpora.story_tasks import StoryAttributes
-from redraft.training.data.pairs import Answers
+from redraft.training.data.pair_framing import Answers
 from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, mdlm_tiny
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run

@@ -17,7 +17,7 @@ from redraft.models.codecs.modules.size import Size
 from redraft.models.heads import PredictV
 from redraft.training.data.corpora.e2e_nlg import e2e
 from redraft.training.data.framing import Documents
-from redraft.training.data.pairs import Pairs, Sourced
+from redraft.training.data.pair_framing import Pairs, Sourced
 from redraft.training.data.sources import TextFiles
 from redraft.training.objectives.losses import Match, Snr
 from redraft.training.presets.tiny import _tiny

@@ -20,8 +20,9 @@ from redraft.models.heads import Head, Score, Softmax, Subs
 from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.time_conditioning import ByKeep, BySigma, ByTime, Level
+from redraft.training.data.corpora.benchmarks import Enwik8, Text8
 from redraft.training.data.framing import Documents, Framing, Packed
-from redraft.training.data.sources import Corpus, Endless, Enwik8, HubDataset, Text8
+from redraft.training.data.sources import Corpus, Endless, HubDataset
 from redraft.training.objectives.losses import Bound, Dynamic, Recover, Sum
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import Stratified

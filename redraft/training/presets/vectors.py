@@ -24,7 +24,8 @@ from redraft.training.data.corpora.points import Blobs
 from redraft.training.data.corpora.stories import STORIES, StoriesData
 from redraft.training.data.corpora.story_tasks import StoryAttributes, StorySummaries
 from redraft.training.data.framing import Documents, Framing, Packed
-from redraft.training.data.pairs import JsonlPairs, Pairs, Sourced, Spans
+from redraft.training.data.pair_framing import Pairs, Sourced, Spans
+from redraft.training.data.pairs import JsonlPairs
 from redraft.training.data.sources import Corpus, Endless, HubDataset, TextFiles
 from redraft.training.objectives.losses import Match, Recover, Snr
 from redraft.training.objectives.objective import Objective

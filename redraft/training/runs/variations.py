@@ -32,7 +32,8 @@ from redraft.training.data.corpora.points import Blobs
 from redraft.training.data.corpora.story_tags import STORY_TAGS
 from redraft.training.data.corpora.story_tasks import StoryClasses
 from redraft.training.data.framing import Documents, Framing, Packed
-from redraft.training.data.pairs import JsonlClasses, Labelled, Pairs, Sourced, Spans
+from redraft.training.data.pair_framing import Labelled, Pairs, Sourced, Spans
+from redraft.training.data.pairs import JsonlClasses
 from redraft.training.data.sources import Corpus, Endless
 from redraft.training.objectives.losses import Match, Recover, Term
 from redraft.training.objectives.objective import Attribution, Autoencode, Mistakes, Objective

@@ -144,7 +144,7 @@ class AdaptModel:
     def _text(self, plain: Framing) -> tuple[Corpus | Endless, Framing]:
         """What to learn from, and how it becomes rows; `plain`: where it is no chat."""
         from redraft.apps.cli.run_arguments import source
-        from redraft.training.data.pairs import Answers
+        from redraft.training.data.pair_framing import Answers
 
         return (_pairs(self.data), Answers(self.length)) if self.chat else (source(self.data), plain)
 

@@ -14,7 +14,7 @@ from redraft.apps.cli.output import emit, note
 from redraft.tasks.arguments.settings import optional
 
 if TYPE_CHECKING:
-    from redraft.training.runs.run import Loaded
+    from redraft.training.runs.loading import Loaded
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Import:
 
         from redraft.models.checkpoints.reader import CheckpointError
         from redraft.models.formats.importer import convert
-        from redraft.training.runs.run import assemble, bundled, export, parameters
+        from redraft.training.runs.loading import assemble, bundled, export
+        from redraft.training.runs.memory import parameters
 
         if self.out.exists():
             raise CheckpointError(f"{self.out} exists already; choose another path, or remove it first")
@@ -82,7 +83,7 @@ class Export:
     def __call__(self) -> None:
         from redraft.apps.cli.models import trusted
         from redraft.models.formats.exporter import export_as
-        from redraft.training.runs.run import load_with_run
+        from redraft.training.runs.loading import load_with_run
 
         found = load_with_run(
             self.model, trust=trusted(self.opening.trust), mask=self.opening.mask, attention=self.opening.attention

@@ -67,7 +67,7 @@ class Show:
         from redraft.apps.cli.run_arguments import recipe
         from redraft.models.checkpoints import serialization
         from redraft.training.presets.index import PRESETS
-        from redraft.training.runs.run import parameters
+        from redraft.training.runs.memory import parameters
 
         run, complete = _preset(name) if name in PRESETS else (recipe(name)[0], True)
         if not complete:
@@ -80,7 +80,7 @@ class Show:
         """One that no run of ours made."""
         from redraft.apps.cli.models import open_model
         from redraft.models.checkpoints import serialization
-        from redraft.training.runs.run import parameters
+        from redraft.training.runs.memory import parameters
 
         it = open_model(path, self.opening)
         count, model = parameters(it.model.config), it.model.config
@@ -90,7 +90,7 @@ class Show:
     def _directory(self, path: Path) -> None:
         from redraft.models.checkpoints import serialization
         from redraft.training.runs import metrics
-        from redraft.training.runs.run import parameters
+        from redraft.training.runs.memory import parameters
 
         run, step = _found(path, self.opening.trust)
         if run is None:
@@ -111,7 +111,7 @@ class Show:
 
 def _count(model: DiffusionLMConfig) -> int | None:
     """Parameters of a preset; None if the tokenizer.json that lies here does not fit it."""
-    from redraft.training.runs.run import parameters
+    from redraft.training.runs.memory import parameters
 
     try:
         return parameters(model)
@@ -149,7 +149,8 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     from redraft.apps.cli.models import refuse_preset, trusted
     from redraft.models.checkpoints import reader, serialization
     from redraft.models.checkpoints.reader import CheckpointError
-    from redraft.training.runs.run import Run, describe
+    from redraft.training.runs.loading import describe
+    from redraft.training.runs.run import Run
 
     refuse_preset(path)
     modules = trusted(trust)

@@ -91,7 +91,7 @@ def train_run(run: Run, out: Path, quiet: bool, json: bool) -> None:
 
 def _report(run: Run, out: Path, json: bool) -> None:
     from redraft.training.runs import metrics
-    from redraft.training.runs.run import parameters
+    from redraft.training.runs.memory import parameters
 
     found = metrics.newest_values(metrics.read_metrics(out))
     valid = {name: found[name] for name in _RESULT if name in found}
@@ -112,7 +112,7 @@ def _step(out: Path) -> int:
 
 
 def _intention(run: Run, out: Path, began: int) -> str:
-    from redraft.training.runs.run import parameters
+    from redraft.training.runs.memory import parameters
 
     words = f"{type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
     rows = f"{run.batch} rows of {run.framing.length} tokens per step"

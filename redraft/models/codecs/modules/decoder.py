@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from redraft.core.canvas import Context
+from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
-from redraft.models.codecs.base import token_nll
 from redraft.models.codecs.modules.size import Size
 from redraft.models.networks.attention import Causal
 from redraft.models.networks.config import Ports

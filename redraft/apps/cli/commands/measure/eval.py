@@ -205,7 +205,7 @@ class Eval:
         from redraft.tasks.canvases import fill
         from redraft.training.data.corpora.story_tasks import Task, faithful
         from redraft.training.data.loader import evaluation, tokenise
-        from redraft.training.data.pairs import Answers
+        from redraft.training.data.pair_framing import Answers
         from redraft.training.data.sources import KnownSource
         from redraft.training.samples import to_write
 

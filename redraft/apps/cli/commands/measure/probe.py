@@ -64,7 +64,7 @@ class Probe:
         from redraft.apps.cli.models import open_model
         from redraft.evaluation.probing import linear_probe, tuned_probe, windowed
         from redraft.training.data.loader import evaluation, tokenise
-        from redraft.training.data.pairs import Labelled
+        from redraft.training.data.pair_framing import Labelled
 
         it = open_model(self.model, self.opening)
         length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 512

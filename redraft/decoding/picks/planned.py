@@ -1,0 +1,43 @@
+"""A pick by a critic: the positions that another model finds most likely right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from redraft.core import ops
+from redraft.core.canvas import Canvas
+from redraft.core.prediction import Prediction
+from redraft.core.processes.masked import Choice
+from redraft.core.randomness import Rng
+from redraft.decoding.picks.order import even, require_temperature, rounded
+from redraft.decoding.samplers.remask import Critic
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
+
+    Every masked position is filled in, and the critic reads the whole text: one call of its own per step. It may be the
+    error layer of the model itself (`presets.gstar`). With `remask`, all tokens that are not given compete for their
+    places at each step, so that one written before may be masked again (Peng et al. 2025, "P2").
+    """
+
+    critic: Critic
+    remask: bool = False
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.temperature)
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+        if not ops.host(hidden).any():
+            return Choice.nothing(hidden)
+        drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
+        text = canvas.z.masked_scatter(hidden, drawn.tokens())
+        scores = rounded(-self.critic.error_logits(text, canvas.context))
+        free = ~canvas.fixed if self.remask else hidden
+        kept = ops.Ranking.of(scores, free).first(ops.host((free & ~hidden).sum(-1)) + even(hidden, share))
+        where = hidden & kept
+        return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)

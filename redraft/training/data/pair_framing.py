@@ -1,0 +1,276 @@
+"""Framings of pairs: rows in which a source is given and a target is learned.
+
+They differ in where the source goes: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an
+encoder to read (`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names,
+its number can serve as the class of the target instead (`Labelled`: LD4TG).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from redraft.core import randomness
+from redraft.core.text.chat_template import question_ids
+from redraft.core.text.tokenizers import Hub, Tokenizer
+from redraft.core.vocab import WIDEST, Vocab, require_range
+from redraft.training.data.framing import Documents, Framing, Row, Rows, require_some_rows
+from redraft.training.data.pairs import Classified, EndlessPairs, Pair, PairCorpus
+from redraft.training.data.sources import (
+    Corpus,
+    DataError,
+    Endless,
+    Split,
+    Tally,
+)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Pairs(Framing):
+    """Source and target in one row: source [bos] target [eos] …; the source and the token between them are given.
+
+    The given part stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1).
+    With `tail` the rest of the row is eos, learnt like any token; that is how length is modelled. With `joint` the
+    source is noised and learnt as well, and given only in sampling: the ablation of partial noising.
+    """
+
+    length: int
+    source: int = 64  # tokens of it at most
+    tail: bool = True
+    joint: bool = False
+    asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
+        if not 0 < self.source < self.length - 1:
+            raise ValueError(f"length={self.length} leaves no room for a target after source={self.source} tokens")
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if tokenizer.vocab.bos is None:
+            raise DataError("a pair in one row needs a token between its texts: give the tokenizer a bos")
+        return _of_pairs(self, source, split, tokenizer)
+
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of one pair without its padding."""
+        before = _short(source, self.source, tally)
+        rest = Documents(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
+        return _row([*before, *rest], 0 if self.joint else len(before) + 1)
+
+
+@dataclass(frozen=True)
+class Answers(Framing):
+    """A question as the chat template of the tokenizer words it, and its answer: prompt answer [eos] [eos] …
+
+    The fine-tuning of LLaDA (Nie et al. 2025, §2.3): the prompt stays clean, and the end tokens that fill the row are
+    noised and learnt like any token. A share `shorten` of the rows is cut to a random length, always the same for the
+    same row, so that the model also knows shorter rows (1 % in LLaDA's pre-training).
+    """
+
+    length: int
+    shorten: float = 0.01
+    seed: int = 0
+    asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
+        require_range(self, 0, 1, "shorten")
+
+    @property
+    def padded(self) -> bool:
+        return self.shorten > 0
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if not isinstance(tokenizer, Hub) or tokenizer.template is None or tokenizer.vocab.eos is None:
+            raise DataError(
+                "Answers needs a tokenizer with a chat template and an end token, as tokenizer.json of a chat"
+            )
+        prompt = question_ids(tokenizer)
+
+        def frame(number: int, pair: Pair, tally: Tally) -> Row:
+            return self.frame(number, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
+
+        return _framed(self, frame, source, split, tokenizer.vocab)
+
+    def frame(self, number: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of pair `number` without its padding."""
+        if len(prompt) >= self.length:
+            raise DataError(f"a prompt of {len(prompt)} tokens leaves no room for an answer in {self.length}; use more")
+        tally.tokens += len(prompt) + len(answer)
+        tally.cut += len(prompt) + len(answer) + 1 > self.length
+        row = [*prompt, *answer, *[_ended(vocab)] * self.length][: self.length]
+        which, where = randomness.rng(self.seed, 1).fold(number).uniform(2)[0].tolist()
+        if which < self.shorten:
+            row = row[: len(prompt) + 1 + int(where * (self.length - len(prompt)))]
+        return _row(row, len(prompt))
+
+
+@dataclass(frozen=True)
+class Sourced(Framing):
+    """The target in the row, the source beside it, ended by eos: for models with an encoder (GENIE)."""
+
+    length: int
+    source: int = 64  # maximum number of its tokens, end token included
+    tail: bool = True
+    asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length", "source")
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        return _of_pairs(self, source, split, tokenizer)
+
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of one pair without its padding."""
+        before = [*_short(source, self.source - 1, tally), _ended(vocab)]
+        row = Documents(self.length, tail=self.tail).frame(target, vocab, tally)
+        return _row(row, int(vocab.bos is not None), before)
+
+
+@dataclass(frozen=True)
+class Labelled(Framing):
+    """The target in the row, the number of its class beside it: for networks that read labels (LD4TG, UDLM)."""
+
+    length: int
+    tail: bool = True
+    asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        if not isinstance(source, Classified):
+            name = type(source).__name__
+            raise DataError(f"{name} has texts but no classes, which Labelled needs; use StoryClasses or JsonlClasses")
+        numbers = {name: number for number, name in enumerate(source.classes)}
+
+        def frame(_: int, pair: Pair, tally: Tally) -> Row:
+            return self.frame(numbers[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)
+
+        return _framed(self, frame, source, split, tokenizer.vocab)
+
+    def frame(self, label: int, target: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of one text without its padding."""
+        row = Documents(self.length, tail=self.tail).frame(target, vocab, tally)
+        return _row(row, int(vocab.bos is not None))._replace(label=label)
+
+
+@dataclass(frozen=True)
+class Spans(Framing):
+    """A span of each document is the target; the source is the document with one mask in place of the span.
+
+    The continuous paragraph denoising that GENIE is pre-trained with (Lin et al. 2023, §3.3). The span, a `share` of
+    the document, starts at a random place, which is always the same for the same document.
+    """
+
+    length: int
+    source: int = 64  # maximum number of tokens of a document, end token included
+    share: float = 0.3
+    tail: bool = True
+    seed: int = 0
+    asked = True
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, WIDEST, "length")
+        if not 0 < self.share < 1 or self.source < 3:
+            raise ValueError(f"share={self.share}, source={self.source}; a span is part of a document of 2 or more")
+
+    @property
+    def padded(self) -> bool:
+        return not self.tail
+
+    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+        def frame(number: int, text: str, tally: Tally) -> Row:
+            return self.frame(number, tokenizer.encode(text), tokenizer.vocab, tally)
+
+        if isinstance(source, Endless):
+            return _endless(self, lambda index: source.document(split, index), frame, tokenizer.vocab)
+        return _finite(self, source.documents, frame, split, tokenizer.vocab)
+
+    def frame(self, number: int, ids: list[int], vocab: Vocab, tally: Tally) -> Row:
+        """The row of document `number` without its padding."""
+        ids = _short(ids, self.source - 1, tally)
+        size = max(1, round(self.share * len(ids)))
+        begin = int(float(randomness.rng(self.seed, 1).fold(number).uniform(1)) * (len(ids) - size + 1))
+        before = [*ids[:begin], vocab.masked, *ids[begin + size :], _ended(vocab)]
+        row = Documents(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
+        return _row(row, int(vocab.bos is not None), before)
+
+
+def _of_pairs(framing: Pairs | Sourced, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+    def frame(_: int, pair: Pair, tally: Tally) -> Row:
+        return framing.frame(tokenizer.encode(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
+
+    return _framed(framing, frame, source, split, tokenizer.vocab)
+
+
+def _framed(
+    framing: Framing,
+    frame: Callable[[int, Pair, Tally], Row],
+    source: Corpus | Endless | Classified,
+    split: Split,
+    vocab: Vocab,
+) -> Rows:
+    if isinstance(source, EndlessPairs):
+        return _endless(framing, lambda index: source.pair(split, index), frame, vocab)
+    if isinstance(source, PairCorpus):
+        return _finite(framing, source.pairs, frame, split, vocab)
+    raise DataError(
+        f"{type(source).__name__} has texts but no pairs of source and target, which {type(framing).__name__} needs; "
+        "use StoryAttributes, StorySummaries, JsonlPairs or CsvPairs"
+    )
+
+
+def _endless(framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, Tally], Row], vocab: Vocab) -> Rows:
+    tally = Tally()
+
+    def row(index: int) -> Row:
+        tally.documents += 1
+        return frame(index, make(index), tally)
+
+    return Rows(None, row, framing, vocab, tally)
+
+
+def _finite(
+    framing: Framing,
+    read: Callable[[Split, Tally], Iterable[_T]],
+    frame: Callable[[int, _T, Tally], Row],
+    split: Split,
+    vocab: Vocab,
+) -> Rows:
+    tally = Tally()
+    rows = [frame(number, item, tally) for number, item in enumerate(read(split, tally))]
+    require_some_rows(len(rows), split, framing, tally)
+    return Rows(len(rows), rows.__getitem__, framing, vocab, tally)
+
+
+def _short(ids: list[int], most: int, tally: Tally) -> list[int]:
+    tally.cut += len(ids) > most
+    return ids[:most]
+
+
+def _ended(vocab: Vocab) -> int:
+    if vocab.eos is None:
+        raise DataError("a source needs an end token, so that it is never empty: give the tokenizer an eos")
+    return vocab.eos
+
+
+def _row(ids: list[int], given: int, source: list[int] | None = None) -> Row:
+    """A row of arrays, which take a fifth of the memory of lists."""
+    return Row(np.asarray(ids, np.int32), given, None if source is None else np.asarray(source, np.int32))

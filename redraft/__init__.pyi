@@ -267,10 +267,11 @@ from .tasks.correction.correction import (
 from .tasks.correction.edit_channel import EditChannel as EditChannel
 from .tasks.correction.lexicon import Lexicon as Lexicon
 from .tasks.correction.misspellings import SpellingErrors as SpellingErrors
+from .tasks.engine.loop import Writing as Writing
 from .tasks.engine.model import Opened as Opened
-from .tasks.engine.plan import Writing as Writing, generate as generate
 from .tasks.engine.profiler import Profile as Profile, profiled as profiled
 from .tasks.engine.result import Draft as Draft, Record as Record, Written as Written
+from .tasks.generation import generate as generate
 from .tasks.infilling.infilling import infill as infill
 from .tasks.rewriting import rewrite as rewrite
 from .tasks.scoring import Scored as Scored, ScoreRecord as ScoreRecord, score as score

@@ -2,17 +2,15 @@ from .cli.arguments import flagged as flagged, parse_verb as parse_verb
 from .cli.commands.adapt import AdaptModel as AdaptModel
 from .cli.commands.correct import CorrectTexts as CorrectTexts
 from .cli.commands.exchange import Export as Export, Import as Import
-from .cli.commands.measure.check import Check as Check, Demo as Demo
+from .cli.commands.measure.check import Check as Check, Demo as Demo, Doctor as Doctor
 from .cli.commands.measure.compare import Compare as Compare
-from .cli.commands.measure.doctor import Doctor as Doctor
 from .cli.commands.measure.eval import Eval as Eval
 from .cli.commands.measure.levels import Levels as Levels
 from .cli.commands.measure.noise import Noise as Noise
 from .cli.commands.measure.picture import Picture as Picture
 from .cli.commands.measure.probe import Probe as Probe
-from .cli.commands.play import Play as Play
 from .cli.commands.report import ReportRun as ReportRun
-from .cli.commands.serve import Serve as Serve
+from .cli.commands.serve import Play as Play, Serve as Serve
 from .cli.commands.show import Show as Show
 from .cli.commands.train import Train as Train
 from .cli.commands.write import (

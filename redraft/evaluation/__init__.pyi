@@ -54,6 +54,7 @@ from .judges import (
     TransformersJudge as TransformersJudge,
     generative_perplexity as generative_perplexity,
 )
+from .laws.enumeration import VOCAB as VOCAB, Oracle as Oracle
 from .laws.gaussian import Mixture as Mixture, MixtureOracle as MixtureOracle, modes as modes
 from .laws.insertion import (
     SENTENCE_VOCAB as SENTENCE_VOCAB,
@@ -65,6 +66,7 @@ from .laws.insertion import (
     written_sentences as written_sentences,
 )
 from .laws.law import Law as Law, integral as integral, quadrature as quadrature
+from .laws.sampling import sampled as sampled
 from .laws.schedules import every_schedule as every_schedule
 from .laws.solvers import (
     PROCESS as PROCESS,
@@ -80,7 +82,6 @@ from .laws.suite import (
     check_built_in as check_built_in,
     processes_of as processes_of,
 )
-from .laws.tokens import VOCAB as VOCAB, Oracle as Oracle, sampled as sampled
 from .noise_levels import Halfway as Halfway, NoiseLevel as NoiseLevel
 from .probing import (
     Probed as Probed,

@@ -45,8 +45,9 @@ from .correction.misspellings import (
 )
 from .engine.given_text import Verbatim as Verbatim
 from .engine.logprobs import LikelyTokens as LikelyTokens
+from .engine.loop import Writing as Writing
 from .engine.model import Model as Model, Opened as Opened, as_opened as as_opened, opened as opened
-from .engine.plan import Plan as Plan, Writing as Writing, generate as generate, generation as generation
+from .engine.plan import Plan as Plan
 from .engine.profiler import Profile as Profile, profiled as profiled
 from .engine.result import Draft as Draft, Record as Record, Written as Written
 from .engine.sampler_choice import (
@@ -60,6 +61,7 @@ from .engine.sampler_choice import (
 from .engine.stop_strings import StopTexts as StopTexts, with_stops as with_stops
 from .engine.streaming import View as View
 from .engine.trace import Calls as Calls, calls as calls, generated as generated
+from .generation import generate as generate, generation as generation
 from .infilling.causal_judge import CausalJudge as CausalJudge
 from .infilling.infilling import infill as infill, infilling as infilling
 from .infilling.propose_and_judge import (

@@ -7,7 +7,7 @@ import torch
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.plan import Writing
+from redraft.tasks.engine.loop import Writing
 from redraft.tasks.engine.result import Record
 
 

@@ -11,8 +11,9 @@ from redraft.core.text.tokenizers import Hub
 from redraft.tasks.arguments.settings import Generation
 from redraft.tasks.engine.conditions import longer_than_learnt, new_tokens
 from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.plan import Order, Plan, generation, plan
+from redraft.tasks.engine.plan import Order, Plan, plan
 from redraft.tasks.engine.stop_strings import with_stops
+from redraft.tasks.generation import generation
 
 
 def answering(it: Opened, messages: Sequence[Mapping[str, str]], asked: Generation) -> Plan:

@@ -26,8 +26,9 @@ from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import Decoding, Generation, Rewriting, require_texts
 from redraft.tasks.engine.model import Model, Opened, as_opened
-from redraft.tasks.engine.plan import Order, Plan, generation, plan
+from redraft.tasks.engine.plan import Order, Plan, plan
 from redraft.tasks.engine.result import Record, Written
+from redraft.tasks.generation import generation
 
 
 def rewrite(model: Model, texts: str | Sequence[str], **options: Any) -> Record:

@@ -12,7 +12,7 @@ from torch import Tensor
 from redraft.core import Canvas, Context, Masked, Prediction, rng
 from redraft.decoding import Ancestral, Blocks, Guided, LookAhead, last
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.tokens import WORDS, Toy
+from redraft.evaluation.laws.enumeration import WORDS, Toy
 from redraft.models import DiffusionLM, what_follows
 from redraft.training import presets
 from redraft.training.runs import variations

@@ -38,7 +38,7 @@ from redraft import (
 )
 from redraft.core import Characters
 from redraft.evaluation import Oracle
-from redraft.evaluation.laws.tokens import Toy
+from redraft.evaluation.laws.enumeration import Toy
 
 UNIFORM, HYBRID = Interpolating(Vocab(3)), Interpolating(Vocab(4, mask=3), mixing=Hybrid(0.3))
 PROCESSES = pytest.mark.parametrize("process", [UNIFORM, HYBRID], ids=["uniform", "hybrid"])

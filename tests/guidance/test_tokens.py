@@ -24,7 +24,7 @@ from redraft.decoding import (
     last,
 )
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.tokens import WORDS, Toy
+from redraft.evaluation.laws.enumeration import WORDS, Toy
 
 PValue = Callable[[Tensor, Tensor], float]
 PROCESS, TOY = Masked(VOCAB), Toy.of()

@@ -22,7 +22,7 @@ from tests.serve.served import Server, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the playground was not tested")
-PAGES = Path(__file__).parents[2] / "redraft" / "serve" / "page"
+PAGES = Path(__file__).parents[2] / "redraft" / "apps" / "server" / "playground"
 TABS = ("write", "correct", "choose", "compare", "noise")
 
 

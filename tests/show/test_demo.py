@@ -22,7 +22,8 @@ from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
 from redraft.apps.reports import demo, findings, page as report
 from redraft.apps.reports.demo import next_commands
-from redraft.apps.reports.findings import Gap, Trained, cut, filled, judged
+from redraft.apps.reports.findings import Gap, Trained, cut, filled
+from redraft.apps.reports.samples import judged
 from redraft.core import split_words
 from redraft.decoding import Ancestral
 from redraft.training import BIT, STORIES, Run, TrainingError, presets

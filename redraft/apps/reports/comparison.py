@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from redraft.apps.reports import charts, page
-from redraft.apps.reports.findings import judged
 from redraft.apps.reports.page import Section
+from redraft.apps.reports.samples import judged
 
 _VECTORS = " Models of vectors are read there at the end of their whole diffusion, far above the bound of the bars."
 SIDE_BY_SIDE = 3  # texts of each method

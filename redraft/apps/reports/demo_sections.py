@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redraft.apps.reports import charts, findings, page
-from redraft.apps.reports.findings import Findings, Pieces, Scores, judged
+from redraft.apps.reports.findings import Findings, Pieces, Scores
 from redraft.apps.reports.page import Section
+from redraft.apps.reports.samples import judged
 
 
 def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[page.Command, ...]) -> list[Section]:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from redraft.apps.reports import page
 from redraft.apps.reports.page import Sample
+from redraft.apps.reports.samples import judged
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core import randomness
 from redraft.core.batch import Batch
@@ -21,7 +22,6 @@ from redraft.evaluation.text_metrics import Grammar, grammatical
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.canvases import fill
 from redraft.tasks.engine.result import Record
-from redraft.training.data.corpora.grammar import Follow, Telling
 from redraft.training.data.corpora.stories import STORIES, StoriesData
 from redraft.training.data.loader import evaluation, tokenise
 from redraft.training.heldout import BIT, Likelihood, excess, likelihood
@@ -183,15 +183,6 @@ class Pieces:
         canvases = model.writing(model.blank(1), row=best, seed=found.seed)
         infills = tuple(filled(model, gap, found.seed) for gap in gaps)
         return cls(stories[:SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
-
-
-def judged(text: str) -> Sample:
-    """A text with its true log-probability, and how much of its beginning agrees with some story."""
-    follow = Follow(split_words(text))
-    STORIES.tale.tell(Telling(), follow)
-    agreed = spell(follow.heard[: follow.reach])
-    right = next(n for n in range(len(agreed), -1, -1) if text.startswith(agreed[:n]))
-    return Sample(text, STORIES.log_prob(text) / BIT, right)
 
 
 @dataclass(frozen=True)

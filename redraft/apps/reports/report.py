@@ -14,8 +14,8 @@ from redraft.apps.reports.page import Section
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
+from redraft.tasks.engine.loop import Writing
 from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.plan import Writing
 from redraft.tasks.engine.result import Record
 from redraft.training.data.loader import evaluation, tokenise
 from redraft.training.data.sources import KnownSource

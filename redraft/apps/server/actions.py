@@ -26,10 +26,12 @@ from redraft.tasks.controlled.controlled import controlling
 from redraft.tasks.correction.correction import correct
 from redraft.tasks.engine.given_text import Verbatim
 from redraft.tasks.engine.logprobs import LikelyTokens
+from redraft.tasks.engine.loop import Writing
 from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.plan import Plan, Writing, generation
+from redraft.tasks.engine.plan import Plan
 from redraft.tasks.engine.result import Draft, Record, Written
 from redraft.tasks.engine.streaming import View
+from redraft.tasks.generation import generation
 from redraft.tasks.infilling.infilling import infilling
 from redraft.tasks.rewriting import chosen, rewriting
 from redraft.tasks.scoring import score

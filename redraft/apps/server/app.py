@@ -40,7 +40,7 @@ from redraft.apps.server.schemas import (
 )
 from redraft.apps.server.supervisor import Supervisor
 
-PAGE = Path(__file__).with_name("page")
+PAGE = Path(__file__).with_name("playground")
 _SMALL = 1 << 16  # bytes of a body that arrive with its head
 _HOSTS = re.compile(r"((127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?)?")
 _SECURITY = {

@@ -29,8 +29,8 @@ from redraft.decoding.picks.order import Entropy
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, last
 from redraft.decoding.samplers.unmask import Unmask
+from redraft.evaluation.laws.enumeration import DRAWS
 from redraft.evaluation.laws.law import P_MIN, Law, at_least, chi_square, equal, improper, integral
-from redraft.evaluation.laws.tokens import DRAWS
 
 _LONGEST = 3
 _WORDS = 2

@@ -24,7 +24,8 @@ from redraft.tasks.arguments.templates import require_holes
 
 if TYPE_CHECKING:
     from redraft.core.canvas import Canvas
-    from redraft.tasks.engine.plan import Plan, Writing
+    from redraft.tasks.engine.loop import Writing
+    from redraft.tasks.engine.plan import Plan
     from redraft.tasks.engine.result import Record
 
 
@@ -136,7 +137,7 @@ class Generate:
         model, prompt = _asked(self.model, self.prompt)
         prompts = _prompts(prompt) or [""]
         from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
-        from redraft.tasks.engine.plan import generation
+        from redraft.tasks.generation import generation
 
         settings = _with_schema(self.settings)
         self.showing.write([generation(open_model(model, self.showing.opening), prompts, settings)])

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from redraft.apps.reports import charts, findings, page
+from redraft.apps.reports import charts, page, samples
 from redraft.apps.reports.page import Section
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core.canvas import Canvas
@@ -164,7 +164,7 @@ def _samples(measured: Measured) -> page.Samples:
 
     texts = measured.written.texts[:MOST_SHOWN]
     if isinstance(measured.run.data, StoriesData) and not measured.run.framing.asked:
-        return page.Samples(tuple(map(findings.judged, texts)))
+        return page.Samples(tuple(map(samples.judged, texts)))
     return page.Samples(tuple(map(page.Sample, texts)))
 
 

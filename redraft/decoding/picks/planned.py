@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.canvas import Canvas
+from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Prediction
 from redraft.core.processes.masked import Choice
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import even, require_temperature, rounded
-from redraft.decoding.samplers.remask import Critic
 
 
 @dataclass(frozen=True)
@@ -41,3 +41,12 @@ class Planned:
         kept = ops.Ranking.of(scores, free).first(ops.host((free & ~hidden).sum(-1)) + even(hidden, share))
         where = hidden & kept
         return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """A denoiser that also judges finished texts; `DiffusionLM` with an error layer is one."""
+
+    def error_logits(self, x: Tensor, context: Context) -> Tensor:
+        """(B, L) logits that tokens are wrong."""
+        ...

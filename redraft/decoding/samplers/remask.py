@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.canvas import Canvas, Context
+from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Rate, Remask
 from redraft.core.randomness import Rng
+from redraft.decoding.picks.planned import Critic
 from redraft.decoding.samplers.base import Even, Sampler, Warp, grid, require_steps, start
 
 
@@ -42,15 +43,6 @@ class Guide(Protocol):
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
         """(B, L) scores, higher for tokens to rewrite; on the scale of log-odds, since the choice is ∝ exp(score)."""
-        ...
-
-
-@runtime_checkable
-class Critic(Protocol):
-    """A denoiser that also judges finished texts; `DiffusionLM` with an error layer is one."""
-
-    def error_logits(self, x: Tensor, context: Context) -> Tensor:
-        """(B, L) logits that tokens are wrong."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.insertion import Insertion
-from redraft.evaluation.laws import gaussian, insertion, solvers, tokens
+from redraft.evaluation.laws import enumeration, gaussian, insertion, solvers, tokens
 from redraft.evaluation.laws.law import Law
 
 _P = TypeVar("_P")
@@ -64,6 +64,6 @@ def _on_toy(cls: type[TokenProcess]) -> TokenProcess:
         lacks = ", ".join(sorted(missing))
         raise ValueError(f"{cls.__name__} lacks {lacks}; see redraft.TokenProcess for what they do")
     try:
-        return cls(vocab=tokens.VOCAB)  # type: ignore[call-arg]
+        return cls(vocab=enumeration.VOCAB)  # type: ignore[call-arg]
     except TypeError as error:
         raise ValueError(f"cannot make {cls.__name__}(vocab=…): {error}; give its other fields defaults") from error

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 from redraft.core.text.tokenizers import Hub
 from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.formats.layout import LayoutError
-from redraft.models.formats.storage.tensors import Settings
+from redraft.models.formats.layout import Layout
+from redraft.models.formats.storage.tensors import LayoutError, Settings
 from redraft.models.networks.attention import BlockCausal, Causal, Full, Pattern
 from redraft.models.networks.config import TransformerConfig
 
@@ -52,6 +52,14 @@ class Understood(NamedTuple):
 
 
 Meaning: TypeAlias = Callable[[Original, TransformerConfig], Understood]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a project stores its weights, and what they mean."""
+
+    layout: Layout
+    meaning: Meaning
 
 
 def pattern(attention: str) -> Pattern:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from redraft.models.formats.checkpoint import Format, Original, Understood, rows
+from redraft.models.formats.language import causal_model, mask_filling_model
 from redraft.models.formats.layout import Layout, Table, require, setting, size, whole_number
 from redraft.models.formats.storage.tensors import Settings, Weights
+from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
 
 _TABLE: Table = {
@@ -49,3 +52,12 @@ gpt2 = Layout(
     {"transformer.": "", "denoise_model.": "", "embed_tokens.": "wte."},
     (".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),  # Conv1D
 )
+
+
+def _diffugpt(original: Original, network: TransformerConfig) -> Understood:
+    """The mask is one row more than GPT-2 has; where there is none, it is a word, which only the caller knows."""
+    more = rows(network) - 1 not in (original.settings.get("eos_token_id"), original.settings.get("bos_token_id"))
+    return mask_filling_model(original, network, Full(), last=more)
+
+
+FORMATS = {"GPT-2": Format(gpt2, causal_model), "DiffuGPT": Format(gpt2, _diffugpt)}

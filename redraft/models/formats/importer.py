@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -55,7 +54,7 @@ def in_package(source: str | Path) -> bool:
 def _of_gguf(
     file: Path, name: str, dtype: torch.dtype | None, mask: int | str | None, attention: str | None
 ) -> Foreign:
-    original, tensors = gguf.open_gguf(file, name)
-    found = understood(replace(original, mask=mask, attention=attention), tensors, str(file), dtype)
-    left_out = () if original.tokenizer else ("no tokenizer: that of the file is of a kind that is not read",)
+    settings, tokenizer, tensors = gguf.open_gguf(file)
+    found = understood(Original(settings, name, tokenizer, mask, attention), tensors, str(file), dtype)
+    left_out = () if tokenizer else ("no tokenizer: that of the file is of a kind that is not read",)
     return found._replace(assumed=(*left_out, *found.assumed))

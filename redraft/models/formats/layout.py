@@ -8,14 +8,23 @@ are ignored by name. Nothing is read, and no memory taken, before all shapes fit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from redraft.models.formats.storage.tensors import Settings, Stored, Weights, alike, fill_tensor, stored
+from redraft.models.formats.storage.tensors import (
+    LayoutError,
+    Settings,
+    Stored,
+    Weights,
+    alike,
+    fill_tensor,
+    some,
+    stored,
+)
 from redraft.models.networks.config import Ports, TransformerConfig
 from redraft.models.networks.transformer import Transformer
 
@@ -27,10 +36,6 @@ _BUFFERS = re.compile(
     r"|h\.\d+\.attn\.(bias|masked_bias)"  # GPT-2: the causal mask
     r"|logit_bias"  # GIDD in training format: zero
 )
-
-
-class LayoutError(ValueError):
-    """Weights or settings that are not of the layout they were taken for."""
 
 
 @dataclass(frozen=True)
@@ -179,9 +184,3 @@ def size(state: Weights, name: str) -> torch.Size:
     if len(state[name].shape) != 2:
         raise LayoutError(f"{name} is {list(state[name].shape)}; it must have two dimensions")
     return state[name].shape
-
-
-def some(names: Collection[str], most: int = 4) -> str:
-    """ "a, b, c, d and 17 more" """
-    first = ", ".join(sorted(names)[:most])
-    return first if len(names) <= most else f"{first} and {len(names) - most} more"

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from redraft.models.diffusion_lm import DiffusionLM
+from redraft.models.formats.checkpoint import Format, Original, Understood
+from redraft.models.formats.export_format import (
+    FULL,
+    Outward,
+    Said,
+    require_room,
+)
+from redraft.models.formats.language import mask_filling_model, refuse_other_attention
 from redraft.models.formats.layout import Layout, Table, require, setting, whole_number
 from redraft.models.formats.storage.tensors import Settings, Weights
+from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
 
 _TABLE: Table = {
@@ -39,3 +49,52 @@ def _sizes(state: Weights, config: Settings) -> TransformerConfig:
 
 
 llada = Layout(lambda _: _TABLE, _sizes, {"model.transformer.": ""})
+
+
+def _interpret(original: Original, network: TransformerConfig) -> Understood:
+    whole_number(original.settings, "mask_token_id")
+    refuse_other_attention(original, "full")
+    return mask_filling_model(original, network, Full(), shift=False)
+
+
+def _export_layout(config: TransformerConfig) -> Layout:
+    wrong = config.qk_norm or config.out_bias or config.mlp_bias or config.slowed is not None
+    require_room(wrong, False, "norms of queries and keys, biases, or scaled positions", "llada", "qwen or sdar")
+    require_room(
+        config.head_width * config.heads, config.width, "heads of another width than width / heads", "llada", "none"
+    )
+    return llada
+
+
+def _export_settings(model: DiffusionLM) -> Said:
+    c, rows = model.config.network, model.network.embedding.weight.shape[0]
+    ids = {f"{name}_token_id": getattr(model.config.vocab, name) for name in ("mask", "eos", "pad")}
+    return {
+        "model_type": "llada",
+        "architectures": ["LLaDAModelLM"],
+        "block_type": "llama",
+        "activation_type": "silu",
+        "layer_norm_type": "rms",
+        "rope": True,
+        "alibi": False,
+        "include_bias": False,
+        "include_qkv_bias": c.qkv_bias,
+        "bias_for_layer_norm": False,
+        "d_model": c.width,
+        "n_layers": c.layers,
+        "n_heads": c.heads,
+        "n_kv_heads": c.groups,
+        "mlp_hidden_size": c.hidden_width,
+        "rms_norm_eps": c.norm_eps,
+        "rope_theta": c.rotary,
+        "weight_tying": c.tied,
+        "vocab_size": rows,
+        "embedding_size": rows,
+        "max_sequence_length": 4096,
+        **{name: token for name, token in ids.items() if token is not None},
+    }
+
+
+FORMATS = {"LLaDA": Format(llada, _interpret)}
+_READERS = "LLaDA's own code (beside the weights on the hub), llama.cpp"
+EXPORTS = {"llada": Outward(_export_layout, _export_settings, FULL, _READERS, "model.transformer.")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,43 +13,12 @@ from torch import Tensor
 from redraft.core.text.tokenizers import Hub
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.formats.checkpoint import Meaning, Original, rows
-from redraft.models.formats.dit import DIT
-from redraft.models.formats.dit_layout import dit
-from redraft.models.formats.gpt2 import gpt2
-from redraft.models.formats.language import LANGUAGE
-from redraft.models.formats.layout import Layout, LayoutError, some
-from redraft.models.formats.llada import llada
-from redraft.models.formats.llama import llama, qwen2, qwen3
+from redraft.models.formats import dit, gpt2, llada, llama
+from redraft.models.formats.checkpoint import Format, Original, rows
 from redraft.models.formats.storage import files
-from redraft.models.formats.storage.tensors import Settings, Weights
+from redraft.models.formats.storage.tensors import LayoutError, Settings, Weights, some
 
-
-@dataclass(frozen=True)
-class Format:
-    """How a project stores its weights, and what they mean."""
-
-    layout: Layout
-    meaning: Meaning
-
-
-FORMATS: dict[str, Format] = {
-    **{name: Format(dit, DIT[name]) for name in DIT},
-    "LLaDA": Format(llada, LANGUAGE["LLaDA"]),
-    "Dream": Format(qwen2, LANGUAGE["Dream"]),
-    "DiffuGPT": Format(gpt2, LANGUAGE["DiffuGPT"]),
-    "DiffuLLaMA": Format(llama, LANGUAGE["DiffuLLaMA"]),
-    "A2D (Llama)": Format(llama, LANGUAGE["A2D"]),
-    "A2D (Qwen2)": Format(qwen2, LANGUAGE["A2D"]),
-    "A2D (Qwen3)": Format(qwen3, LANGUAGE["A2D"]),
-    "Open-dCoder": Format(qwen2, LANGUAGE["Open-dCoder"]),
-    "SDAR": Format(qwen3, LANGUAGE["SDAR"]),
-    "Fast-dLLM v2": Format(qwen2, LANGUAGE["Fast-dLLM v2"]),
-    "GPT-2": Format(gpt2, LANGUAGE["causal"]),
-    "Llama": Format(llama, LANGUAGE["causal"]),
-    "Qwen2": Format(qwen2, LANGUAGE["causal"]),
-    "Qwen3": Format(qwen3, LANGUAGE["causal"]),
-}
+FORMATS: dict[str, Format] = {**dit.FORMATS, **llada.FORMATS, **llama.FORMATS, **gpt2.FORMATS}
 _HUB_TYPES = {
     "bd3lm": "BD3-LM",
     "udlm": "UDLM",

@@ -13,8 +13,7 @@ import torch
 from redraft.core.text.tokenizers import Hub
 from redraft.models.checkpoints.reader import CheckpointError, tensor_layout
 from redraft.models.checkpoints.serialization import read_json
-from redraft.models.formats.layout import some
-from redraft.models.formats.storage.tensors import InFile, Settings
+from redraft.models.formats.storage.tensors import InFile, Settings, some
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = {".bin", ".pt", ".pth", ".ckpt"}

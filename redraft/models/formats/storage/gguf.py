@@ -19,9 +19,7 @@ from torch import Tensor
 
 from redraft.core.text.tokenizers import Hub
 from redraft.models.checkpoints.reader import CheckpointError
-from redraft.models.formats.checkpoint import Original
-from redraft.models.formats.layout import LayoutError
-from redraft.models.formats.storage.tensors import Held
+from redraft.models.formats.storage.tensors import Held, LayoutError
 
 _NAMES = {
     "token_embd": "model.embed_tokens",
@@ -60,7 +58,7 @@ def smollm2() -> Path:
     return found[0]
 
 
-def open_gguf(file: Path, name: str = "") -> tuple[Original, dict[str, Held]]:
+def open_gguf(file: Path) -> tuple[dict[str, Any], Hub | None, dict[str, Held]]:
     """Settings, tokenizer and tensors of a GGUF file, as Hugging Face would have stored them."""
     try:
         import gguf
@@ -75,7 +73,7 @@ def open_gguf(file: Path, name: str = "") -> tuple[Original, dict[str, Held]]:
     heads = {"attn_q": settings["num_attention_heads"], "attn_k": settings["num_key_value_heads"]}
     tensors = {_name(tensor.name): _held(tensor, heads) for tensor in reader.tensors}
     settings["vocab_size"] = tensors["model.embed_tokens.weight"].shape[0]
-    return Original(settings, name or file.stem, _tokenizer(facts)), tensors
+    return settings, _tokenizer(facts), tensors
 
 
 def _settings(facts: dict[str, Any], names: set[str], file: Path) -> dict[str, Any]:

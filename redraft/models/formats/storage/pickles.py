@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from redraft.models.checkpoints.reader import CheckpointError
-from redraft.models.formats.layout import some
 from redraft.models.formats.storage.files import PICKLED, document
+from redraft.models.formats.storage.tensors import some
 
 _INDEX = "pytorch_model.bin.index.json"
 

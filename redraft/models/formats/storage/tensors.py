@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -80,3 +80,13 @@ def fill_tensor(out: Tensor, source: Stored) -> None:
 def alike(one: Stored, other: Stored) -> bool:
     """Whether two tensors hold the same numbers."""
     return one.shape == other.shape and all(map(torch.equal, one.pieces(), other.pieces()))
+
+
+class LayoutError(ValueError):
+    """Weights or settings that are not of the layout they were taken for."""
+
+
+def some(names: Collection[str], most: int = 4) -> str:
+    """ "a, b, c, d and 17 more" """
+    first = ", ".join(sorted(names)[:most])
+    return first if len(names) <= most else f"{first} and {len(names) - most} more"

@@ -18,7 +18,6 @@ import torch
 from bench import limit
 from bench.race import Row, race, report, seconds
 from redraft import (
-    AnyOrder,
     Canvas,
     Confidence,
     Constrained,
@@ -30,11 +29,10 @@ from redraft import (
     TransformerConfig,
     Unmask,
     constrain,
-    last,
     rng,
 )
 from redraft.core import Tokenizer, train_bpe
-from redraft.decoding import Guided, TextRule
+from redraft.decoding import AnyOrder, Guided, TextRule, last
 from redraft.decoding.constraints import placement, rules
 from redraft.decoding.constraints.compiler import from_regex, from_schema
 

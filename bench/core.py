@@ -23,17 +23,15 @@ from redraft import (
     Canvas,
     DiffusionLM,
     DiffusionLMConfig,
-    Full,
     Masked,
     Objective,
-    Pattern,
-    Step,
     TransformerConfig,
     Vocab,
-    last,
     rng,
 )
-from redraft.training import clip
+from redraft.decoding import last
+from redraft.models import Full, Pattern
+from redraft.training import Step, clip
 
 LENGTH = 256
 PRODUCTS_GOAL = 1.35  # training step / its own matrix products, back to back

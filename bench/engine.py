@@ -14,9 +14,9 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.race import Row, report
-from redraft import DiffusionLM, Step
+from redraft import DiffusionLM
 from redraft.core import choose_precision, randomness
-from redraft.training import Loader, Run, loop as train, mdlm_tiny, optimisers, setup, state, tokenise
+from redraft.training import Loader, Run, Step, loop as train, mdlm_tiny, optimisers, setup, state, tokenise
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 

@@ -43,10 +43,9 @@ from redraft.decoding import (
     Unmask,
     last,
 )
-from redraft.models import DiffusionLM, DraftMemory, Transformer
+from redraft.models import DiffusionLM, DraftMemory, Transformer, in_weights
 from redraft.tasks import opened
 from redraft.tasks.engine.speculation import text_lookup
-from redraft.training import in_weights
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
 PROMPTS = (

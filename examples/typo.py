@@ -123,7 +123,7 @@ def run() -> redraft.Run:
     """The stories letter by letter. The walk starts slowly, and the network sees how long it has lasted."""
     base = presets.mdlm_tiny_chars()
     assert isinstance(base.tokenizer, Characters)
-    process = Typo(base.model.vocab, base.tokenizer.alphabet, redraft.Polynomial(3.0))
+    process = Typo(base.model.vocab, base.tokenizer.alphabet, redraft.core.Polynomial(3.0))
     network = replace(base.model.network, time=64)
-    model = replace(base.model, process=process, network=network, head=redraft.Softmax())
+    model = replace(base.model, process=process, network=network, head=redraft.models.Softmax())
     return replace(base, model=model, objective=redraft.Objective(redraft.Bound()))

@@ -26,12 +26,24 @@ import torch
 from rows import Rows, add_places, measure_all, run_recipe, trained
 from spellers import in_letters, paragraphs, write_letters
 
-from redraft import evaluation
 from redraft.apps.cli.commands.measure.eval import named_sets
 from redraft.core import Characters
 from redraft.core.text.tokenizers import TEXT8
 from redraft.models import Causal
-from redraft.training import Bound, Corpus, Packed, Run, Text8, TextFiles, detokenise, presets, rules_of
+from redraft.training import (
+    Bound,
+    Corpus,
+    HeldOut,
+    Packed,
+    Run,
+    Text8,
+    TextFiles,
+    decoded,
+    detokenise,
+    likelihood,
+    presets,
+    rules_of,
+)
 from redraft.training.runs import variations
 
 LENGTH, BATCH = 256, 16
@@ -64,10 +76,10 @@ def runs(data: Corpus) -> dict[str, Run]:
 def row(run: Run, out: Path, minutes: float, count: int) -> dict[str, Any]:
     """Each bound in bits per letter, with the error of another choice of rows and noise."""
     made = trained(run, out, minutes)
-    test = evaluation.HeldOut.of(run.data, "test", run.tokenizer, run.framing, count).batches
+    test = HeldOut.of(run.data, "test", run.tokenizer, run.framing, count).batches
     found: dict[str, Any] = {"rows": sum(len(batch.tokens) for batch in test)}
     for name, bound in bounds(run):
-        likely = evaluation.likelihood(made.model, test, draws=4, bound=bound)
+        likely = likelihood(made.model, test, draws=4, bound=bound)
         found |= {name: likely.bits_per_char, f"{name}_stderr": likely.row_error("char")}
     return {**made.cost(), **found}
 
@@ -97,9 +109,9 @@ def sets_row(run: Run, sets: Mapping[str, Corpus], out: Path, minutes: float, co
     made, (_, bound) = trained(run, out, minutes), next(bounds(run))
     found = {}
     for name, data in sets.items():
-        test = evaluation.HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
-        likely = evaluation.likelihood(made.model, test, draws=4, bound=bound)
-        words = sum(len(text.split()) for batch in test for text in evaluation.decoded(made.model, batch))
+        test = HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
+        likely = likelihood(made.model, test, draws=4, bound=bound)
+        words = sum(len(text.split()) for batch in test for text in decoded(made.model, batch))
         found[name] = {
             "bits_per_char": likely.bits_per_char,
             "bits_per_char_stderr": likely.row_error("char"),

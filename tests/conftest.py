@@ -32,7 +32,7 @@ from redraft.core import (
 from redraft.decoding import Sampler, last
 from redraft.models import ByTime, DiffusionLM, DiffusionLMConfig, Full, Head, Level, Pattern, Subs, TransformerConfig
 
-pytest_plugins = ["tests.serve.served"]  # a second conftest would hide this one from `from conftest import …`
+pytest_plugins = ["tests.apps.server.served"]  # a second conftest would hide this one from `from conftest import …`
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"  # numbers of the originals, see its README
 

@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from redraft import decoding, models
 from redraft.apps.cli.user_code import load_module
-from redraft.decoding import guidance, samplers
-from redraft.models import codecs
+from redraft.models import CodecConfig, EncoderConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -49,9 +49,9 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 18
 
 
-def kinds(room: ModuleType, of: Callable[[type], bool]) -> set[str]:
-    """Public classes of a room that can be built and are of a kind."""
-    classes = [thing for thing in vars(room).values() if inspect.isclass(thing) and not thing.__name__.startswith("_")]
+def kinds(storey: ModuleType, of: Callable[[type], bool]) -> set[str]:
+    """Public classes of a storey that can be built and are of a kind."""
+    classes = [thing for name in storey.__all__ if inspect.isclass(thing := getattr(storey, name))]
     real = [cls for cls in classes if not inspect.isabstract(cls) and not getattr(cls, "_is_protocol", False)]
     return {cls.__name__ for cls in real if of(cls)}
 
@@ -69,9 +69,9 @@ def _arguments(cls: type) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("noun", "found"),
     [
-        ("codec", kinds(codecs, lambda cls: issubclass(cls, codecs.CodecConfig | codecs.EncoderConfig))),
-        ("guidance", kinds(guidance, called_with("denoise"))),
-        ("sampler", kinds(samplers, called_with("denoise", "process", "canvas", "rng"))),
+        ("codec", kinds(models, lambda cls: issubclass(cls, CodecConfig | EncoderConfig))),
+        ("guidance", kinds(decoding, called_with("denoise"))),
+        ("sampler", kinds(decoding, called_with("denoise", "process", "canvas", "rng"))),
     ],
 )
 def test_pages_list_all_kinds(noun: str, found: set[str]) -> None:

@@ -30,7 +30,7 @@ from redraft.core import (
 )
 from redraft.core.text.tokenizers import TEXT8
 from redraft.evaluation.laws import tokens
-from redraft.training import BIT, Objective, Run, Step, data, fit, load
+from redraft.training import BIT, Objective, Run, Step, fit, load, tokenise
 
 FILE = Path(__file__).parents[1] / "examples" / "typo.py"
 typo = load_module(FILE)
@@ -125,7 +125,7 @@ def small() -> Run:
 
 def bits(model: redraft.DiffusionLM, run: Run) -> float:
     """Of the first stories, at the same times and with the same noise for every model."""
-    rows = data.tokenise(run.data, "valid", run.tokenizer, run.framing).take(range(64))
+    rows = tokenise(run.data, "valid", run.tokenizer, run.framing).take(range(64))
     with torch.no_grad():
         return float(Step(model, Objective())(rows, rng(0, 64)).mean) / BIT
 
@@ -141,6 +141,6 @@ def test_it_learns_and_writes(tmp_path: Path) -> None:
     again = load(tmp_path / "typo", trust=("typo",))
     assert again.config == run.model
     canvas = again.canvas("One ", new=20, rows=2)
-    texts = again.text(redraft.last(run.sampler(again, again.process, canvas, rng=rng(1, 2))))
+    texts = again.text(redraft.decoding.last(run.sampler(again, again.process, canvas, rng=rng(1, 2))))
     assert all(text.startswith("One ") for text in texts)
     assert texts[0] != texts[1]

@@ -1,4 +1,4 @@
-"""The house checks itself: where randomness lives, its sizes and doors, public names: one home, documented."""
+"""The house checks itself: where randomness lives, its storeys and doors, public names: one home, documented."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,89 +18,101 @@ import redraft
 
 PACKAGE = Path(redraft.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-DRAWS = re.compile(
-    r"torch\.(rand|randn|randint|randperm|multinomial|bernoulli|poisson|normal)\w*\("
-    r"|\.(multinomial|bernoulli_|exponential_|uniform_|random_)\(|np\.random\.(?!Philox)|^import random|F\.dropout"
-)
+STOREYS = ("core", "models", "decoding", "training", "tasks", "evaluation", "apps")
+MOST_ENTRIES, MOST_FILES, MOST_NAMES, LONGEST_FUNCTION = 9, 14, 60, 50
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_all_draws_are_in_ops(file: Path) -> None:
-    """Weights start from torch's seeded generator (`normal_` in the network); everything else draws through ops.Rng."""
-    if file.name != "ops.py":
-        found = [line for line in file.read_text().splitlines() if DRAWS.search(line)]
-        assert found == []
+def matching(pattern: str, *, besides: str = "") -> list[str]:
+    """Lines of the package that match a pattern, but for those of one file."""
+    found = re.compile(pattern)
+    files = [file for file in FILES if str(file.relative_to(PACKAGE)) != besides]
+    lines = ((file, line) for file in files for line in file.read_text().splitlines())
+    return [f"{file.relative_to(PACKAGE)}: {line}" for file, line in lines if found.search(line)]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_no_unsafe_loading(file: Path) -> None:
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def test_all_draws_are_in_one_file() -> None:
+    """Weights start from torch's seeded generator (`normal_` in the network); everything else draws through an Rng."""
+    draws = (
+        r"torch\.(rand|randn|randint|randperm|multinomial|bernoulli|poisson|normal)\w*\("
+        r"|\.(multinomial|bernoulli_|exponential_|uniform_|random_)\(|np\.random\.(?!Philox)|^import random|F\.dropout"
+    )
+    assert matching(draws, besides="core/ops.py") == []
+    assert all("dropout" in line for line in matching(draws)), "ops has dropout alone, which torch seeds"
+
+
+def test_no_unsafe_loading() -> None:
     unsafe = r"\bimport pickle|torch\.load\((?![^)\n]*weights_only=True)|trust_remote_code\s*=\s*True"
-    assert not re.search(unsafe + r"|(?<!\.)\b(eval|exec)\(", file.read_text())
+    assert matching(unsafe + r"|(?<!\.)\b(eval|exec)\(") == []
 
 
-@pytest.mark.parametrize("name", redraft.__all__)
-def test_public_names_are_documented_and_annotated(name: str) -> None:
-    thing = getattr(redraft, name)
-    assert inspect.getdoc(thing)
-    if inspect.isfunction(thing):
-        assert "return" in thing.__annotations__
+def test_public_names_are_documented_and_annotated() -> None:
+    things = {name: getattr(redraft, name) for name in redraft.__all__}
+    assert [name for name, thing in things.items() if not inspect.getdoc(thing)] == []
+    unannotated = (n for n, f in things.items() if inspect.isfunction(f) and "return" not in f.__annotations__)
+    assert list(unannotated) == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_modules_say_what_they_are(file: Path) -> None:
-    text = file.read_text()
-    assert not text or ast.get_docstring(ast.parse(text))
+def test_modules_say_what_they_are() -> None:
+    assert [f for f in FILES if not ast.get_docstring(ast.parse(f.read_text()))] == []
 
 
-MOST_FILES, MOST_LINES, LONGEST_FUNCTION = 8, 450, 50
-INNER = {
-    "redraft.models.checkpoints.lock": {"LOCK_FILE"},
-    "redraft.apps.reports.demo": {"demo"},
-}  # a door cannot offer two things named demo
+def test_the_tree_can_be_held_in_the_head() -> None:
+    entries = [e.name for e in PACKAGE.iterdir() if e.name not in ("__pycache__", ".mypy_cache")]
+    assert len(entries) <= MOST_ENTRIES, entries
+    assert {e for e in entries if (PACKAGE / e).is_dir()} == set(STOREYS)
+    folders = {file.parent for file in FILES}
+    assert [str(f) for f in folders if len(list(f.glob("*.py"))) > MOST_FILES] == []
+    assert [storey for storey in STOREYS if not (PACKAGE / storey / "README.md").is_file()] == []
 
 
-def test_few_files_lie_beside_the_rooms() -> None:
-    assert len(list(PACKAGE.glob("*.py"))) <= MOST_FILES
+def test_no_function_is_too_long() -> None:
+    long = (f.name for file in FILES for f in functions(ast.parse(file.read_text())) if f.end_lineno - f.lineno >= 50)
+    assert list(long) == []
 
 
-def test_no_file_is_too_long() -> None:
-    """No file of data is longer either; if one must be, it is named here."""
-    assert [str(f.relative_to(PACKAGE)) for f in FILES if len(f.read_text().splitlines()) > MOST_LINES] == []
+def imported(code: str) -> list[tuple[str, str]]:
+    """Modules of the package that a file imports from, and the names."""
+    nodes = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom))
+    return [(n.module, a.name) for n in nodes if (n.module or "").startswith("redraft") for a in n.names]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_no_function_is_too_long(file: Path) -> None:
-    functions = (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.FunctionDef))
-    assert [f.name for f in functions if (f.end_lineno or 0) - f.lineno + 1 > LONGEST_FUNCTION] == []
+def through_doors(code: str) -> list[str]:
+    """Names that are imported from a storey instead of the file that defines them; modules may be."""
+    doors = ("redraft", *(f"redraft.{storey}" for storey in STOREYS))
+    path = lambda module, name: PACKAGE.parent / module.replace(".", "/") / name  # noqa: E731
+    names = ((m, n) for m, n in imported(code) if m in doors)
+    return [f"{m}: {n}" for m, n in names if not (path(m, n).is_dir() or path(m, f"{n}.py").is_file())]
 
 
-def past_the_door(code: str, room: str) -> list[str]:
-    """What a file of some room imports from inside another room, not from its door; private names may."""
-    found: list[str] = []
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            names = [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [(node.module or "", alias.name) for alias in node.names]
-        else:
-            continue
-        inside = [(m, n) for m, n in names if m.startswith("redraft.") and m.count(".") > 1 and m.split(".")[1] != room]
-        found += [f"{m}: {n}" for m, n in inside if not n.startswith("_") and n not in INNER.get(m, set())]
-    return found
+def test_the_package_imports_from_the_file_that_defines_a_name() -> None:
+    doors = {PACKAGE / "__init__.py", *(PACKAGE / storey / "__init__.py" for storey in STOREYS)}
+    assert {str(f): wrong for f in FILES if f not in doors and (wrong := through_doors(f.read_text()))} == {}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_rooms_are_entered_by_their_doors(file: Path) -> None:
-    assert past_the_door(file.read_text(), file.relative_to(PACKAGE).parts[0]) == []
+def test_an_import_through_a_door_is_noticed() -> None:
+    code = "from redraft.core import ops, Linear\nfrom redraft.core.ops import nll\nfrom redraft import Run, core\n"
+    assert through_doors(code) == ["redraft.core: Linear", "redraft: Run"]
 
 
-def test_a_way_past_the_door_is_noticed() -> None:
-    code = "from redraft.training.runs import load\nfrom redraft.training.runs.run import load, _described\nimport redraft.training.runs.run\n"
-    assert past_the_door(code, "cli") == ["redraft.training.runs.run: load", "redraft.training.runs.run: "]
-    assert past_the_door(code, "runs") == []
+def test_doors_offer_what_they_list() -> None:
+    for door in ("redraft", *(f"redraft.{storey}" for storey in STOREYS), "redraft.training.presets"):
+        module = import_module(door)
+        assert [name for name in module.__all__ if not hasattr(module, name)] == []
+        assert set(module.__all__) <= set(dir(module))
+    assert len(redraft.__all__) <= MOST_NAMES
 
 
-SHARED = {"laws", "built_in", "main"}  # every kind of law offers the first two (laws/proof), every program a main
+SHARED = {
+    "laws",
+    "built_in",
+    "main",
+    "FORMATS",
+    "EXPORTS",
+}  # each kind of law, program or family of formats has its own
 
 
 def homes(files: list[tuple[str, str]]) -> dict[str, list[str]]:
@@ -115,8 +129,11 @@ def homes(files: list[tuple[str, str]]) -> dict[str, list[str]]:
     return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1 and name[0] != "_"}
 
 
-def test_a_public_name_has_one_home() -> None:
-    found = homes([(str(f.relative_to(PACKAGE)), f.read_text()) for f in FILES])
+@pytest.mark.parametrize("storey", STOREYS)
+def test_a_public_name_has_one_home_in_its_storey(storey: str) -> None:
+    """Configs name a class by its storey."""
+    files = [f for f in (PACKAGE / storey).rglob("*.py") if f.name != "__init__.py"]
+    found = homes([(str(f.relative_to(PACKAGE)), f.read_text()) for f in files])
     assert {name: paths for name, paths in found.items() if name not in SHARED} == {}
 
 
@@ -127,34 +144,13 @@ def test_a_second_home_is_noticed() -> None:
     }
 
 
-def in_tree(page: str) -> dict[str, set[str]]:
-    """The words that the tree of docs/design.md has for each room."""
-    tree = page[page.index("redraft/\n  types.py") : page.index("*One fact, one field.*")]
-    found: dict[str, set[str]] = {}
-    for line in tree.splitlines()[1:]:
-        if begin := re.match(r" +(\w+)/ ", line):
-            room = begin[1]
-        if "/" in line or line.startswith("      "):
-            found.setdefault(room, set()).update(re.findall(r"\w+", line))
-    return found
-
-
-def test_the_tree_of_the_design_names_every_file() -> None:
-    tree = in_tree((PACKAGE.parent / "docs" / "design.md").read_text())
-    missing = [f for f in FILES if f.parent != PACKAGE and f.stem[0] != "_" and f.stem not in tree[f.parent.name]]
-    assert [str(f.relative_to(PACKAGE)) for f in missing] == []
-
-
-BANNER = re.compile(r"^ *#.*(-{4,}|={4,}|#{4,})", re.MULTILINE)
-
-
 def test_section_banners_have_one_style() -> None:
     """`# --- a few words ---`"""
-    assert [str(f.relative_to(PACKAGE)) for f in FILES if BANNER.search(f.read_text())] == []
+    assert matching(r"^ *#.*(-{4,}|={4,}|#{4,})") == []
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys, redraft.apps.cli\ntry:\n redraft.apps.cli.main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    code = "import sys, redraft.apps.cli as c\ntry: c.main()\nexcept SystemExit: assert 'torch' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "check" in result.stdout

@@ -148,7 +148,7 @@ def test_commands_of_guides_run(
 def _runs_here(words: list[str]) -> bool:
     """Not what another test runs."""
     if words[0] == "python":
-        assert words[1].startswith("recipes/"), "tests/test_recipes.py runs recipes"
+        assert words[1].startswith("recipes/"), "tests/recipes/test_recipes.py runs recipes"
     elif words[0] in ("pip", "hf"):
         pass  # they need a network; tests/test_install.py holds them against the files
     elif words[0] != "redraft":

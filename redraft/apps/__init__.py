@@ -46,7 +46,13 @@ if TYPE_CHECKING:
         score_of as score_of,
         score_picture as score_picture,
     )
-    from redraft.apps.reports.watch import display as display, frames as frames, styled as styled
+    from redraft.apps.reports.watch import (
+        Frame as Frame,
+        Token as Token,
+        display as display,
+        frames as frames,
+        styled as styled,
+    )
     from redraft.apps.server.app import Door as Door, build as build
     from redraft.apps.server.errors import ApiError as ApiError
     from redraft.apps.server.jobs import Bounds as Bounds

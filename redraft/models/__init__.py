@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from redraft.models.codecs.simplex import Simplex as Simplex, SimplexCodec as SimplexCodec
     from redraft.models.codecs.smooth import Smooth as Smooth, SmoothCodec as SmoothCodec, Smoothing as Smoothing
     from redraft.models.config import DiffusionLMConfig as DiffusionLMConfig
+    from redraft.models.cpu_weights import in_int8 as in_int8, in_weights as in_weights, weights_form as weights_form
     from redraft.models.diffusion_lm import DiffusionLM as DiffusionLM, eval_mode as eval_mode, evaluating as evaluating
     from redraft.models.draft_state import DraftMemory as DraftMemory
     from redraft.models.formats.checkpoint import Original as Original

@@ -143,7 +143,7 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
     """DiffuSeq on paraphrases (Gong et al. 2023): 12 × 768, vectors of 128, rows of 128, steps of 2048 rows.
 
     Other tasks of the paper are other folders and steps: questions 40k, dialogue 140k, simplification 80k. Its code
-    draws times by importance, as `redraft.importance` measures it, and chooses among ten texts (`minimum_risk`).
+    draws times by importance, as `redraft.training.importance` measures it, and chooses among ten texts.
     """
     files = _folder_of_pairs(folder, "src", "trg")
     run = _vectors_published(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)

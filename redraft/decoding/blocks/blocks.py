@@ -19,7 +19,7 @@ from redraft.decoding.blocks.windows import Window
 from redraft.decoding.constraints.placement import AllMarked
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.stopping import refuse_ids, stopped, stops
+from redraft.decoding.samplers.stopping import stopped, stops
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class Blocks:
     def __post_init__(self) -> None:
         if self.decode_block is not None and self.decode_block < 1:
             raise ValueError(f"decode_block={self.decode_block}; a block has at least one token")
-        refuse_ids(self.stop)
 
     def exact(self, denoise: Denoiser) -> bool | None:
         """Whether the cache that this denoiser is read with is exact; None: there is no cache."""

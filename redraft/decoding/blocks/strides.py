@@ -15,7 +15,7 @@ from redraft.core.randomness import Rng
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.stopping import refuse_ids, stopped
+from redraft.decoding.samplers.stopping import stopped
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Strides:
             raise ValueError(
                 f"stride={self.stride}, window={self.window}; a stride has at least one token and at most a window"
             )
-        refuse_ids(self.stop)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block is not None and not isinstance(self.sampler, Blocks):

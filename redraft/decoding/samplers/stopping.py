@@ -25,12 +25,6 @@ class Reader(Protocol):
         ...
 
 
-def refuse_ids(stop: bool) -> None:
-    """Raises if `stop` is the id of a token, as it was in older versions."""
-    if not isinstance(stop, bool):
-        raise ValueError(f"stop={stop}; rows end at the end token of the vocabulary: use stop=True")
-
-
 def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
     """Finishes rows that have written the end token or a stop string: the rest is fixed, as end tokens or padding.
 

@@ -24,7 +24,7 @@ from redraft.decoding.picks.adaptive import Adaptive
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.picks.pace import EvenPace, Pace
 from redraft.decoding.samplers.base import grid, require_steps, start
-from redraft.decoding.samplers.stopping import refuse_ids, stopped, stops
+from redraft.decoding.samplers.stopping import stopped, stops
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ class Unmask:
     stop: bool = False
 
     def __post_init__(self) -> None:
-        refuse_ids(self.stop)
         if self.steps is not None:
             require_steps(self.steps)
 

@@ -16,7 +16,7 @@ from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
 from redraft.decoding.samplers.base import require_free
-from redraft.decoding.samplers.stopping import refuse_ids, stopped
+from redraft.decoding.samplers.stopping import stopped
 from redraft.decoding.speculation.acceptance import Accepted, AcceptRule, Likeliest, Matched, Proposal, RoundNoise
 from redraft.decoding.speculation.drafters import Attentive, Drafter, DraftRequest, NoDraft
 from redraft.decoding.speculation.lookup import PromptLookup
@@ -115,7 +115,6 @@ class Speculate:
     def __post_init__(self) -> None:
         require_range(self, 1, 1024, "length")
         require_temperature(self.temperature)
-        refuse_ids(self.stop)
         if self.rule.needs_law and not self.draft.ordered and self.temperature:
             raise ValueError(
                 f"{self.rule} weighs p against the law of each drafted token given those to its left, which "

@@ -20,17 +20,12 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.checkpoints.serialization import read_bytes
 
 METRICS_FILE = "metrics.jsonl"
-OLD_NAMES = {  # until 0.1.0
-    "train_bits_per_token": "train_loss_bits_per_token",
-    "valid_bits_per_token": "valid_bound_bits_per_token",
-}
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run's log, with today's names; a line that is still being written is left out."""
+    """The whole lines of a run's log; a line that is still being written is left out."""
     file = out / METRICS_FILE
-    found = [parse(file, number, line) for number, line in enumerate(lines(file), 1)]
-    return [{OLD_NAMES.get(name, name): value for name, value in record.items()} for record in found]
+    return [parse(file, number, line) for number, line in enumerate(lines(file), 1)]
 
 
 def lines(file: Path) -> list[bytes]:
@@ -86,8 +81,6 @@ def brief(found: Mapping[str, Any]) -> str:
 def _above(found: Mapping[str, Any]) -> str:
     if "valid_excess_bits_per_char" in found and "valid_excess_stderr" in found:
         return f", {above_truth(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
-    if "entropy_bits_per_char" in found:  # an older run: the entropy of all stories is not the truth of these few
-        return "; `redraft eval` measures how far that is above the truth"
     return ""
 
 

@@ -103,7 +103,7 @@ class Run:
         return serialization.digest(self, besides=WATCHING)
 
     def is_held(self, described: serialization.JSON) -> bool:
-        """Whether a saved config is this run, perhaps watched differently, or written by an older version."""
+        """Whether a saved config is this run, perhaps watched differently."""
         try:
             other = serialization.from_json(described, serialization.modules(serialization.to_json(self)))
         except serialization.ConfigError:

@@ -345,7 +345,7 @@ def test_an_interrupted_training_says_what_is_left(say: Say, tmp_path: Path, mon
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("redraft.training.fit", interrupted)
+    monkeypatch.setattr("redraft.training.loop.fit", interrupted)
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=130)
     assert err.splitlines()[-1].startswith("stopped before the first step; nothing was saved")
 
@@ -818,7 +818,7 @@ def test_a_full_disk_is_named(say: Say, tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "metrics.jsonl"))
 
-    monkeypatch.setattr("redraft.training.fit", full)
+    monkeypatch.setattr("redraft.training.loop.fit", full)
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=2)
     assert err.splitlines()[-1] == (
         f"redraft: {tmp_path}/metrics.jsonl: No space left on device; "

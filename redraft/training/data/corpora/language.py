@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count
+from os.path import commonprefix
 
 from redraft.core.text.tokenizers import spell, split_words
+from redraft.training.data.annotations import AnnotatedCorpus, Judgement
 from redraft.training.data.corpora.grammar import (
     Account,
     Alternatives,
@@ -53,17 +55,19 @@ class Story:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Language:
+class Language(AnnotatedCorpus):
     """A language of stories: `tale` tells them, `summary` puts what a tale has left in memory into one sentence.
 
     `topics` names the attributes of a story and where memory holds them; the attribute "length" (short, medium or long)
-    comes from the number of sentences, `lengths` being the largest short and the largest medium number.
+    comes from the number of sentences, `lengths` being the largest short and the largest medium number. `keywords` are
+    the words that reveal an attribute where they differ from its value: {"plot": {"find": "found"}}.
     """
 
     tale: Node
     summary: Node
     topics: Mapping[str, Topic]
     lengths: tuple[int, int]
+    keywords: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in (*subtree(self.tale), *subtree(self.summary)):
@@ -107,23 +111,22 @@ class Language:
         story = self.parse(text)
         return story.log_prob if story else -math.inf
 
+    def judge(self, text: str) -> Judgement:
+        follow = self._follow(text)
+        return Judgement(self.log_prob(text), len(commonprefix([text, spell(follow.heard[: follow.reach])])))
+
     def grammatical_prefix(self, text: str) -> int:
         """The number of leading sentences that are correct: together they are the beginning of some story."""
-        follow = Follow(split_words(text))
-        self.tale.tell(Telling(), follow)
-        reached = follow.heard[: follow.reach]
-        ends = [n + 1 for n, word in enumerate(reached) if word == "."]
-        return sum(text.startswith(spell(reached[:end])) for end in ends)
+        return text[: self.judge(text).right].count(".")
 
-    def understood(self, text: str) -> Mapping[str, str]:
+    def recognize(self, text: str) -> Mapping[str, str]:
         """The attributes that a text reveals before its first wrong word; a whole story reveals all of them.
 
         If several derivations agree with the words so far, attributes in which they differ are still open.
         """
         if (story := self.parse(text)) is not None:
             return story.attributes
-        follow = Follow(split_words(text))
-        self.tale.tell(Telling(), follow)
+        follow = self._follow(text)
         told = {name: {_recalled(telling, topic) for telling in follow.furthest} for name, topic in self.topics.items()}
         return {name: spell(words) for name, (words, *more) in told.items() if words is not None and not more}
 
@@ -166,6 +169,12 @@ class Language:
             return LENGTHS
         return tuple(sorted(spell(words) for words in self._phrases[self.topics[attribute]]))
 
+    def attributes(self) -> Mapping[str, Phrase]:
+        return {name: self.labels(name) for name in self.topics}
+
+    def keyword(self, attribute: str, value: str) -> str:
+        return self.keywords.get(attribute, {}).get(value, value)
+
     def enumerate(self) -> Iterator[tuple[str, float]]:
         """All stories as (text, log-probability); for small grammars."""
         return ((spell(told.words), told.log_prob) for told in self.tale.tell(Telling(), Every()))
@@ -186,6 +195,12 @@ class Language:
                 raise ValueError(f"ambiguous: {spell(clash)!r} begins two alternatives; let them open differently")
             k, clash = k + 1, choice.clash(k + 1, self._phrases)
         return k
+
+    def _follow(self, text: str) -> Follow:
+        """How far the words of a text agree with some story."""
+        follow = Follow(split_words(text))
+        self.tale.tell(Telling(), follow)
+        return follow
 
     def _story(self, told: Telling) -> Story:
         (summary,) = self.summary.tell(Telling(memory=told.memory), Every())

@@ -23,12 +23,9 @@ deduplicated, since the language is large: two stories are equal with probabilit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from redraft.training.data.corpora.grammar import Entry
 from redraft.training.data.corpora.grammar_rules import Case, Draw, Rules, entry, phrasings
-from redraft.training.data.corpora.language import Language, split_seed
-from redraft.training.data.sources import Split
+from redraft.training.data.corpora.language import Language
 
 # --- the stories ---
 
@@ -205,6 +202,7 @@ STORIES = Language(
         "plot": ("plot", "name"),
     },
     lengths=(5, 6),
+    keywords={"plot": {"find": "found", "help": "helped", "make": "made"}},
 )
 # --- a language small enough to list ---
 
@@ -232,21 +230,3 @@ SMALL = Language(
     topics={"who": ("hero", "name"), "where": ("place", "name"), "thing": ("thing", "name")},
     lengths=(3, 3),
 )
-
-
-@dataclass(frozen=True)
-class StoriesData:
-    """The embedded corpus: an endless stream of stories for each split."""
-
-    seed: int = 0
-
-    def document(self, split: Split, index: int) -> str:
-        return STORIES.text(split_seed(self.seed, split), index)
-
-    def log_prob(self, text: str) -> float:
-        """True log-probability of a story in nats; -inf if the grammar never writes it."""
-        return STORIES.log_prob(text)
-
-    def entropy_per_char(self) -> float:
-        """Exact, in nats."""
-        return STORIES.entropy_per_char()

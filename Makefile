@@ -38,6 +38,7 @@ test: lint browser
 # The API page and the signatures in other pages, from the source.
 docs: setup
 	$(BIN)/python docs/api.py
+	$(BIN)/python docs/storeys.py
 
 # Tables, figures in prose and pictures of the measured pages, from the committed rows; nothing is measured.
 tables: setup

@@ -22,7 +22,7 @@ from bench.reference import Reference, empty
 from bench.texts import cpu_seconds
 from redraft.decoding import AnyOrder, Blocks, Unmask
 from redraft.models import BlockCausal
-from redraft.tasks import fill
+from redraft.tasks import sample_canvases
 
 RESULTS = Path(__file__).parent / "results" / "blocks.jsonl"
 GOAL = 20.0  # times fewer seconds per text
@@ -35,9 +35,9 @@ def rows(length: int, pairs: int) -> Iterator[Row]:
     for size, (vocab, width, layers, goal) in SIZES.items():
         model, canvas = build(vocab, width, layers, BlockCausal(BLOCK)), empty(length)
         sampler, reference = Blocks(Unmask(BLOCK, AnyOrder())), Reference(length, BLOCK)
-        fill(model, sampler, empty(2 * BLOCK))  # whatever happens once
+        sample_canvases(model, sampler, empty(2 * BLOCK))  # whatever happens once
         ours, uncached = (
-            min(cpu_seconds(partial(fill, model, some, canvas)) for _ in range(pairs))
+            min(cpu_seconds(partial(sample_canvases, model, some, canvas)) for _ in range(pairs))
             for some in (sampler, Blocks(sampler.sampler, cache=False))
         )
         theirs = min(cpu_seconds(partial(reference, model, canvas, 0)) for _ in range(1 if goal else pairs))

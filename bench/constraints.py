@@ -32,9 +32,9 @@ from redraft import (
     rng,
 )
 from redraft.core import Tokenizer, train_bpe
-from redraft.decoding import AnyOrder, Guided, TextRule, last
+from redraft.decoding import AnyOrder, GuidedSampler, TextRule, final_canvas
 from redraft.decoding.constraints import placement, rules
-from redraft.decoding.constraints.compiler import from_regex, from_schema
+from redraft.decoding.constraints.compiler import compile_regex, compile_schema
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
 VOCAB, LENGTH, STEPS = 8192, 64, 16
@@ -77,7 +77,7 @@ def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 9) -> Iterator[Row]:
     for name, rule in PATTERNS.items():
         ruled = constrain(free, rule, words)
         for sampler, goal in ((Unmask(STEPS, Confidence()), COST_GOAL), (Unmask(STEPS, AnyOrder()), None)):
-            guided = Guided(sampler, Constrained(model.process))
+            guided = GuidedSampler(sampler, Constrained(model.process))
             found = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
             pick = type(sampler.pick).__name__
             yield report(
@@ -85,9 +85,9 @@ def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 9) -> Iterator[Row]:
             )
 
 
-def run(model: DiffusionLM, sampler: Unmask | Guided, canvas: Canvas) -> Canvas:
+def run(model: DiffusionLM, sampler: Unmask | GuidedSampler, canvas: Canvas) -> Canvas:
     with torch.no_grad():
-        return last(sampler(model, model.process, canvas, rng=rng(0)))
+        return final_canvas(sampler(model, model.process, canvas, rng=rng(0)))
 
 
 def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
@@ -102,7 +102,7 @@ def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
 def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
     placement._program.cache_clear()
     rules._compiled.cache_clear()
-    for function in (from_regex, from_schema):
+    for function in (compile_regex, compile_schema):
         sys.modules[function.__module__]._compiled.cache_clear()
     return constrain(model.canvas(new=LENGTH), rule, words)
 

@@ -29,9 +29,9 @@ from redraft import (
     Vocab,
     rng,
 )
-from redraft.decoding import last
-from redraft.models import Full, Pattern
-from redraft.training import Step, clip
+from redraft.decoding import final_canvas
+from redraft.models import AttentionPattern, Full
+from redraft.training import TrainStep, clip_gradients
 
 LENGTH = 256
 PRODUCTS_GOAL = 1.35  # training step / its own matrix products, back to back
@@ -42,7 +42,7 @@ LOGIT_GOAL = 1e-5  # largest difference of a row's logits in a batch and alone, 
 LONG_GOAL = {1: 3.0, 8: 8.0}  # times faster than the reference loop at 1000 steps, by batch
 
 
-def build(vocab: int, width: int = 384, layers: int = 6, pattern: Pattern = Full()) -> DiffusionLM:
+def build(vocab: int, width: int = 384, layers: int = 6, pattern: AttentionPattern = Full()) -> DiffusionLM:
     torch.manual_seed(0)
     network = TransformerConfig(width=width, layers=layers, heads=max(1, width // 64), pattern=pattern)
     config = DiffusionLMConfig(Masked(Vocab(vocab + 1, mask=vocab)), network)
@@ -60,7 +60,7 @@ def autocast(precision: str) -> torch.autocast:
 
 def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimiser, EMA: what `fit` does at every step."""
-    step, average = Step(model, Objective()), get_ema_multi_avg_fn(0.999)
+    step, average = TrainStep(model, Objective()), get_ema_multi_avg_fn(0.999)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     ema = [p.detach().clone() for p in model.parameters()]
     number = count()
@@ -69,7 +69,7 @@ def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[],
         with autocast(precision):
             loss = step(Batch.of(tokens), rng(next(number), len(tokens)))
         loss.mean.backward()
-        clip(model.parameters(), 1.0)
+        clip_gradients(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -264,4 +264,4 @@ def ours_short(model: DiffusionLM, keys: object, precision: str, length: int = 3
     blank = torch.zeros(rows, length, dtype=torch.int64)
     canvas = Canvas(blank, torch.zeros_like(blank, dtype=torch.bool))
     with autocast(precision):
-        return last(Ancestral(16)(model, model.process, canvas, rng=keys)).z  # type: ignore[arg-type]
+        return final_canvas(Ancestral(16)(model, model.process, canvas, rng=keys)).z  # type: ignore[arg-type]

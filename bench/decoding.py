@@ -28,7 +28,7 @@ from bench.texts import Quality, blank, by_reference, by_sampler, cpu_seconds, r
 from redraft.core import Canvas
 from redraft.decoding import AnyOrder, Blocks, EntropyBound, Sampler, Unmask
 from redraft.models import DiffusionLM
-from redraft.tasks import Opened, Record, fill, profiled
+from redraft.tasks import TextModel, TextResults, profile_model, sample_canvases
 
 RESULTS = Path(__file__).parent / "results" / "decoding.jsonl"
 GOAL = 6.0  # times fewer seconds per text
@@ -40,7 +40,7 @@ BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.5)  # of `EntropyBound`, which keeps the divers
 # --- what the engine costs ---
 
 
-def overhead(it: Opened, tries: int = 7) -> Iterator[Row]:
+def overhead(it: TextModel, tries: int = 7) -> Iterator[Row]:
     """What the engine adds to its network calls, the record included: the median of some texts."""
     for name, model, canvas, again in (
         ("2 × 128, 68 tokens", it.model, blank(it, 1), tries),
@@ -48,7 +48,7 @@ def overhead(it: Opened, tries: int = 7) -> Iterator[Row]:
         ("6 × 384, 256 tokens, vocabulary 8192", build(8192), empty(256), 1),
     ):
         for pick, sampler in (("any-order", Unmask(32, AnyOrder())), ("entropy-bound", Unmask(None, EntropyBound()))):
-            fill(model, sampler, canvas)
+            sample_canvases(model, sampler, canvas)
             found = sorted(_spent(model, sampler, canvas) for _ in range(again))
             known, engine, calls = found[len(found) // 2]
             allowed = max(OVERHEAD_GOAL, 1000 * OVERHEAD_SHARE * known / calls)
@@ -59,8 +59,8 @@ def overhead(it: Opened, tries: int = 7) -> Iterator[Row]:
 
 def _spent(model: DiffusionLM, sampler: Sampler, canvas: Canvas) -> tuple[float, float, int]:
     """CPU seconds of the network, those of all else, and how many calls there were."""
-    with profiled(model, time.process_time) as spent:
-        whole = cpu_seconds(partial(fill, model, sampler, canvas))
+    with profile_model(model, time.process_time) as spent:
+        whole = cpu_seconds(partial(sample_canvases, model, sampler, canvas))
     known = sum(part.seconds for part in spent.parts.values())
     return known, whole - known, spent.parts["network"].calls
 
@@ -73,8 +73,8 @@ class Contest:
     """A bidirectional model beside the autoregressive one of its size."""
 
     name: str
-    ours: Opened
-    ar: Opened
+    ours: TextModel
+    ar: TextModel
     goal: float | None
 
     @property
@@ -106,7 +106,7 @@ class Judged:
 
     theirs: Quality
     quality: Quality
-    record: Record
+    record: TextResults
     ar: Row
     name: str
     sampler: Sampler
@@ -195,16 +195,18 @@ def same_calls(length: int = 256, steps: int = 64) -> Iterator[Row]:
     """Full attention, as many calls on both sides: what output layer and draws at masked positions alone save."""
     model, sampler, reference = build(8192), Unmask(steps, AnyOrder()), Reference(steps, length)
     canvas = empty(length)
-    times = rounds([partial(fill, model, sampler, canvas), partial(reference, model, canvas, 0)], 1, warm=0)
+    times = rounds([partial(sample_canvases, model, sampler, canvas), partial(reference, model, canvas, 0)], 1, warm=0)
     found = compared(times)
     name = f"LLaDA's decoder / ours, as many calls, 6 × 384, vocabulary 8192, {length} tokens, batch 1"
     yield report(name, None, ratio=1 / found.pop("ratio"), at_most=False, **found)
 
 
-def blocks(it: Opened, texts: int) -> Iterator[Row]:
+def blocks(it: TextModel, texts: int) -> Iterator[Row]:
     """The trained block-causal model: quality with the exact cache and without it is the same, text by text."""
     sampler = Blocks(Unmask(None, EntropyBound(0.1, 1.0)), stop=True)
-    same = [fill(it.model, replace(sampler, cache=cache), blank(it, 16), seed=2).texts for cache in (True, False)]
+    same = [
+        sample_canvases(it.model, replace(sampler, cache=cache), blank(it, 16), seed=2).texts for cache in (True, False)
+    ]
     quality, record = by_sampler(it, sampler, texts)
     more = {"nfe": record.nfe, "tokens_per_forward": quality.tokens / record.nfe} | quality.row
     equal = sum(a == b for a, b in zip(*same, strict=True)) / len(same[0])

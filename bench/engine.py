@@ -16,7 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from bench.race import Row, report
 from redraft import DiffusionLM
 from redraft.core import choose_precision, randomness
-from redraft.training import Loader, Run, Step, loop as train, mdlm_tiny, optimisers, setup, state, tokenise
+from redraft.training import Loader, Run, TrainStep, build_optimizers, load_rows, loop as train, mdlm_tiny, setup, state
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 
@@ -25,9 +25,9 @@ def bare_step(run: Run) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
-    precision = choose_precision(run.precision, shapes=setup.shapes_of(run))
-    step, both = Step(model, run.objective), optimisers(model, run.optimiser, precision.dtype)
-    rows = tokenise(run.data, "train", run.tokenizer, run.framing)
+    precision = choose_precision(run.precision, shapes=setup.training_shapes(run))
+    step, both = TrainStep(model, run.objective), build_optimizers(model, run.optimiser, precision.dtype)
+    rows = load_rows(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))
     weights = [p.detach() for p in model.parameters()]
     ema, averaged = [w.clone() for w in weights], get_ema_multi_avg_fn(run.optimiser.ema)
@@ -55,11 +55,11 @@ def overhead(pairs: int = 20, steps: int = 3) -> Iterator[Row]:
     """
     base = mdlm_tiny()
     run = replace(base, steps=steps * (pairs + 1) + 1, log_every=steps, eval_every=10**9, save_every=10**9, samples=0)
-    bare, update = bare_step(run), train.update
+    bare, update = bare_step(run), train.optimizer_step
     times: list[tuple[float, float]] = []
     began = time.perf_counter()
 
-    def interrupted(run: Run, state: state.State, *rest: object) -> float:
+    def interrupted(run: Run, state: state.TrainState, *rest: object) -> float:
         nonlocal began
         if state.step and state.step % steps == 0:
             middle = time.perf_counter()

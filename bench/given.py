@@ -19,8 +19,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from bench import limit
 from bench.race import Row, report, tell
 from redraft import DiffusionLM, DiffusionLMConfig, Masked, TransformerConfig
-from redraft.core import Bytes, Hub, Tokenizer, train_bpe
-from redraft.tasks import Opened, infill
+from redraft.core import ByteTokenizer, HubTokenizer, Tokenizer, train_bpe
+from redraft.tasks import TextModel, infill
 
 RESULTS = Path(__file__).parent / "results" / "given.jsonl"
 CASES = 5_000  # with each tokenizer
@@ -28,7 +28,7 @@ SEED_TEXT = "The red kite flew over the lake, and Anna laughed. Ünïcödé wör
 KNOWN = "aábcdeéfghiïjklmnñoöøpqrsßtuüvwxyzABCDÉÖ .,!?'\t\n\u00a0\u2009"  # what the WordPiece can spell
 
 
-def wordpiece() -> Hub:
+def wordpiece() -> HubTokenizer:
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -37,13 +37,13 @@ def wordpiece() -> Hub:
         vocab_size=400, special_tokens=["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"], show_progress=False
     )
     backend.train_from_iterator([SEED_TEXT * 4, KNOWN, " ".join(KNOWN)] * 4, trainer)
-    return Hub(backend.to_str(), "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+    return HubTokenizer(backend.to_str(), "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
-def opened(tokenizer: Tokenizer) -> Opened:
+def opened(tokenizer: Tokenizer) -> TextModel:
     network = TransformerConfig(width=8, layers=1, heads=1, hidden=8)
     torch.manual_seed(0)
-    return Opened(DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network), tokenizer))
+    return TextModel(DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network), tokenizer))
 
 
 def character(draw: Random) -> str:
@@ -65,7 +65,7 @@ def parts(draw: Random, alphabet: str | None) -> list[str]:
     return [text() for _ in range(draw.randint(2, 4))]
 
 
-def outcome(it: Opened, given: Sequence[str], draw: Random, seed: int) -> str:
+def outcome(it: TextModel, given: Sequence[str], draw: Random, seed: int) -> str:
     """kept, refused, or what is wrong."""
     holes = [f"[[{draw.randint(1, 3)}]]" if draw.random() < 0.9 else "[[0-2]]" for _ in given[1:]]
     template = "".join(part + hole for part, hole in zip(given, [*holes, ""], strict=True))
@@ -83,7 +83,7 @@ def rows(cases: int) -> Iterator[Row]:
     for name, it, alphabet in (
         ("BPE", opened(train_bpe([SEED_TEXT], 320)), None),
         ("WordPiece", opened(wordpiece()), KNOWN),
-        ("bytes", opened(Bytes(("bos", "eos", "pad", "mask"))), None),
+        ("bytes", opened(ByteTokenizer(("bos", "eos", "pad", "mask"))), None),
     ):
         draw = Random(name)
         found = [outcome(it, parts(draw, alphabet), draw, seed) for seed in range(cases)]

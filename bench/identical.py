@@ -18,28 +18,37 @@ import torch
 from bench.limit import machine
 from redraft import load
 from redraft.core import rng
-from redraft.decoding import Blocks, DiffusionDraft, Drafter, PromptLookup, Sampler, Speculate, Unmask, last
+from redraft.decoding import (
+    Blocks,
+    DiffusionDraft,
+    Drafter,
+    PromptLookup,
+    Sampler,
+    SpeculativeSampler,
+    Unmask,
+    final_canvas,
+)
 from redraft.models import DiffusionLM
-from redraft.tasks import opened
-from redraft.training import StoriesData
+from redraft.tasks import open_model
+from redraft.training import StoryCorpus
 
 RESULTS = Path(__file__).parent / "results" / "identical.jsonl"
 
 
 def prompts(count: int) -> list[str]:
     """The first eight words of each of `count` embedded stories."""
-    return [" ".join(StoriesData().document("test", i).split()[:8]) for i in range(count)]
+    return [" ".join(StoryCorpus().document("test", i).split()[:8]) for i in range(count)]
 
 
 def written(model: DiffusionLM, sampler: Sampler, prompt: str, new: int) -> tuple[list[int], float]:
     """The ids, and CPU seconds."""
     begun = time.thread_time()
-    canvas = last(sampler(model, model.process, model.canvas(prompt, new=new), rng=rng(0)))
+    canvas = final_canvas(sampler(model, model.process, model.canvas(prompt, new=new), rng=rng(0)))
     return canvas.z[0].tolist(), time.thread_time() - begun
 
 
 def compared(model: DiffusionLM, draft: Drafter, prompt: str, new: int, length: int) -> dict[str, Any]:
-    sampler = Speculate(draft, length=length, costs=None, temperature=0)
+    sampler = SpeculativeSampler(draft, length=length, costs=None, temperature=0)
     (plain, slow), (drafted, fast) = (written(model, s, prompt, new) for s in (Blocks(Unmask(1)), sampler))
     return {
         "same": plain == drafted,
@@ -63,7 +72,7 @@ def main() -> None:
     torch.set_num_threads(1)
     draft: Drafter = PromptLookup()
     if asked.draft is not None:
-        other = opened(asked.draft)
+        other = open_model(asked.draft)
         draft = DiffusionDraft(other.model.eval(), other.model.process, canvas=other.always)  # type: ignore[arg-type]
     of = {"model": asked.model.name, "weights": asked.weights, "draft": getattr(asked.draft, "name", "lookup")}
     known = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []

@@ -16,7 +16,7 @@ import torch
 import redraft
 from bench.race import Row, report, tell
 from redraft.core import Batch
-from redraft.training import TINY, Objective, Run, evaluation, fit, tokenise
+from redraft.training import TINY, Objective, Run, first_batches, fit, load_rows
 
 STEPS, ROWS = 200, 64
 
@@ -30,7 +30,7 @@ def learning(names: Sequence[str], steps: int = STEPS) -> Iterator[Row]:
 
 def learnt(run: Run) -> tuple[float, float]:
     """Bits per character of unseen text: of the trained model, and of words by their frequency there."""
-    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), ROWS)
+    unseen = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), ROWS)
     with tempfile.TemporaryDirectory() as folder:
         found = redraft.training.likelihood(fit(run, Path(folder), quiet=True), unseen)
     return found.bits_per_char, by_frequency(unseen) / float(found.row_chars.sum())
@@ -39,7 +39,7 @@ def learnt(run: Run) -> tuple[float, float]:
 def by_frequency(batches: Sequence[Batch]) -> float:
     """Bits of all tokens together, each alone."""
     counts = torch.cat([batch.tokens[batch.learn] for batch in batches]).bincount().double()
-    return float(-torch.special.xlogy(counts, counts / counts.sum()).sum() / redraft.training.BIT)
+    return float(-torch.special.xlogy(counts, counts / counts.sum()).sum() / redraft.training.NATS_PER_BIT)
 
 
 def of_tokens() -> list[str]:

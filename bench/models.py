@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from redraft.core import Words
+from redraft.core import WordTokenizer
 from redraft.models import DiffusionLM
-from redraft.tasks import Opened, opened
+from redraft.tasks import TextModel, open_model
 from redraft.training import fit, presets
 from redraft.training.runs import variations
 
@@ -23,22 +23,22 @@ NEVER = -30.0  # logit of an id that no text has
 RUNS = Path("runs/bench")
 
 
-def trained(name: str, runs: Path = RUNS) -> Opened:
+def trained(name: str, runs: Path = RUNS) -> TextModel:
     """A preset on the stories, from a finished training in `runs`, or trained there now."""
     out, wanted = runs / name, getattr(presets, name)()
     if not (out / f"step-{wanted.steps:08d}").is_dir():
         print(f"training {name} into {out}", file=sys.stderr)
         fit(wanted, out, quiet=True)
-    return opened(out)
+    return open_model(out)
 
 
-def widened(it: Opened, size: int = VOCAB) -> Opened:
+def widened(it: TextModel, size: int = VOCAB) -> TextModel:
     """The same model with a vocabulary of `size` ids, the rest of which never occur.
 
     It says of every text what it said before, but output layer and draws cost what they cost with a real vocabulary.
     """
     assert it.run is not None
-    assert isinstance(it.run.tokenizer, Words)
+    assert isinstance(it.run.tokenizer, WordTokenizer)
     words, spare = it.run.tokenizer, size - it.run.tokenizer.vocab.size
     tokenizer = replace(words, words=(*words.words, *(f"never{i}" for i in range(spare))))
     run = variations.with_network(variations.with_tokenizer(it.run, tokenizer), head_bias=True)
@@ -47,7 +47,7 @@ def widened(it: Opened, size: int = VOCAB) -> Opened:
     number = torch.where(number < len(words.words), number, number + spare)  # the special ids come last
     held = it.model.state_dict() | {"network.output.bias": torch.zeros(words.vocab.size)}
     model.load_state_dict({name: _spread(held[name], value, number) for name, value in model.state_dict().items()})
-    return Opened(model.eval(), run)
+    return TextModel(model.eval(), run)
 
 
 def _spread(held: Tensor, like: Tensor, number: Tensor) -> Tensor:

@@ -28,11 +28,11 @@ from redraft.decoding import (
     Klass,
     LeftToRight,
     Margin,
-    Revoke,
     Sampler,
     Unmask,
+    WideInNarrowOut,
 )
-from redraft.tasks import Opened
+from redraft.tasks import TextModel
 
 RESULTS = Path(__file__).parent / "results" / "curve.jsonl"
 STEPS = (8, 12, 17, 23, 34, 68)
@@ -47,11 +47,11 @@ CURVES: dict[str, list[tuple[str, Sampler]]] = {
     "frechet": [(f"margin={m}", Unmask(None, FrechetProfile(m, 1.0))) for m in (-0.5, 0.0, 0.5)],
     "entropy-bound": [(f"bound={h}", Unmask(None, EntropyBound(h, 1.0))) for h in (0.02, 0.1, 0.3, 1.0, 2.0)],
     "klass": [(f"threshold={c}", Unmask(None, Klass(c, temperature=1.0))) for c in (0.5, 0.9)],
-    "revoke": [(f"draft={c}", Unmask(None, Revoke(c, temperature=1.0))) for c in (0.3, 0.6)],
+    "revoke": [(f"draft={c}", Unmask(None, WideInNarrowOut(c, temperature=1.0))) for c in (0.3, 0.6)],
 }
 
 
-def point(it: Opened, pick: str, setting: str, sampler: Sampler, texts: int) -> Row:
+def point(it: TextModel, pick: str, setting: str, sampler: Sampler, texts: int) -> Row:
     """One setting of a pick. Tokens per forward count the words of a text, not the end tokens behind it."""
     quality, record = by_sampler(it, sampler, texts)
     cost = {"nfe": round(record.nfe, 2), "tokens_per_forward": round(quality.tokens / record.nfe, 3)}

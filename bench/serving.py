@@ -20,21 +20,22 @@ from torch import Tensor
 from bench import limit
 from bench.core import build
 from bench.race import Row, report, rounds, tell
-from redraft.apps import ONE_ORDER, Switchboard
-from redraft.core import Canvas, rng, steady_rows
+from redraft.apps import BatchScheduler
+from redraft.apps.server.supervisor import SINGLE_THREAD_ENV
+from redraft.core import Canvas, batch_invariant_rows, rng
 from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blocks,
     Confidence,
     ConfidenceThreshold,
-    Dual,
+    DualCache,
     FirstHitting,
     Sampler,
     Unmask,
-    last,
+    final_canvas,
 )
-from redraft.models import BlockCausal, DiffusionLM, KeyValues, Pass, Stand, States, Transformer
+from redraft.models import BlockCausal, DiffusionLM, ForwardPass, KeyValueCache, PassOutput, TokenPositions, Transformer
 
 RESULTS = Path(__file__).parent / "results" / "serving.jsonl"
 VOCAB, WRITERS = 4096, 8
@@ -52,7 +53,7 @@ def blank(given: int, new: int) -> Canvas:
 
 def one(model: DiffusionLM, request: Request) -> Tensor:
     sampler, canvas, seed = request
-    return last(sampler(model, model.process, canvas, rng=rng(seed, 1))).z
+    return final_canvas(sampler(model, model.process, canvas, rng=rng(seed, 1))).z
 
 
 def alone(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[Tensor]:
@@ -69,7 +70,7 @@ def together(model: DiffusionLM, requests: Sequence[Request], least: int) -> lis
 
         return run
 
-    board = Switchboard([model.network], least=least)
+    board = BatchScheduler([model.network], least=least)
     board.run([work(i) for i in range(len(requests))])
     board.close([model.network])
     return [found[i] for i in range(len(requests))]
@@ -101,22 +102,22 @@ def gains(width: int, layers: int, least: int, count: int) -> Iterator[Row]:
     yield gain(f"mixed lengths 16 to 256, {shape}", MIXED_GOAL, model, asked, least, count)
 
 
-class Idle(Switchboard):
+class Idle(BatchScheduler):
     """One whose network takes no time."""
 
-    def _pass(self, network: Transformer, asked: Sequence[Pass]) -> list[States]:
+    def _pass(self, network: Transformer, asked: Sequence[ForwardPass]) -> list[PassOutput]:
         self.passes += 1
         return [NOTHING] * len(asked)
 
 
-NOTHING = States(torch.zeros(0), None, [])
+NOTHING = PassOutput(torch.zeros(0), None, [])
 
 
 def overhead(count: int) -> Row:
     """What the switchboard itself costs a pass of eight writers."""
     model = build(VOCAB, 64, 1).eval()
     z = torch.zeros(1, 16, dtype=torch.int64)
-    asked = Pass(z, None, Stand.of(None, z, KeyValues()), None)
+    asked = ForwardPass(z, None, TokenPositions.of(None, z, KeyValueCache()), None)
     board = Idle([model.network])
 
     def work() -> None:
@@ -137,7 +138,7 @@ def patience(least: int, count: int) -> Row:
 
     def beside() -> float:
         took: list[float] = []
-        board = Switchboard([model.network], least=least)
+        board = BatchScheduler([model.network], least=least)
 
         def run() -> None:
             begin = time.perf_counter()
@@ -171,7 +172,7 @@ def company(least: int, requests: int) -> Row:
         Unmask(6, Confidence()),
         Unmask(6, ConfidenceThreshold(0.3)),
         Blocks(Unmask(4), decode_block=8),
-        Blocks(Unmask(4), decode_block=8, cache=Dual()),
+        Blocks(Unmask(4), decode_block=8, cache=DualCache()),
     ]
     asked = [(samplers[i % len(samplers)], blank(i % 5, 8 + 7 * (i % 11)), i) for i in range(requests)]
     lone = alone(model, asked, least)
@@ -184,7 +185,7 @@ def rows(count: int) -> Iterator[Row]:
     yield limit.machine("python -m bench.serving")
     model = build(VOCAB)
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
-    least = steady_rows([(m.in_features, m.out_features) for m in linear])
+    least = batch_invariant_rows([(m.in_features, m.out_features) for m in linear])
     yield {"steady rows": least, "order": os.environ.get("MKL_CBWR", "")}
     with torch.no_grad():
         least = least or 1
@@ -202,5 +203,7 @@ if __name__ == "__main__":
     parser.add_argument("--no-file", action="store_true")
     given = parser.parse_args()
     if not given.pad and "MKL_CBWR" not in os.environ:  # heeded before the first product of a process
-        os.execve(sys.executable, [sys.executable, "-m", "bench.serving", *sys.argv[1:]], {**os.environ, **ONE_ORDER})
+        os.execve(
+            sys.executable, [sys.executable, "-m", "bench.serving", *sys.argv[1:]], {**os.environ, **SINGLE_THREAD_ENV}
+        )
     sys.exit(tell(rows(given.rounds), None if given.no_file else RESULTS))

@@ -29,22 +29,22 @@ from redraft.core import Canvas, Context, rng
 from redraft.decoding import (
     Ancestral,
     Blocks,
-    Costs,
     DiffusionDraft,
+    DraftCosts,
     Drafter,
     DraftRequest,
     NoDraft,
+    OwnDrafter,
     PromptLookup,
     Proposal,
     Sampler,
-    Speculate,
-    StateDraft,
+    SpeculativeSampler,
     TextLookup,
     Unmask,
-    last,
+    final_canvas,
 )
-from redraft.models import DiffusionLM, DraftMemory, Transformer, in_weights
-from redraft.tasks import opened
+from redraft.models import DiffusionLM, DraftState, Transformer, with_weight_format
+from redraft.tasks import open_model
 from redraft.tasks.engine.speculation import text_lookup
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
@@ -134,7 +134,7 @@ def timed(draft: Drafter) -> Drafter:
     """With a clock, if a network drafts: of the microseconds of a lookup the clock itself would take a part."""
     if isinstance(draft, PromptLookup | TextLookup):
         return draft
-    return TimedStateDraft(draft) if isinstance(draft, StateDraft) else TimedDraft(draft)
+    return TimedStateDraft(draft) if isinstance(draft, OwnDrafter) else TimedDraft(draft)
 
 
 def drafter(name: str, model: DiffusionLM) -> Drafter:
@@ -147,10 +147,10 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
         assert model.tokenizer is not None
         return text_lookup(Path(name), model.tokenizer)
     if name == "self":
-        return StateDraft(DraftMemory(model))
-    other = opened(name)
+        return OwnDrafter(DraftState(model))
+    other = open_model(name)
     if other.model.drafter is not None:
-        return StateDraft(DraftMemory(other.model.eval()))
+        return OwnDrafter(DraftState(other.model.eval()))
     return DiffusionDraft(other.model.eval(), other.model.process, steps, canvas=other.always)  # type: ignore[arg-type]
 
 
@@ -184,7 +184,7 @@ def raced(
             canvas = asked(model, prompt, new)
 
             def write(model: DiffusionLM = model, sampler: Sampler = sampler, canvas: Any = canvas) -> None:
-                wrote[name].append(last(sampler(model, model.process, canvas, rng=rng(number))).z[0].tolist())  # noqa: B023
+                wrote[name].append(final_canvas(sampler(model, model.process, canvas, rng=rng(number))).z[0].tolist())  # noqa: B023
 
             with ordinary() if name.endswith("ordinary") else patch.dict({}):
                 spent[name] += seconds(write)
@@ -197,11 +197,14 @@ def plain_sides(models: dict[str, DiffusionLM], temperature: float, slow: bool) 
     sides: dict[str, Side] = {"plain, ordinary": (models["own"], block)} if slow and "own" in models else {}
     for form, model in models.items():
         sides[f"plain, {form}"] = (model, block)
-        sides[f"plain, {form}, short loop"] = (model, Speculate(NoDraft(), costs=None, temperature=temperature))
+        sides[f"plain, {form}, short loop"] = (
+            model,
+            SpeculativeSampler(NoDraft(), costs=None, temperature=temperature),
+        )
     return sides
 
 
-def told(sampler: Speculate, spent: float, tokens: int, one: float, alone: float) -> dict[str, Any]:
+def told(sampler: SpeculativeSampler, spent: float, tokens: int, one: float, alone: float) -> dict[str, Any]:
     """What a side with a drafter did; one: seconds of a pass over one token, alone: tokens per second without."""
     clock, speed = getattr(sampler.draft, "clock", None), tokens / spent
     return {
@@ -217,7 +220,7 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
     models = {form: load(asked.model).eval() for form in asked.forms}
     for form, model in models.items():
         if form != "own":
-            in_weights(model, form)
+            with_weight_format(model, form)
     row: dict[str, Any] = {"name": asked.name, "model": asked.model.name, "temperature": asked.temperature}
     row |= {"new": asked.new, "prompts": asked.rounds, **machine(asked.command)}
     first = {}
@@ -234,12 +237,12 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
         at = row[f"c(n)/c(1) {asked.weights}"]
         for length in asked.lengths:
             side = f"draft {Path(name).name}, {length}"
-            fixed = Speculate(timed(_as(asked.weights, drafter(name, target))), length=length, costs=None)
+            fixed = SpeculativeSampler(timed(_as(asked.weights, drafter(name, target))), length=length, costs=None)
             sides[side] = (target, _at(fixed, asked.temperature))
             drafted[side] = (Path(name).name, str(length))
         side, draft = f"draft {Path(name).name}, adaptive", _as(asked.weights, drafter(name, target))
         costs = _costs(draft, max(0.0, (at[5] - 1) / 4), asked.cost)
-        free = Speculate(timed(draft), length=max(asked.lengths), costs=costs)
+        free = SpeculativeSampler(timed(draft), length=max(asked.lengths), costs=costs)
         sides[side] = (target, _at(free, asked.temperature))
         drafted[side] = (Path(name).name, "adaptive")
     if asked.chat is not None:
@@ -254,7 +257,7 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
     alone = found[f"plain, {asked.weights}"][1]
     for side, (name, length) in drafted.items():
         sampler = sides[side][1]
-        assert isinstance(sampler, Speculate)
+        assert isinstance(sampler, SpeculativeSampler)
         said = told(sampler, found[side][0], tokens, first[asked.weights], tokens / found[best][0])
         said["same"] = sum(a == b for a, b in zip(alone, found[side][1], strict=True))
         row.setdefault("draft", {}).setdefault(name, {})[length] = said
@@ -263,22 +266,22 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _as(form: str, draft: Drafter) -> Drafter:
     """A drafter with a network of its own in the form of the target's weights."""
-    if isinstance(draft, StateDraft) and isinstance(draft.memory, DraftMemory) and form != "own":
+    if isinstance(draft, OwnDrafter) and isinstance(draft.memory, DraftState) and form != "own":
         network = draft.memory.model.network
         if not network.even:
-            in_weights(draft.memory.model, form)
+            with_weight_format(draft.memory.model, form)
     return draft
 
 
-def _costs(draft: Drafter, read: float, network: float) -> Costs:
+def _costs(draft: Drafter, read: float, network: float) -> DraftCosts:
     """Of a drafter's tokens, and of its network if it has one."""
     if isinstance(draft, PromptLookup | TextLookup):
-        return Costs(read, 0.0)
-    own = draft.memory.ahead if isinstance(draft, StateDraft) else 0
-    return Costs(read, network, own)
+        return DraftCosts(read, 0.0)
+    own = draft.memory.ahead if isinstance(draft, OwnDrafter) else 0
+    return DraftCosts(read, network, own)
 
 
-def _at(sampler: Speculate, temperature: float) -> Speculate:
+def _at(sampler: SpeculativeSampler, temperature: float) -> SpeculativeSampler:
     from dataclasses import replace
 
     return replace(sampler, temperature=temperature)

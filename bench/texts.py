@@ -11,13 +11,13 @@ from bench.race import Job, Row
 from bench.reference import Reference
 from redraft.core import Canvas
 from redraft.decoding import Sampler
-from redraft.evaluation import grammatical, unigram_entropy
-from redraft.tasks import Opened, Record, fill
+from redraft.evaluation import grammar_score, unigram_entropy
+from redraft.tasks import TextModel, TextResults, sample_canvases
 
 BATCH = 64
 
 
-def blank(it: Opened, rows: int) -> Canvas:
+def blank(it: TextModel, rows: int) -> Canvas:
     """Room for whole stories."""
     assert it.run is not None
     given = it.model.config.vocab.bos is not None
@@ -36,7 +36,7 @@ class Quality:
 
     @classmethod
     def of(cls, texts: Sequence[str], tokens: float) -> Quality:
-        share = grammatical(texts).share
+        share = grammar_score(texts).share
         return cls(share, math.sqrt(share * (1 - share) / len(texts)), *unigram_entropy(texts), tokens)
 
     @property
@@ -45,7 +45,7 @@ class Quality:
         return {f"{name if name != 'share' else 'grammatical'}": round(getattr(self, name), 4) for name in names}
 
 
-def by_reference(it: Opened, reference: Reference, texts: int) -> Quality:
+def by_reference(it: TextModel, reference: Reference, texts: int) -> Quality:
     """Quality of the reference's texts; a batch at a time, which does not change their law."""
     found: list[str] = []
     while len(found) < texts:
@@ -54,9 +54,9 @@ def by_reference(it: Opened, reference: Reference, texts: int) -> Quality:
     return Quality.of(found, sum(len(it.tokenizer.encode(text)) for text in found) / len(found))
 
 
-def by_sampler(it: Opened, sampler: Sampler, texts: int, seed: int = 1) -> tuple[Quality, Record]:
+def by_sampler(it: TextModel, sampler: Sampler, texts: int, seed: int = 1) -> tuple[Quality, TextResults]:
     """Quality of a sampler's texts, and what they cost."""
-    record = fill(it.model, sampler, blank(it, texts), batch=BATCH, seed=seed)
+    record = sample_canvases(it.model, sampler, blank(it, texts), batch=BATCH, seed=seed)
     return Quality.of(record.texts, record.new_tokens / texts), record
 
 
@@ -73,13 +73,13 @@ def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, 
     return [tuple(map(cpu_seconds, jobs)) for _ in range(count)]
 
 
-def timed(it: Opened, sampler: Sampler, rows: int = 1) -> Callable[[], Record]:
+def timed(it: TextModel, sampler: Sampler, rows: int = 1) -> Callable[[], TextResults]:
     """Each call writes other texts, from the canvas to the record."""
     seeds = iter(range(10**9))
-    return lambda: fill(it.model, sampler, blank(it, rows), seed=next(seeds), batch=rows)
+    return lambda: sample_canvases(it.model, sampler, blank(it, rows), seed=next(seeds), batch=rows)
 
 
-def timed_reference(it: Opened, reference: Reference, rows: int = 1) -> Callable[[], list[str]]:
+def timed_reference(it: TextModel, reference: Reference, rows: int = 1) -> Callable[[], list[str]]:
     seeds = iter(range(10**9))
 
     def run() -> list[str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import redraft
-from redraft.core import Canvas, Characters, Noised, Prediction, Rng, Vocab, ops, randomness
+from redraft.core import Canvas, CharTokenizer, NoisySample, Prediction, Rng, Vocab, ops, randomness
 from redraft.training import presets
 
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm,.")  # each row half a key to the right of the one above
@@ -32,7 +32,7 @@ class Typo(redraft.TokenProcess):
     q_t(· | x) and q_t(· | x̂) to their values at z, the bound's integrand is Σ_y w_t[y, z]·pkl(r_y, m_y).
 
     Any letter may be a typo, and the step brings in the letter itself by Bayes' rule. So the best x̂ is the posterior
-    given the *other* letters: train with `Bound`, not with `Recover`, whose best x̂ is the ordinary posterior.
+    given the *other* letters: train with `Bound`, not with `TokenCrossEntropy`, whose best x̂ is the ordinary posterior.
     """
 
     vocab: Vocab
@@ -46,25 +46,25 @@ class Typo(redraft.TokenProcess):
         end = self.marginal(1.0)
         return (end * (end * self.vocab.size).log()).sum(-1).float().to(x.device)[x]
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
-        noised = Noised(x, t, x, pad)
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
+        noised = NoisySample(x, t, x, pad)
         z = draw(self._walked(one_hot(x, self.vocab.size), self.schedule.kept(t)).log(), rng=rng)
         return noised._replace(z=torch.where(self.undetermined(noised), z, x))
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return canvas.write(draw(self._posterior(canvas.z, pred.x.exp(), s, t), rng=rng))
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         truth, guess = one_hot(noised.target, self.vocab.size), pred.x.exp()
         if s is None:
             r, m = (self._ratios(noised.z, clean, noised.t) for clean in (truth, guess))
-            nats = (self._rates(noised.z, noised.t) * ops.pkl(r, m)).sum(-1)
+            nats = (self._rates(noised.z, noised.t) * ops.poisson_kl(r, m)).sum(-1)
         else:
             p, q = (self._posterior(noised.z, clean, s, noised.t) for clean in (truth, guess))
             nats = (p.exp() * (p - q)).sum(-1)
         return torch.where(self.undetermined(noised), nats.to(pred.x.dtype), 0.0)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         where = (noised.t > 0).expand_as(noised.z)  # time zero is clean: prompts
         return where if noised.pad is None else where & ~noised.pad
 
@@ -116,13 +116,15 @@ class Typo(redraft.TokenProcess):
 
 def draw(log_p: Tensor, *, rng: Rng) -> Tensor:
     """(B, L, V) → (B, L) a letter for each position."""
-    return randomness.draw(log_p.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten()).view(log_p.shape[:2])
+    return randomness.sample_categorical(log_p.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten()).view(
+        log_p.shape[:2]
+    )
 
 
 def run() -> redraft.Run:
     """The stories letter by letter. The walk starts slowly, and the network sees how long it has lasted."""
     base = presets.mdlm_tiny_chars()
-    assert isinstance(base.tokenizer, Characters)
+    assert isinstance(base.tokenizer, CharTokenizer)
     process = Typo(base.model.vocab, base.tokenizer.alphabet, redraft.core.Polynomial(3.0))
     network = replace(base.model.network, time=64)
     model = replace(base.model, process=process, network=network, head=redraft.models.Softmax())

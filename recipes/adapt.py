@@ -28,10 +28,10 @@ from torch import Tensor
 
 from redraft.apps import AdaptModel
 from redraft.core import Canvas, Context, Prediction, Tokenizer, rng
-from redraft.decoding import last
-from redraft.models import DiffusionLM, KeyValues, adapter_off
-from redraft.tasks import CausalJudge, Opened, ProposeAndJudge, opened
-from redraft.training import Run, describe, evaluation, tokenise
+from redraft.decoding import final_canvas
+from redraft.models import DiffusionLM, KeyValueCache, lora_disabled
+from redraft.tasks import CausalJudge, ProposeAndJudge, TextModel, open_model
+from redraft.training import Run, describe_run, first_batches, load_rows
 
 RESULTS = Path(__file__).parent / "results"
 WAYS = ("unadapted", "left only", "causal, rescored", "adapter", "both")
@@ -68,7 +68,7 @@ def train(asked: argparse.Namespace) -> None:
 
 def tokens_seen(run: Run, step: int) -> int:
     """By the adapter, in this run and the one it goes on with."""
-    before, steps = describe(run.base) if run.base is not None and Path(run.base).is_dir() else (None, None)
+    before, steps = describe_run(run.base) if run.base is not None and Path(run.base).is_dir() else (None, None)
     own = step * run.batch * run.framing.length
     return own if before is None else own + tokens_seen(before, steps or 0)
 
@@ -115,7 +115,7 @@ KINDS = {"words": words, "spans": spans}
 
 
 def held_out(run: Run, count: int) -> list[Tensor]:
-    batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), count)
+    batches = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), count)
     return [row for batch in batches for row in batch.tokens][:count]
 
 
@@ -138,11 +138,13 @@ def word_near(tokenizer: Tokenizer, row: Tensor, middle: int) -> int | None:
 
 def with_causal(model: DiffusionLM, hole: Hole) -> dict[str, Any]:
     """The ways that need no adapter: their answers, the causal model's candidates, and log p of each."""
-    with torch.no_grad(), adapter_off(model):
+    with torch.no_grad(), lora_disabled(model):
         states, cache = model.network.read_on(hole.row[None, : hole.begin])
         ways = continuations(model, states, cache, hole.size)
         scores = judged(model, states, cache, hole, ways)
-        plain = last(ProposeAndJudge(equal, 1)(model, model.process, hole.canvas(masked(model)), rng=rng(0))).z[0]
+        plain = final_canvas(ProposeAndJudge(equal, 1)(model, model.process, hole.canvas(masked(model)), rng=rng(0))).z[
+            0
+        ]
     return {
         "unadapted": plain[hole.begin : hole.begin + hole.size].tolist() == hole.truth,
         "left only": ways[0].tolist() == hole.truth,
@@ -160,7 +162,7 @@ def equal(z: Tensor, pad: Tensor | None) -> Tensor:
     return torch.zeros(len(z))
 
 
-def continuations(model: DiffusionLM, states: Tensor, cache: KeyValues, size: int) -> Tensor:
+def continuations(model: DiffusionLM, states: Tensor, cache: KeyValueCache, size: int) -> Tensor:
     """(16, size) the likeliest continuations of the left side, by beam search."""
     ways, score = torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, dtype=torch.float64)
     for _ in range(size):
@@ -175,7 +177,7 @@ def continuations(model: DiffusionLM, states: Tensor, cache: KeyValues, size: in
     return ways
 
 
-def judged(model: DiffusionLM, states: Tensor, cache: KeyValues, hole: Hole, ways: Tensor) -> Tensor:
+def judged(model: DiffusionLM, states: Tensor, cache: KeyValueCache, hole: Hole, ways: Tensor) -> Tensor:
     """(K,) log p of the ways to fill a hole and of the 8 tokens behind it, given the left side; adapter off."""
     end = min(len(hole.row), hole.begin + hole.size + AFTER)
     return CausalJudge(model).behind(states, cache, hole.filled(ways)[:, hole.begin : end])
@@ -230,18 +232,18 @@ def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict
     def judge(z: Tensor, pad: Tensor | None) -> Tensor:
         ways = list(map(tuple, z[:, hole.begin : hole.begin + hole.size].tolist()))
         if new := [way for way in ways if way not in known]:
-            with torch.no_grad(), adapter_off(model):
+            with torch.no_grad(), lora_disabled(model):
                 given = model.network.read_on(hole.row[None, : hole.begin])
                 known.update(zip(new, judged(model, *given, hole, torch.tensor(new)).tolist(), strict=True))
         return torch.tensor([known[way] for way in ways]).double()
 
     canvas, place, hears = hole.canvas(masked(model)), slice(hole.begin, hole.begin + hole.size), Overheard(model)
     by_both = ProposeAndJudge(judge, TRIES, left=CausalJudge(model).next)
-    done = last(by_both(hears, model.process, canvas, rng=rng(0))).z[0, place].tolist()
+    done = final_canvas(by_both(hears, model.process, canvas, rng=rng(0))).z[0, place].tolist()
     if hole.size == 1:
         alone = [int(hears.first[0].argmax())]
     else:
-        alone = last(ProposeAndJudge(equal, 1)(model, model.process, canvas, rng=rng(0))).z[0, place].tolist()
+        alone = final_canvas(ProposeAndJudge(equal, 1)(model, model.process, canvas, rng=rng(0))).z[0, place].tolist()
     return {"adapter": alone == hole.truth, "both": done == hole.truth}
 
 
@@ -262,7 +264,7 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {way: round(sum(row[way] for row in rows) / max(1, len(rows)), 4) for way in WAYS}
 
 
-def measured(asked: argparse.Namespace, it: Opened, kind: str, count: int) -> dict[str, Any]:
+def measured(asked: argparse.Namespace, it: TextModel, kind: str, count: int) -> dict[str, Any]:
     """Shares of exact answers, for the adapter of one checkpoint."""
     assert it.run is not None
     model, some = it.model.eval(), KINDS[kind](it.run, count)
@@ -315,7 +317,7 @@ def main() -> None:
     todo = [(earlier[-1], "words", asked.words), (earlier[-1], "spans", asked.spans)]
     for folder, kind, count in [*todo, *((folder, "words", asked.curve) for folder in earlier[:-1])]:
         if count:
-            it = opened(folder)
+            it = open_model(folder)
             assert it.run is not None
             name = f"{tokens_seen(it.run, it.step or 0)} tokens, {count} {kind}"
             rows.add(name, partial(measured, asked, it, kind, count))

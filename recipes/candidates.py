@@ -18,28 +18,28 @@ from pathlib import Path
 from typing import Any
 
 from figures import with_figures
-from rows import Rows, cpu, run_recipe
+from rows import Rows, cpu_timer, run_recipe
 from tables import filled_in, markdown
 
-from redraft.core import bleu, minimum_risk
-from redraft.tasks import Opened, opened, rewrite
-from redraft.training import Task
+from redraft.core import bleu, minimum_bayes_risk
+from redraft.tasks import TextModel, open_model, rewrite
+from redraft.training import CheckableTask
 
 COUNTS = (1, 5, 10)
 
 
-def answered(it: Opened, sources: int) -> tuple[list[list[str]], float]:
+def answered(it: TextModel, sources: int) -> tuple[list[list[str]], float]:
     """All candidates for each source, in the order in which `candidates=…` would draw them; CPU seconds for each."""
     task = task_of(it)
-    with cpu() as clock:
+    with cpu_timer() as clock:
         found = [rewrite(it, task.pair("test", i).source, n=max(COUNTS)) for i in range(sources)]
     return [[each.text for each in record] for record in found], clock.seconds / sources / max(COUNTS)
 
 
-def row(it: Opened, texts: Sequence[Sequence[str]], seconds: float, count: int) -> dict[str, Any]:
+def row(it: TextModel, texts: Sequence[Sequence[str]], seconds: float, count: int) -> dict[str, Any]:
     task = task_of(it)
     pairs = [task.pair("test", i) for i in range(len(texts))]
-    kept = [minimum_risk(list(group[:count])) for group in texts]
+    kept = [minimum_bayes_risk(list(group[:count])) for group in texts]
     judged = [task.check(pair.source, text) for pair, text in zip(pairs, kept, strict=True)]
     facts, exact = ([getattr(each, name) for each in judged] for name in ("share", "exact"))
     return {
@@ -54,9 +54,9 @@ def row(it: Opened, texts: Sequence[Sequence[str]], seconds: float, count: int) 
     }
 
 
-def task_of(it: Opened) -> Task:
+def task_of(it: TextModel) -> CheckableTask:
     """The task that the model was trained on."""
-    if it.run is None or not isinstance(it.run.data, Task):
+    if it.run is None or not isinstance(it.run.data, CheckableTask):
         raise SystemExit(f"{it.place} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny")
     return it.run.data
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     told = parser.parse_args(argv)
     rows = Rows(told.results / "candidates.jsonl")
     if told.model is not None and any(f"{told.model.name}, {count}" not in rows.held() for count in COUNTS):
-        it = opened(told.model)
+        it = open_model(told.model)
         texts, seconds = answered(it, told.sources)
         for count in COUNTS:
             rows.add(f"{told.model.name}, {count}", partial(row, it, texts, seconds, count))

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Budget, Rows, Trained, cpu, fitted, given, run_recipe
+from rows import Budget, Rows, Trained, cpu_timer, given, run_recipe, train_under_budget
 from tables import filled_in, markdown
 from trajectories import TOGETHER, Certainty, Trajectories
 
 from redraft.decoding import EntropyBound, Sampler, Unmask
-from redraft.evaluation import grammatical, unigram_entropy
-from redraft.tasks import fill
-from redraft.training import Goal, Optimiser, Run, export, presets
+from redraft.evaluation import grammar_score, unigram_entropy
+from redraft.tasks import sample_canvases
+from redraft.training import OptimizerConfig, Run, TrainingGoal, export, presets
 
 TEXTS, STEPS, WRITTEN = 512, 400, 256
 LEVELS: dict[str, Sampler] = {
@@ -36,9 +36,9 @@ LEVELS: dict[str, Sampler] = {
 }
 
 
-def distilled(run: Run, base: Path, goal: Goal) -> Run:
+def distilled(run: Run, base: Path, goal: TrainingGoal) -> Run:
     """A student that begins as the base. Rows of the run's own data are counted, not read."""
-    optimiser = Optimiser(lr=5e-4, warmup=20, floor=0.0, ema=0.98)
+    optimiser = OptimizerConfig(lr=5e-4, warmup=20, floor=0.0, ema=0.98)
     few = replace(run, eval_rows=16, samples=0, log_every=50, keep=1)
     return replace(few, base=str(base), objective=goal, optimiser=optimiser)
 
@@ -46,14 +46,14 @@ def distilled(run: Run, base: Path, goal: Goal) -> Run:
 def measured(made: Trained, sampler: Sampler, texts: int) -> dict[str, Any]:
     """How good, how diverse, and how fast."""
     canvas = made.model.canvas(new=made.run.framing.length, rows=texts)
-    with cpu() as clock:
-        record = fill(made.model, sampler, canvas, seed=2, batch=TOGETHER)
+    with cpu_timer() as clock:
+        record = sample_canvases(made.model, sampler, canvas, seed=2, batch=TOGETHER)
     inner, diverse = unigram_entropy(record.texts)
     return {
         **made.cost(),
         "tokens_per_forward": record.new_tokens / texts / record.nfe,
         "nfe": record.nfe,
-        "grammatical": grammatical(record.texts).share,
+        "grammatical": grammar_score(record.texts).share,
         "entropy": inner,
         "diversity": diverse,
         "different": len(set(record.texts)) / texts,
@@ -66,7 +66,7 @@ def measure_all(options: argparse.Namespace) -> None:
     """Base and student at every level, row by row."""
     base = options.base or options.out / "base"
     untrained = presets.mdlm_tiny()
-    first = given(base) if options.base else fitted(untrained, base, Budget(steps=untrained.steps))
+    first = given(base) if options.base else train_under_budget(untrained, base, Budget(steps=untrained.steps))
     file = options.out / "trajectories.safetensors"
     if not file.exists():
         sampler, length = Unmask(None, EntropyBound(0.1, 1.0)), first.run.framing.length
@@ -74,7 +74,7 @@ def measure_all(options: argparse.Namespace) -> None:
     rows = Rows(options.results / "certainty.jsonl")
     for weight in options.weights:
         student = distilled(first.run, base, Certainty(str(file), weight))
-        made = fitted(student, options.out / f"{weight:g}", Budget(steps=options.steps), [first])
+        made = train_under_budget(student, options.out / f"{weight:g}", Budget(steps=options.steps), [first])
         shared = options.out / f"student-{weight:g}"
         if not shared.exists():
             export(shared, made.model)

@@ -14,12 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, Trained, cpu, run_recipe, trained
+from rows import Rows, Trained, cpu_timer, run_recipe, trained
 
-from redraft.core import Hub, prompt_ids
-from redraft.evaluation import grammatical
-from redraft.tasks import fill
-from redraft.training import STORIES, StoryAttributes, evaluation, likelihood, presets, to_write, tokenise
+from redraft.core import HubTokenizer, prompt_ids
+from redraft.evaluation import grammar_score
+from redraft.tasks import sample_canvases
+from redraft.training import (
+    STORY_LANGUAGE,
+    StoryAttributes,
+    blank_canvases,
+    first_batches,
+    likelihood,
+    load_rows,
+    presets,
+)
 
 ASKED = 128  # questions of the test stream
 
@@ -28,10 +36,10 @@ def answered(made: Trained, count: int) -> dict[str, Any]:
     """How many of the attributes the stories have, and what one costs."""
     run, task = made.run, made.run.data
     assert isinstance(task, StoryAttributes)
-    assert isinstance(run.tokenizer, Hub)
-    (asked,) = evaluation(tokenise(task, "test", run.tokenizer, run.framing), count, count)
-    with cpu() as clock:
-        record = fill(made.model, run.sampler, to_write(made.model, run.framing, count, asked), seed=0)
+    assert isinstance(run.tokenizer, HubTokenizer)
+    (asked,) = first_batches(load_rows(task, "test", run.tokenizer, run.framing), count, count)
+    with cpu_timer() as clock:
+        record = sample_canvases(made.model, run.sampler, blank_canvases(made.model, run.framing, count, asked), seed=0)
     pairs = [task.pair("test", index) for index in range(count)]
     texts = [written.new.strip() for written in record]
     found = [task.check(pair.source, text) for pair, text in zip(pairs, texts, strict=True)]
@@ -41,7 +49,7 @@ def answered(made: Trained, count: int) -> dict[str, Any]:
         "attributes": share,
         "attributes_stderr": math.sqrt(spread / count),
         "exact": sum(each.exact for each in found) / count,
-        "grammatical": grammatical(texts, STORIES).share,
+        "grammatical": grammar_score(texts, STORY_LANGUAGE).share,
         "ended": sum(written.stop == "end" for written in record) / count,
         "questions": count,
         "nfe": record.nfe,

@@ -22,40 +22,43 @@ from pathlib import Path
 from typing import Any
 
 from claim_tables import PLACES, write_page
-from rows import Rows, add_page, cpu, run_recipe
+from rows import Rows, add_page, cpu_timer, run_recipe
 
-from redraft.core import spell, split_words
+from redraft.core import join_words, split_words
 from redraft.core.text.tokenizers import UNKNOWN
-from redraft.tasks import Opened, generate, infill, opened, score
-from redraft.training import STORIES, Follow, Telling, split_seed
+from redraft.tasks import TextModel, generate, infill, open_model, score
+from redraft.training import STORY_LANGUAGE, ParseTraversal, PartialStory, split_seed
 
 CANDIDATES = 8
 
 
 def right_words(text: str) -> int:
     """How many words come before the first wrong one."""
-    follow = Follow(split_words(text))
-    STORIES.tale.tell(Telling(), follow)
+    follow = ParseTraversal(split_words(text))
+    STORY_LANGUAGE.tale.tell(PartialStory(), follow)
     return follow.reach
 
 
-def errors(it: Opened, count: int) -> dict[str, Any]:
+def errors(it: TextModel, count: int) -> dict[str, Any]:
     """The share of stories without a wrong word so far, at some places, and of those right to the end."""
-    with cpu() as clock:
+    with cpu_timer() as clock:
         found = generate(it, n=count, seed=1)
-    upto = [(right_words(text), len(split_words(text)), math.isfinite(STORIES.log_prob(text))) for text in found.texts]
+    upto = [
+        (right_words(text), len(split_words(text)), math.isfinite(STORY_LANGUAGE.log_prob(text)))
+        for text in found.texts
+    ]
     row: dict[str, Any] = {f"right_at_{at}": _share([n >= min(at, size) for n, size, _ in upto]) for at in PLACES}
     row["right"] = _share([whole for *_, whole in upto])
     return row | {"texts": count, "nfe": found.nfe, "seconds_per_text": clock.seconds / count}
 
 
-def planning(it: Opened, count: int) -> dict[str, Any]:
+def planning(it: TextModel, count: int) -> dict[str, Any]:
     """The share of right stories whose last sentence is given."""
-    stories = [STORIES.text(split_seed(0, "test"), index) for index in range(count)]
+    stories = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(count)]
     torn = [_without_beginning(story) for story in stories]
-    with cpu() as clock:
+    with cpu_timer() as clock:
         texts, nfe = _filled(it, torn) if it.model.block is None else _guessed(it, torn)
-    right = _share([math.isfinite(STORIES.log_prob(text)) for text in texts])
+    right = _share([math.isfinite(STORY_LANGUAGE.log_prob(text)) for text in texts])
     return {"right": right, "texts": count, "nfe": nfe, "seconds_per_text": clock.seconds / count}
 
 
@@ -63,20 +66,20 @@ def _without_beginning(story: str) -> tuple[int, str]:
     """How many words are lost, and what is left: the last sentence."""
     words = list(split_words(story))
     begin = max(i for i, word in enumerate(words[:-1]) if word == ".") + 1
-    return begin, spell(words[begin:])
+    return begin, join_words(words[begin:])
 
 
-def _filled(it: Opened, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
+def _filled(it: TextModel, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
     found = infill(it, [f"[[{size}]] {end}" for size, end in torn], sampler="any-order", steps=64)
     return found.texts, found.nfe
 
 
-def _guessed(it: Opened, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
+def _guessed(it: TextModel, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
     found = generate(it, n=CANDIDATES * len(torn), seed=2)
     texts: list[str] = []
     for number, (size, end) in enumerate(torn):
         some = found.texts[CANDIDATES * number : CANDIDATES * (number + 1)]
-        whole = [f"{spell(split_words(text)[:size])} {end}" for text in some if UNKNOWN not in text]
+        whole = [f"{join_words(split_words(text)[:size])} {end}" for text in some if UNKNOWN not in text]
         bits = [each.bits for each in score(it, whole)]
         texts.append(whole[bits.index(min(bits))])
     return texts, (found.nfe + 1) * CANDIDATES
@@ -89,7 +92,7 @@ def _share(values: Sequence[bool]) -> float:
 CLAIMS = {"errors": errors, "planning": planning}
 
 
-def measured(it: Opened, claim: str, count: int) -> dict[str, Any]:
+def measured(it: TextModel, claim: str, count: int) -> dict[str, Any]:
     found = CLAIMS[claim](it, count)
     error = math.sqrt(found["right"] * (1 - found["right"]) / count)
     return {"run": it.name, "step": it.step} | found | {"right_stderr": error}
@@ -103,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     told = parser.parse_args(argv)
     rows = Rows(told.results / "claims.jsonl")
     for path in told.model:
-        it = opened(path)
+        it = open_model(path)
         for claim in CLAIMS:
             rows.add(f"{path.name}, {claim}", partial(measured, it, claim, told.texts))
     if told.what == "tables" and told.write is not None:

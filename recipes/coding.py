@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rows import Rows, Trained, add_page, cpu, run_recipe, trained
+from rows import Rows, Trained, add_page, cpu_timer, run_recipe, trained
 from tables import filled_in, markdown, right
 
 from redraft.core.text.tokenizers import UNKNOWN
-from redraft.tasks import Opened, generate, infill, opened, score
-from redraft.training import Programs, bracketed, presets
+from redraft.tasks import TextModel, generate, infill, open_model, score
+from redraft.training import Programs, brackets_match, presets
 
 PROGRAMS = Programs()
 HOLES = {"middle": 2, "last": 4}  # the number of the statement that is lost
@@ -54,13 +54,13 @@ def torn_program(index: int, number: int) -> TornProgram:
     return TornProgram(before, body, "; " + "; ".join(statements[number + 1 :]))
 
 
-def diffused(it: Opened, torn: Sequence[TornProgram], steps: int) -> tuple[list[str], float]:
+def diffused(it: TextModel, torn: Sequence[TornProgram], steps: int) -> tuple[list[str], float]:
     """Whole programs, and network calls for each."""
     found = infill(it, [one.template for one in torn], sampler="confidence", temperature=0.0, steps=steps)
     return found.texts, found.nfe
 
 
-def continued(it: Opened, torn: Sequence[TornProgram], candidates: int) -> tuple[list[str], float]:
+def continued(it: TextModel, torn: Sequence[TornProgram], candidates: int) -> tuple[list[str], float]:
     """The likeliest whole program among those that begin alike, each written on from the left until a semicolon."""
     found = generate(it, [one.before for one in torn], n=candidates, stop=[";"], max_new_tokens=8)
     whole = [torn[i // candidates].filled(_body(torn[i // candidates], each.text)) for i, each in enumerate(found)]
@@ -80,7 +80,7 @@ def _body(torn: TornProgram, text: str) -> str:
 def judged(texts: Sequence[str], nfe: float, seconds: float) -> dict[str, Any]:
     right = sum(map(PROGRAMS.check, texts)) / len(texts)
     error = math.sqrt(right * (1 - right) / len(texts))
-    brackets = sum(map(bracketed, texts)) / len(texts)
+    brackets = sum(map(brackets_match, texts)) / len(texts)
     return {
         "right": right,
         "right_stderr": error,
@@ -91,9 +91,9 @@ def judged(texts: Sequence[str], nfe: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def measured(it: Opened, made: Trained, way: str, number: int, count: int) -> dict[str, Any]:
+def measured(it: TextModel, made: Trained, way: str, number: int, count: int) -> dict[str, Any]:
     torn = [torn_program(index, number) for index in range(count)]
-    with cpu() as clock, torch.no_grad():
+    with cpu_timer() as clock, torch.no_grad():
         kind, _, times = way.partition(" ")
         texts, nfe = diffused(it, torn, 8) if kind == "diffusion" else continued(it, torn, int(times or 1))
     return judged(texts, nfe, clock.seconds) | made.cost()
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         made = trained(preset(), out, told.minutes)
         for way in ["diffusion"] if kind == "diffusion" else [f"left {k}" for k in CANDIDATES]:
             for hole, number in HOLES.items():
-                rows.add(f"{way}, {hole}", partial(measured, opened(out), made, way, number, told.programs))
+                rows.add(f"{way}, {hole}", partial(measured, open_model(out), made, way, number, told.programs))
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from rows import Rows, Trained, add_places, measure_all, run_recipe, trained
 
 import redraft
 from redraft import tasks
-from redraft.core import Clamped, Retimed, TanD
+from redraft.core import ClampedLogSnr, PiecewiseLogSnr, TanD
 from redraft.decoding import Ancestral, Ddim, Renoise, Sampler
 from redraft.evaluation import noise_levels, unseen_bits, write_and_judge
-from redraft.models import MaskedEncoder, PredictX, Smoothing, latest
+from redraft.models import MaskedEncoder, PredictX, Smoothing, latest_checkpoint
 from redraft.models.checkpoints import serialization
-from redraft.training import Documents, Match, Run, evaluation, presets, tokenise
+from redraft.training import DocumentRows, Run, SquaredError, first_batches, load_rows, presets
 from redraft.training.runs import variations
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
@@ -70,26 +70,26 @@ def systems() -> dict[str, System]:
 
 def latent(run: Run, codec: Run | None = None, patience: float = 1.0) -> System:
     """Diffusion of latents, after the training of the run's own codec or of another one that makes the same."""
-    return System(lambda base: replace(run, base=base), codec or variations.codec_of(run), patience)
+    return System(lambda base: replace(run, base=base), codec or variations.codec_stage(run), patience)
 
 
 def ablations() -> dict[str, System]:
     """Each differs from its system in one thing, which its name tells."""
     words = presets.diffusion_lm_tiny()
     genie = presets.genie_tiny()
-    deaf = replace(variations.with_model(genie, encoder=None), framing=Documents(genie.framing.length, tail=True))
+    deaf = replace(variations.with_model(genie, encoder=None), framing=DocumentRows(genie.framing.length, tail=True))
     states = presets.tencdm_tiny()
     codec = presets.tencdm_codec_tiny()
-    tan = variations.with_schedule(presets.cosmos_tiny(), Clamped(TanD(3.0), -12.0, 4.0))
+    tan = variations.with_schedule(presets.cosmos_tiny(), ClampedLogSnr(TanD(3.0), -12.0, 4.0))
     return {
         "diffusion_lm no kinds": System.of(
-            variations.with_schedule(variations.with_codec(words, kinds=0.0), Retimed((-0.5, -6.0)))
+            variations.with_schedule(variations.with_codec(words, kinds=0.0), PiecewiseLogSnr((-0.5, -6.0)))
         ),
-        "diffuseq joint": System.of(variations.whole_rows(presets.diffuseq_tiny())),
+        "diffuseq joint": System.of(variations.without_partial_noising(presets.diffuseq_tiny())),
         "genie without cross attention": System.of(deaf),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
-        "tencdm tan": latent(variations.with_schedule(states, Clamped(TanD(7.0), -12.0, 4.0)), codec),
+        "tencdm tan": latent(variations.with_schedule(states, ClampedLogSnr(TanD(7.0), -12.0, 4.0)), codec),
         "tencdm no hint": latent(variations.with_model(states, hint=False), codec),
         "ld4tg half": latent(variations.with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
@@ -106,7 +106,7 @@ def patient() -> dict[str, System]:
     """
     words, chosen = presets.diffusion_lm_tiny(), Renoise(64)
     return {
-        "diffusion_lm x": System.of(variations.with_head(words, PredictX(), Match()), 8.0),
+        "diffusion_lm x": System.of(variations.with_head(words, PredictX(), SquaredError()), 8.0),
         "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
         "ssd": System.of(presets.ssd_tiny(), 4.0),
@@ -155,23 +155,23 @@ def written(made: Trained) -> dict[str, Any]:
 
 def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
     """What a sampler writes with given weights."""
-    it = tasks.opened(str(model))
+    it = tasks.open_model(str(model))
     assert it.run is not None
     found, record = write_and_judge(it.model, it.run, sampler, SAMPLED)
     return {**weights(it), **found, "different": len(set(record.texts)) / len(record.texts)}
 
 
-def weights(it: tasks.Opened) -> dict[str, Any]:
+def weights(it: tasks.TextModel) -> dict[str, Any]:
     """Which weights are measured."""
     return {"run": it.name, "step": it.step}
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
-    it = tasks.opened(str(trained))
+    it = tasks.open_model(str(trained))
     model = it.model
-    texts = tasks.fill(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
-    batches = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), CHOSEN)
+    texts = tasks.sample_canvases(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
+    batches = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), CHOSEN)
     [halfway] = noise_levels.interpolation(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())
     return {
@@ -180,13 +180,13 @@ def smoothness(trained: Path, run: Run) -> dict[str, Any]:
         "noisy": {str(sigma): right for sigma, right in noise_levels.robustness(model, batches, SIGMAS)},
         "halfway": halfway.spherical,
         "different": len(set(texts)) / len(texts),
-        "guessing": noise_levels.guessing(model, batches) if own else None,
+        "guessing": noise_levels.masked_accuracy(model, batches) if own else None,
     }
 
 
 def sentences(texts: Sequence[str]) -> float:
     """The share of right sentences; one counts if all before it are right too."""
-    found = redraft.evaluation.grammatical(texts).by_sentence
+    found = redraft.evaluation.grammar_score(texts).by_sentence
     return sum(found) / max(1, len(found))
 
 
@@ -217,7 +217,7 @@ def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[s
         return {name: partial(row, system, places[name], minutes) for name, system in wanted.items()}
     own = {name: system.codec for name, system in wanted.items() if system.codec}
     first = {serialization.digest(codec): name for name, codec in reversed(own.items())}  # each codec once
-    found = (name for name in own if name in first.values() and latest(places[name]))
+    found = (name for name in own if name in first.values() and latest_checkpoint(places[name]))
     return {name: partial(smoothness, places[name], own[name]) for name in found}
 
 

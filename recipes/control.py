@@ -32,14 +32,14 @@ from pathlib import Path
 from typing import Any
 
 from figures import with_figures
-from rows import Rows, cpu, run_recipe
+from rows import Rows, cpu_timer, run_recipe
 from tables import filled_in, markdown
 
 from redraft.core import Masked, split_words
-from redraft.decoding import AnyOrder, FirstOrder, Guided, Unmask
+from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, Unmask
 from redraft.evaluation import ModelJudge, generative_perplexity
-from redraft.tasks import Controlling, Opened, Wishes, control, controlling, opened
-from redraft.training import STORIES, STORY_TAGS, split_seed, tags_of
+from redraft.tasks import ControlRequest, ControlSettings, TextModel, control, open_model, plan_control
+from redraft.training import STORY_LANGUAGE, STORY_TAGS, split_seed, tag_words
 
 SCALES: Mapping[str, dict[str, Any]] = {
     "free": {"scale": 0.0},
@@ -51,18 +51,18 @@ SCALES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def measured(it: Opened, judge: Path, options: dict[str, Any], count: int) -> dict[str, Any]:
+def measured(it: TextModel, judge: Path, options: dict[str, Any], count: int) -> dict[str, Any]:
     """One text for the parts of speech of each held-out story."""
-    stories = [STORIES.text(split_seed(0, "test"), index) for index in range(count)]
-    found, texts = written(it, judge, [tags_of(story) for story in stories], options)
-    true = [STORIES.log_prob(text) for text in texts]
+    stories = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(count)]
+    found, texts = written(it, judge, [tag_words(story) for story in stories], options)
+    true = [STORY_LANGUAGE.log_prob(text) for text in texts]
     inside = [log_p / len(split_words(text)) for log_p, text in zip(true, texts, strict=True) if log_p > -math.inf]
     nats = -sum(inside) / len(inside) if inside else None
     return {**found, **_share("grammatical", len(inside), count), "true_nats_per_word": nats, "example": texts[0]}
 
 
 def written(
-    it: Opened,
+    it: TextModel,
     judge: Path,
     wanted: Sequence[tuple[str, ...]],
     options: dict[str, Any],
@@ -70,11 +70,11 @@ def written(
 ) -> tuple[dict[str, Any], list[str]]:
     """One text for each sequence of parts of speech: how well they are kept, what it costs, and the texts."""
     count = len(wanted)
-    with cpu() as clock:
+    with cpu_timer() as clock:
         found = [control(it, pos=" ".join(tags), seed=i, **options) for i, tags in enumerate(wanted)]
     texts = [record[0].text for record in found]
     right = [
-        sum(a == b for a, b in zip(tags_of(text, lexicon), tags, strict=False)) / len(tags)
+        sum(a == b for a, b in zip(tag_words(text, lexicon), tags, strict=False)) / len(tags)
         for text, tags in zip(texts, wanted, strict=True)
     ]
     figures = {
@@ -84,7 +84,7 @@ def written(
         "success": sum(right) / count,
         "success_stderr": math.sqrt(sum((share - sum(right) / count) ** 2 for share in right)) / count,
         **_share("all_right", sum(share == 1 for share in right), count),
-        "perplexity": generative_perplexity(texts, ModelJudge(opened(judge).model)).perplexity,
+        "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).model)).perplexity,
         "nfe": sum(record.nfe for record in found) / count,
         "seconds_per_text": clock.seconds / count,
     }
@@ -122,29 +122,29 @@ GUIDED = {  # γ of an attribute layer, which judges each word that may be writt
 }
 
 
-def fulfilled(it: Opened, judge: Path, wishes: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
+def fulfilled(it: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
     """Texts with each of some wishes: which share fulfils it, beside fluency."""
     texts, met = [], []
-    with cpu() as clock:
+    with cpu_timer() as clock:
         for seed, wish in enumerate(wishes):
-            asked = Controlling(**wish, n=-(-count // len(wishes)), seed=seed)
-            judged, found = Wishes(it, asked), controlling(it, asked).record()
+            asked = ControlSettings(**wish, n=-(-count // len(wishes)), seed=seed)
+            judged, found = ControlRequest(it, asked), plan_control(it, asked).record()
             texts += [each.text for each in found]
             met += [_met(judged, wish, each.text) for each in found]
-    inside = [log_p / len(split_words(t)) for t in texts if (log_p := STORIES.log_prob(t)) > -math.inf]
+    inside = [log_p / len(split_words(t)) for t in texts if (log_p := STORY_LANGUAGE.log_prob(t)) > -math.inf]
     return {
         "run": it.name,
         "texts": len(texts),
         **_share("success", sum(met), len(met)),
         **_share("grammatical", len(inside), len(texts)),
         "true_nats_per_word": -sum(inside) / len(inside) if inside else None,
-        "perplexity": generative_perplexity(texts, ModelJudge(opened(judge).model)).perplexity,
+        "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).model)).perplexity,
         "seconds_per_text": clock.seconds / len(texts),
         "example": texts[0],
     }
 
 
-def _met(judged: Wishes, wish: Mapping[str, Any], text: str) -> bool:
+def _met(judged: ControlRequest, wish: Mapping[str, Any], text: str) -> bool:
     if "pattern" in wish:
         return re.fullmatch(wish["pattern"], text) is not None
     return all(share == 1 for share in judged.met(text).values())
@@ -296,7 +296,7 @@ def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) ->
     rows = Rows(results / "control.jsonl")
     for way in ("γ = 1", "demanded", "γ = 0.5", "γ = 2", "γ = 0.25", "free"):
         for path in models:
-            it = opened(path)
+            it = open_model(path)
             if it.model.tagger is not None and way == "free":
                 continue  # as without the tagger
             loose = isinstance(it.model.process, Masked) and it.model.block is None and it.model.tagger is None
@@ -309,7 +309,7 @@ def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) ->
 
 
 def measure_wishes(model: Path, judge: Path, texts: int, results: Path) -> None:
-    rows, it = Rows(results / "control_wishes.jsonl"), opened(model)
+    rows, it = Rows(results / "control_wishes.jsonl"), open_model(model)
     rows.add("none, free", partial(fulfilled, it, judge, [{"banned": ("xylophone",)}], texts))
     for name, wishes in WISHES.items():
         for way, more in DEMANDS.items():
@@ -321,7 +321,7 @@ def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Pat
     """The attribute that each layer was trained on, over γ, in any order and as many steps as there are words."""
     rows = Rows(results / "control_wishes.jsonl")
     for path, (way, scale) in ((path, way) for way in GUIDED.items() for path in layers):
-        it = opened(path)
+        it = open_model(path)
         assert it.run is not None
         topic, names = str(getattr(it.run.data, "topic", "")), getattr(it.run.data, "classes", ())
         if topic not in WISHES:
@@ -332,9 +332,9 @@ def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Pat
         rows.add(f"{topic}, {way}", partial(fulfilled, it, judge, asked, texts))
 
 
-def _first_order(it: Opened, label: int, scale: float) -> dict[str, Any]:
+def _first_order(it: TextModel, label: int, scale: float) -> dict[str, Any]:
     """The same by one gradient for all words, instead of trying them."""
-    sampler = Guided(Unmask(68, AnyOrder()), FirstOrder(it.model.attribute(label), scale))
+    sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(it.model.attribute(label), scale))
     return {"sampler": sampler, "scale": 0.0}  # nothing else guides
 
 

@@ -24,23 +24,33 @@ from rows import Measure, Rows, Trained, measure_all, run_recipe, trained
 from tables import filled, tables
 
 from redraft.core import (
-    Cap,
+    CappedRate,
     CosineSquared,
     Geometric,
-    Hybrid,
+    HybridNoise,
     Insertion,
     Interpolating,
     MaskNoise,
-    Mirrored,
     Polynomial,
     Schedule,
-    Star,
-    Switch,
+    StarRate,
+    TimeReversed,
+    WindowedRate,
 )
-from redraft.decoding import Ancestral, AnyOrder, Blind, Blocks, Correct, Remasked, Revise, Sampler, Unmask
+from redraft.decoding import (
+    Ancestral,
+    AnyOrder,
+    Blocks,
+    ConstantScore,
+    GuidedStar,
+    Sampler,
+    SelfCorrection,
+    Unmask,
+    WithRemasking,
+)
 from redraft.evaluation import unseen_bits, write_and_judge
-from redraft.models import BySigma, Head, Subs
-from redraft.training import Bound, Clip, Importance, Objective, Recover, Run, presets
+from redraft.models import ConditionOnSigma, Head, Subs
+from redraft.training import Bound, ClippedWeight, ImportanceTimes, Objective, Run, TokenCrossEntropy, presets
 from redraft.training.runs import variations
 
 HELD_OUT = 256  # stories of the test stream
@@ -62,15 +72,15 @@ def in_blocks(block: int, steps: int) -> Sampler:
     return Blocks(Ancestral(max(1, round(steps * block / presets.STORY_LENGTH))), stop=True)
 
 
-def corrected(steps: int) -> Correct:
+def corrected(steps: int) -> SelfCorrection:
     """A third of the steps are corrections: the same number of calls as the others."""
-    return Correct(Ancestral(steps - steps // 3), steps=steps // 3)
+    return SelfCorrection(Ancestral(steps - steps // 3), steps=steps // 3)
 
 
 def methods() -> dict[str, tuple[Run, Sampling]]:
     """The tiny presets, and how each writes a text in n steps."""
     flex = presets.flex_tiny()
-    whole = replace(flex, objective=Objective(Recover()))  # no text is given
+    whole = replace(flex, objective=Objective(TokenCrossEntropy()))  # no text is given
     return {
         "ar_tiny": (presets.ar_tiny(), lambda n: Blocks(Ancestral(1), stop=True)),
         "mdlm_tiny": (presets.mdlm_tiny(), lambda n: Unmask(n, AnyOrder())),
@@ -83,14 +93,16 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
         "sedd_uniform_tiny": (presets.sedd_uniform_tiny(), Ancestral),
         "sedd_uniform_geometric": (geometric(presets.sedd_uniform_tiny()), Ancestral),
         "flex_tiny": (flex, Ancestral),
-        "flex_sooner": (growing(whole, Polynomial(20.0), Mirrored(Polynomial(2.0))), Ancestral),
+        "flex_sooner": (growing(whole, Polynomial(20.0), TimeReversed(Polynomial(2.0))), Ancestral),
         "flex_together": (growing(whole, Polynomial(2.0), Polynomial(2.0), gap_share=False), Ancestral),
     }
 
 
 def geometric(base: Run) -> Run:
     """The schedule that SEDD's paper has for uniform noise."""
-    return variations.with_model(base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=BySigma())
+    return variations.with_model(
+        base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=ConditionOnSigma()
+    )
 
 
 def growing(words: Run, insert: Schedule, unmask: Schedule, **network: Any) -> Run:
@@ -126,7 +138,7 @@ def d3pm(base: Run, head: Head) -> Run:
     learn the last step, which has a weight of T/10: drawn among T steps it would hardly ever be seen.
     """
     process = Interpolating(base.model.vocab, mixing=MaskNoise(), direct=True)
-    often = Importance((CHAIN / 9, *[1.0] * (CHAIN - 1)))
+    often = ImportanceTimes((CHAIN / 9, *[1.0] * (CHAIN - 1)))
     return replace(
         variations.with_model(base, process=process, head=head), objective=Objective(Bound(steps=CHAIN), often)
     )
@@ -135,8 +147,8 @@ def d3pm(base: Run, head: Head) -> Run:
 def hybrid(uniform: float) -> Run:
     """GIDD with so much uniform noise; the clipped weight, since the dynamic one needs some."""
     base = presets.gidd_tiny()
-    process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(uniform))
-    return replace(variations.with_model(base, process=process), objective=Objective(Bound(weight=Clip())))
+    process = Interpolating(base.model.vocab, CosineSquared(), HybridNoise(uniform))
+    return replace(variations.with_model(base, process=process), objective=Objective(Bound(weight=ClippedWeight())))
 
 
 def written(made: Trained, sampler: Sampler, samples: int) -> dict[str, Any]:
@@ -155,8 +167,8 @@ def gidd_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
     made = trained(run, out, minutes)
     process = run.model.process
     samplers: dict[str, Sampler] = {"64": Ancestral(64)}
-    if isinstance(process, Interpolating) and process.mixing != Hybrid(0.0):
-        samplers["64+32"] = Correct(Ancestral(64), steps=32)
+    if isinstance(process, Interpolating) and process.mixing != HybridNoise(0.0):
+        samplers["64+32"] = SelfCorrection(Ancestral(64), steps=32)
     writes = {n: written(made, sampler, WRITTEN) for n, sampler in samplers.items()}
     return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT), "steps_written": writes}
 
@@ -168,10 +180,10 @@ def remasking(steps: int) -> dict[str, Sampler]:
     """ReMDM's rate is far above the 0.008 of its paper, which has a thousand steps and more."""
     return {
         "mdlm": Ancestral(steps),
-        "remdm": Remasked(Ancestral(steps), Cap(0.05)),
-        "star": Remasked(Ancestral(steps), Switch(Star(), on=0.55, off=0.05)),
-        "star_exact": Revise(steps, guide=Blind()),
-        "gstar": Revise(steps),
+        "remdm": WithRemasking(Ancestral(steps), CappedRate(0.05)),
+        "star": WithRemasking(Ancestral(steps), WindowedRate(StarRate(), on=0.55, off=0.05)),
+        "star_exact": GuidedStar(steps, guide=ConstantScore()),
+        "gstar": GuidedStar(steps),
     }
 
 

@@ -26,12 +26,12 @@ from rows import Rows, run_recipe
 from tables import filled_in, markdown
 from torch import Tensor
 
-from redraft.apps.cli.run_arguments import source
-from redraft.core import Canvas, Hub, question_ids, rng
-from redraft.decoding import Ancestral, Blocks, Unmask, last
+from redraft.apps.cli.run_arguments import parse_source
+from redraft.core import Canvas, HubTokenizer, question_encoder, rng
+from redraft.decoding import Ancestral, Blocks, Unmask, final_canvas
 from redraft.models import DiffusionLM
-from redraft.tasks import Opened, opened
-from redraft.training import Packed, evaluation, tokenise
+from redraft.tasks import TextModel, open_model
+from redraft.training import PackedRows, first_batches, load_rows
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -40,13 +40,13 @@ RESULTS = ROOT / "bench" / "results"
 # --- texts of its own ---
 
 
-def rows_of(it: Opened, data: Sequence[str], length: int, count: int) -> Tensor:
+def rows_of(it: TextModel, data: Sequence[str], length: int, count: int) -> Tensor:
     """(count, L) rows that the model was not trained on: of its own held-out data, or of other text."""
     if data or it.run is None:
-        text, framing = source(data), Packed(length)
+        text, framing = parse_source(data), PackedRows(length)
     else:
         text, framing = it.run.data, it.run.framing  # type: ignore[assignment]
-    batches = evaluation(tokenise(text, "valid", it.tokenizer, framing), count)
+    batches = first_batches(load_rows(text, "valid", it.tokenizer, framing), count)
     return torch.cat([batch.tokens for batch in batches])[:count]
 
 
@@ -55,21 +55,21 @@ def continued(model: DiffusionLM, rows: Tensor, kept: int, greedy: bool, seed: i
     fixed = torch.arange(rows.shape[1]).expand_as(rows) < kept
     canvas = Canvas(rows.masked_fill(~fixed, model.config.vocab.masked), fixed)
     sampler = Blocks(Unmask(1) if greedy else Ancestral(1), stop=True)
-    return model.text(last(sampler(model, model.process, canvas, rng=rng(seed, len(rows)))))
+    return model.text(final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(rows)))))
 
 
-def continued_rows(it: Opened, rows: Tensor) -> Iterator[str]:
+def continued_rows(it: TextModel, rows: Tensor) -> Iterator[str]:
     for number, some in enumerate(rows.split(64)):
         kept = 1 + number * 7 % max(1, rows.shape[1] * 3 // 5)
         yield from continued(it.model.eval(), some, kept, number % 4 != 3, number)
 
 
-def answered(it: Opened, questions: Sequence[str], length: int) -> Iterator[dict[str, str]]:
+def answered(it: TextModel, questions: Sequence[str], length: int) -> Iterator[dict[str, str]]:
     """Each question with the model's own answer, greedy: questions whose prompts are equally long, side by side."""
-    if not isinstance(it.tokenizer, Hub) or it.tokenizer.template is None:
+    if not isinstance(it.tokenizer, HubTokenizer) or it.tokenizer.template is None:
         raise SystemExit("--chat needs a model with a chat template in its tokenizer")
     by_length: dict[int, list[tuple[str, list[int]]]] = {}
-    prompt, masked = question_ids(it.tokenizer), it.model.config.vocab.masked
+    prompt, masked = question_encoder(it.tokenizer), it.model.config.vocab.masked
     for question in questions:
         ids = prompt(question)
         by_length.setdefault(len(ids), []).append((question, ids))
@@ -78,13 +78,15 @@ def answered(it: Opened, questions: Sequence[str], length: int) -> Iterator[dict
             group = some[first : first + 64]
             z = torch.tensor([[*ids, *[masked] * (length - kept)] for _, ids in group])
             canvas = Canvas(z, (torch.arange(length) < kept).expand_as(z))
-            done = last(Blocks(Unmask(1), stop=True)(it.model.eval(), it.model.process, canvas, rng=rng(0, len(group))))
+            done = final_canvas(
+                Blocks(Unmask(1), stop=True)(it.model.eval(), it.model.process, canvas, rng=rng(0, len(group)))
+            )
             answers = it.model.text(Canvas(done.z[:, kept:], done.fixed[:, kept:]))
             yield from ({"source": q, "target": a} for (q, _), a in zip(group, answers, strict=True))
 
 
 def own_texts(asked: argparse.Namespace) -> None:
-    it = opened(asked.model)
+    it = open_model(asked.model)
     if asked.chat is None:
         made = ({"text": text} for text in continued_rows(it, rows_of(it, asked.data, asked.length, asked.texts)))
     else:

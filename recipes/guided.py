@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
+from rows import Rows, Trained, add_places, cpu_timer, measure_all, run_recipe, trained
 
 from redraft.apps import exact_scene
 from redraft.core import Canvas, Gaussian, randomness
-from redraft.decoding import EvenLogSnr, Heun, last
-from redraft.evaluation import Mixture, grammatical, share_of, unigram_entropy
-from redraft.tasks import Opened, generate
-from redraft.training import Blobs, Run, StoryClasses, presets
+from redraft.decoding import Heun, UniformLogSnrGrid, final_canvas
+from redraft.evaluation import Mixture, grammar_score, proportion, unigram_entropy
+from redraft.tasks import TextModel, generate
+from redraft.training import GaussianMixtureCorpus, Run, StoryClasses, presets
 from redraft.training.runs import variations
 
 SCALES = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -49,20 +49,20 @@ def story_row(made: Trained, scale: float, each: int) -> dict[str, Any]:
 
     Every class has noise of its own: without it, texts that ignore their class would be the same for all.
     """
-    it, options = Opened(made.model.eval(), made.run), {"n": each, "guidance": scale, "steps": STEPS}
-    with cpu() as clock:
+    it, options = TextModel(made.model.eval(), made.run), {"n": each, "guidance": scale, "steps": STEPS}
+    with cpu_timer() as clock:
         found = {name: generate(it, label=name, seed=seed, **options) for seed, name in enumerate(TOPIC.classes)}
     texts = {name: record.texts for name, record in found.items()}
     count = each * len(texts)
     kept = sum(TOPIC.check(name, text).share for name, some in texts.items() for text in some) / count
-    right = share_of(grammatical([text for some in texts.values() for text in some]).share, count)
+    right = proportion(grammar_score([text for some in texts.values() for text in some]).share, count)
     cost = {"texts": count, "seconds_per_text": clock.seconds / count}
     nfe = sum(record.nfe for record in found.values()) / len(found)
     return {**made.cost(), "scale": scale, **fidelity(kept, count), **right, **spread(texts), "nfe": nfe, **cost}
 
 
 def fidelity(share: float, count: int) -> dict[str, float]:
-    found = share_of(share, count)
+    found = proportion(share, count)
     return {"fidelity": found["share"], "fidelity_stderr": found["share_stderr"]}
 
 
@@ -85,14 +85,14 @@ def true_row(each: int) -> dict[str, Any]:
 
 def point_row(scale: float) -> dict[str, Any]:
     """Samples of the exact denoiser with the exact classifier: which are of the class, and how wide they lie."""
-    process, blobs = presets.points_tiny().model.process, Blobs()
+    process, blobs = presets.points_tiny().model.process, GaussianMixtureCorpus()
     assert isinstance(process, Gaussian)
     mixture = Mixture.of_blobs(blobs)
     denoise, context = exact_scene(mixture, process, TOWARD).guided(scale)
     canvas = Canvas(torch.zeros(POINTS, 1, 2, dtype=torch.float64), torch.zeros(POINTS, 1, dtype=torch.bool), context)
     with torch.no_grad():
         rng = randomness.rng(0, POINTS)
-        drawn = last(Heun(40, EvenLogSnr())(denoise, process, canvas, rng=rng)).z[:, 0]
+        drawn = final_canvas(Heun(40, UniformLogSnrGrid())(denoise, process, canvas, rng=rng)).z[:, 0]
     log_p = torch.stack([one_blob(blobs, number, drawn) for number in range(len(blobs.means))], -1)
     hit = float((log_p.argmax(-1) == TOWARD).double().mean())
     wide = float(drawn.std(0).mean()) / blobs.stds[TOWARD]
@@ -100,7 +100,7 @@ def point_row(scale: float) -> dict[str, Any]:
     return {"scale": scale, **fidelity(hit, POINTS), "width": wide, **made}
 
 
-def one_blob(blobs: Blobs, number: int, x: torch.Tensor) -> torch.Tensor:
+def one_blob(blobs: GaussianMixtureCorpus, number: int, x: torch.Tensor) -> torch.Tensor:
     """(n, 2) → (n,) log of weight times density, up to a constant that all blobs share."""
     std = blobs.stds[number]
     far = ((x - x.new_tensor(blobs.means[number])) / std).square().sum(-1) / 2

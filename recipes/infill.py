@@ -19,12 +19,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from rows import Rows, cpu, run_recipe
+from rows import Rows, cpu_timer, run_recipe
 
-from redraft.core import spell, split_words
-from redraft.models import grows
-from redraft.tasks import Opened, infill, opened
-from redraft.training import STORIES, split_seed
+from redraft.core import join_words, split_words
+from redraft.models import inserts_tokens
+from redraft.tasks import TextModel, infill, open_model
+from redraft.training import STORY_LANGUAGE, split_seed
 
 LONGEST = 8  # words of a hole
 GOAL = 0.85
@@ -41,7 +41,7 @@ class Torn(NamedTuple):
         words = list(self.words)
         for begin, end in reversed(self.spans):
             words[begin:end] = [f"[[{end - begin}]]" if hole is None else hole]
-        return spell(words)
+        return join_words(words)
 
     @property
     def lost(self) -> list[tuple[str, ...]]:
@@ -50,7 +50,7 @@ class Torn(NamedTuple):
 
 def torn(index: int, holes: int) -> Torn:
     """Story number `index` of the test stream, with holes that do not touch each other or the ends."""
-    words, draw = split_words(STORIES.text(split_seed(0, "test"), index)), Random(f"{index}/{holes}")
+    words, draw = split_words(STORY_LANGUAGE.text(split_seed(0, "test"), index)), Random(f"{index}/{holes}")
     while True:
         sizes = [draw.randint(1, LONGEST) for _ in range(holes)]
         begins = sorted(draw.sample(range(1, len(words) - LONGEST), holes))
@@ -63,12 +63,12 @@ def right(found: Any, story: Torn) -> list[bool]:
     return [split_words(fill) == lost for fill, lost in zip(found.fills, story.lost, strict=True)]
 
 
-def measured(it: Opened, stories: Sequence[Torn], hole: str | None) -> dict[str, Any]:
+def measured(it: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[str, Any]:
     """How many holes are right, how many have the right length, how many stories are grammatical, and the cost."""
     options: dict[str, Any] = {"room": 32, "temperature": 0.0, "sampler": "confidence", "steps": 64}
-    if grows(it.model.process):
+    if inserts_tokens(it.model.process):
         options |= {"temperature": None, "sampler": "own"}
-    with cpu() as clock:
+    with cpu_timer() as clock:
         found = infill(it, [story.template(hole) for story in stories], **options)
     holes = [yes for text, story in zip(found, stories, strict=True) for yes in right(text, story)]
     sizes = [
@@ -76,16 +76,16 @@ def measured(it: Opened, stories: Sequence[Torn], hole: str | None) -> dict[str,
         for text, story in zip(found, stories, strict=True)
         for fill, lost in zip(text.fills, story.lost, strict=True)
     ]
-    inside = [STORIES.log_prob(text.text) > -math.inf for text in found]
+    inside = [STORY_LANGUAGE.log_prob(text.text) > -math.inf for text in found]
     means = {"right": holes, "length_right": sizes, "grammatical": inside}
     shares = {name: sum(values) / len(values) for name, values in means.items()}
     return shares | {"nfe": found.nfe, "seconds_per_text": clock.seconds / len(stories)}
 
 
-def compared(it: Opened, count: int, holes: int) -> dict[str, Any]:
+def compared(it: TextModel, count: int, holes: int) -> dict[str, Any]:
     stories = [torn(index, holes) for index in range(count)]
     ways: dict[str, str | None] = {"true": None, "free": "[[*]]", "range": f"[[1-{LONGEST}]]"}
-    if grows(it.model.process):
+    if inserts_tokens(it.model.process):
         ways.pop("range")
     found = {way: measured(it, stories, hole) for way, hole in ways.items()}
     kept = found["free"]["right"] / found["true"]["right"]
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for holes in (1, 2):
             name = f"{path.name}, {holes} hole{'s' * (holes > 1)}"
             rows = Rows(options.results / "infill.jsonl")
-            rows.add(name, lambda path=path, holes=holes: compared(opened(path), options.stories, holes))  # type: ignore[misc]
+            rows.add(name, lambda path=path, holes=holes: compared(open_model(path), options.stories, holes))  # type: ignore[misc]
 
 
 if __name__ == "__main__":

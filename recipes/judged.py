@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from redraft.tasks import WORD, Corrupted
+from redraft.tasks import WORD, CorruptedText
 
 Corrector = Callable[[Sequence[str]], Sequence[str]]
 
@@ -33,7 +33,7 @@ def returned(given: str, text: str) -> list[bool]:
     return found
 
 
-def judged(made: Sequence[Corrupted], texts: Sequence[str], known: Collection[str]) -> dict[str, Any]:
+def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collection[str]) -> dict[str, Any]:
     """The shares of misspelt words that came back, of all and by kind, and of right words that were spoilt.
 
     A misspelt word whose spelling is itself a known word is a real-word error, and counted apart. A word with errors of
@@ -64,7 +64,7 @@ def judged(made: Sequence[Corrupted], texts: Sequence[str], known: Collection[st
     }
 
 
-def hidden(each: Corrupted, known: Collection[str]) -> list[bool]:
+def hidden(each: CorruptedText, known: Collection[str]) -> list[bool]:
     """For each word whether its errors made other known words of it: nobody sees those without the text around."""
     given, wrong = each.given.split(), each.text.split()
     found = [False] * len(given)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rows import Rows, cpu, run_recipe
+from rows import Rows, cpu_timer, run_recipe
 
 from redraft.decoding import Ancestral, AnyOrder, Blocks, Sampler, Unmask
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern
-from redraft.tasks import fill
+from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full
+from redraft.tasks import sample_canvases
 from redraft.training import presets
 from redraft.training.runs import variations
 
@@ -34,7 +34,7 @@ class Way(NamedTuple):
     """How a text is written: who sees whom, and by which sampler for so many tokens."""
 
     name: str
-    pattern: Pattern
+    pattern: AttentionPattern
     sampler: Callable[[int], Sampler]
 
 
@@ -51,7 +51,7 @@ def _blocks(steps: int) -> Sampler:
     return Blocks(Unmask(steps, AnyOrder()))
 
 
-def fresh(pattern: Pattern) -> DiffusionLM:
+def fresh(pattern: AttentionPattern) -> DiffusionLM:
     run = presets.mdlm_tiny()
     sizes: dict[str, Any] = {"width": 256, "layers": 4, "heads": 8, "positions": None, "rotary": 10_000.0}
     run = variations.with_network(run, **sizes, pattern=pattern)
@@ -62,11 +62,11 @@ def fresh(pattern: Pattern) -> DiffusionLM:
 def row(way: Way, size: int) -> dict[str, Any]:
     """A short text goes before, so that what is done once does not count."""
     model, sampler = fresh(way.pattern), way.sampler(size)
-    fill(model, way.sampler(BLOCK), model.canvas(new=BLOCK))
+    sample_canvases(model, way.sampler(BLOCK), model.canvas(new=BLOCK))
     spent = []
     for _ in range(TIMES):
-        with cpu() as clock:
-            found = fill(model, sampler, model.canvas(new=size))
+        with cpu_timer() as clock:
+            found = sample_canvases(model, sampler, model.canvas(new=size))
         spent.append(clock.seconds)
         if clock.seconds > LONG:
             break

@@ -26,23 +26,23 @@ import torch
 from rows import Rows, add_places, measure_all, run_recipe, trained
 from spellers import in_letters, paragraphs, write_letters
 
-from redraft.apps.cli.commands.measure.eval import named_sets
-from redraft.core import Characters
+from redraft.apps.cli.commands.measure.eval import parse_named_sets
+from redraft.core import CharTokenizer
 from redraft.core.text.tokenizers import TEXT8
 from redraft.models import Causal
 from redraft.training import (
     Bound,
     Corpus,
     HeldOut,
-    Packed,
+    PackedRows,
     Run,
     Text8,
     TextFiles,
-    decoded,
-    detokenise,
+    detokenize_text,
+    detokenizer_for,
     likelihood,
     presets,
-    rules_of,
+    target_texts,
 )
 from redraft.training.runs import variations
 
@@ -65,10 +65,10 @@ def local(prose: Path, wiki: Path, out: Path) -> TextFiles:
 def runs(data: Corpus) -> dict[str, Run]:
     """One network of four layers, rotary positions; the methods differ in noise, attention and loss alone."""
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
-    letters = Characters(TEXT8)
+    letters = CharTokenizer(TEXT8)
     made = {name: variations.with_tokenizer(presets.PRESETS[name](), letters) for name in NAMES}
     return {
-        name: replace(variations.with_network(run, **sizes), data=data, framing=Packed(LENGTH), batch=BATCH)
+        name: replace(variations.with_network(run, **sizes), data=data, framing=PackedRows(LENGTH), batch=BATCH)
         for name, run in made.items()
     }
 
@@ -97,10 +97,10 @@ def bounds(run: Run) -> Iterator[tuple[str, Bound | None]]:
 
 def others(told: Sequence[str], out: Path) -> Iterator[tuple[str, TextFiles]]:
     """The sets of "ptb=FILE …" in 27 letters, whole."""
-    for name, paths in named_sets(told).items():
-        file, rules = out / f"{name}.set", rules_of(name)
+    for name, paths in parse_named_sets(told).items():
+        file, rules = out / f"{name}.set", detokenizer_for(name)
         texts = [text for path in paths for text in paragraphs(Path(path))]
-        file.write_text(in_letters(texts if rules is None else [detokenise(text, rules) for text in texts]))
+        file.write_text(in_letters(texts if rules is None else [detokenize_text(text, rules) for text in texts]))
         yield name, TextFiles((), (), (str(file),), split_by="file", max_line=10**9)
 
 
@@ -111,7 +111,7 @@ def sets_row(run: Run, sets: Mapping[str, Corpus], out: Path, minutes: float, co
     for name, data in sets.items():
         test = HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
         likely = likelihood(made.model, test, draws=4, bound=bound)
-        words = sum(len(text.split()) for batch in test for text in decoded(made.model, batch))
+        words = sum(len(text.split()) for batch in test for text in target_texts(made.model, batch))
         found[name] = {
             "bits_per_char": likely.bits_per_char,
             "bits_per_char_stderr": likely.row_error("char"),

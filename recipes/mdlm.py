@@ -17,16 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows, Trained, add_places, cpu, measure_all, run_recipe, trained
+from rows import Rows, Trained, add_places, cpu_timer, measure_all, run_recipe, trained
 
 from redraft import evaluation, tasks
-from redraft.apps.cli.run_arguments import recipe, source
-from redraft.core import Canvas, Characters, Context, Denoiser, Known, Prediction
-from redraft.core.text.tokenizers import HIDDEN
-from redraft.decoding import Ancestral, Blocks, Guided, Sampler, Strides
+from redraft.apps.cli.run_arguments import parse_run, parse_source
+from redraft.core import Canvas, CharTokenizer, Context, Denoiser, Prediction, TablePrediction
+from redraft.core.text.tokenizers import MASK_GLYPH
+from redraft.decoding import Ancestral, Blocks, GuidedSampler, Sampler, SlidingWindow
 from redraft.evaluation import write_and_judge
 from redraft.models import BlockCausal
-from redraft.training import Endless, Objective, Recover, Run, Split, Stratified, Tally, presets
+from redraft.training import (
+    DataStats,
+    InfiniteCorpus,
+    Objective,
+    Run,
+    Split,
+    StratifiedTimes,
+    TokenCrossEntropy,
+    presets,
+)
 from redraft.training.runs import variations
 
 REUSE_STEPS = (16, 64, 256, 1000, 5000)
@@ -59,7 +68,7 @@ class Asked:
         return self.inner.block
 
     def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        return Known(self.inner(z, t, context).x)
+        return TablePrediction(self.inner(z, t, context).x)
 
     def absorb(self, z: torch.Tensor, context: Context) -> Context:
         return self.inner.absorb(z, context)
@@ -67,7 +76,7 @@ class Asked:
 
 def reuse_row(sampler: Sampler) -> dict[str, Any]:
     """What the shipped model writes: which share is right, network calls and seconds of a core per text."""
-    it = tasks.opened("story")
+    it = tasks.open_model("story")
     assert it.run is not None
     found = write_and_judge(it.model, it.run, sampler, TEXTS)[0]
     return {**found, "run": it.name}
@@ -77,7 +86,7 @@ def reuse() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """The same texts twice: a row in which nothing changes costs no call, or every step costs one."""
     for steps in REUSE_STEPS:
         yield f"reuse {steps}", partial(reuse_row, Ancestral(steps))
-        yield f"no reuse {steps}", partial(reuse_row, Guided(Ancestral(steps), Eager()))
+        yield f"no reuse {steps}", partial(reuse_row, GuidedSampler(Ancestral(steps), Eager()))
 
 
 # --- strides ---
@@ -88,7 +97,7 @@ def simplex(like: Run) -> Run:
     base = variations.with_tokenizer(presets.ssd_tiny(BLOCK), like.tokenizer)
     network = like.model.network
     sizes = {"layers": network.layers, "positions": None, "rotary": network.rotary, "pattern": BlockCausal(BLOCK)}
-    objective = Objective(Recover(), Stratified(block=BLOCK))
+    objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=BLOCK))
     run = variations.with_network(replace(base, objective=objective), **sizes)
     return replace(run, data=like.data, framing=like.framing, batch=like.batch)
 
@@ -96,10 +105,10 @@ def simplex(like: Run) -> Run:
 def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
     """So many steps for each window of 256 letters, more than which no network has learnt to read."""
     if name == "mdlm":
-        return Strides(Ancestral(steps), WINDOW, STRIDE)
+        return SlidingWindow(Ancestral(steps), WINDOW, STRIDE)
     assert isinstance(own, Blocks)
     inner = tasks.with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
-    return Strides(inner, WINDOW, STRIDE)
+    return SlidingWindow(inner, WINDOW, STRIDE)
 
 
 def long_row(
@@ -109,9 +118,9 @@ def long_row(
     made = trained(run, out / name, minutes)
     sampler = long_samplers(name, run.sampler, steps)
     canvas: Canvas = made.model.canvas(new=LETTERS, rows=LONG)
-    with cpu() as clock:
-        record = tasks.fill(made.model, sampler, canvas)
-    texts = [text.replace(HIDDEN, " ") for text in record.texts]  # the simplex has a corner for the mask too
+    with cpu_timer() as clock:
+        record = tasks.sample_canvases(made.model, sampler, canvas)
+    texts = [text.replace(MASK_GLYPH, " ") for text in record.texts]  # the simplex has a corner for the mask too
     pieces = [text[lo : lo + WINDOW] for text in texts for lo in range(0, len(text), WINDOW)]
     found = evaluation.generative_perplexity(pieces, evaluation.ModelJudge(judge().model))
     return {
@@ -128,12 +137,12 @@ def long_row(
 
 def characters(data: Sequence[str]) -> dict[str, Run]:
     """Two methods on characters of real text: rows that begin anywhere, so rotary positions."""
-    text = source(data)
-    assert not isinstance(text, Endless)
-    every = (document for split in SPLITS for document in text.documents(split, Tally()))
-    letters = Characters.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
+    text = parse_source(data)
+    assert not isinstance(text, InfiniteCorpus)
+    every = (document for split in SPLITS for document in text.documents(split, DataStats()))
+    letters = CharTokenizer.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
     names = ("ar_tiny", "mdlm_tiny")
-    runs = {name: variations.with_tokenizer(recipe(name, data, "chars", WINDOW)[0], letters) for name in names}
+    runs = {name: variations.with_tokenizer(parse_run(name, data, "chars", WINDOW)[0], letters) for name in names}
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
     return {name: replace(variations.with_network(run, **sizes), batch=16) for name, run in runs.items()}
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 from rows import run_recipe
 
-from redraft.apps import frames, noised, picture, strip
-from redraft.core import Cap, Markov, mutual_information, nearest, randomness
-from redraft.decoding import Ancestral, AnyOrder, Remasked, Sampler, Strides, Unmask
-from redraft.models import DiffusionLM, evaluating, neighbours
-from redraft.training import evaluation, load, load_with_run, presets, tokenise
+from redraft.apps import frames, noise_text, picture, strip
+from redraft.core import CappedRate, Markov, mutual_information_schedule, nearest_words, randomness
+from redraft.decoding import Ancestral, AnyOrder, Sampler, SlidingWindow, Unmask, WithRemasking
+from redraft.models import DiffusionLM, cooccurrence_vectors, inference
+from redraft.training import first_batches, load, load_rows, load_with_run, presets
 from redraft.training.runs import variations
 
 STORY = (
@@ -45,7 +45,7 @@ class Page:
 
 def of_noise(preset: str) -> Page:
     """A text under the noise of a preset whose weights do not matter: tokens, or vectors that are not learnt."""
-    return Page(lambda _: strip(noised(_fresh(preset), STORY, TIMES)))
+    return Page(lambda _: strip(noise_text(_fresh(preset), STORY, TIMES)))
 
 
 def _fresh(preset: str) -> DiffusionLM:
@@ -59,7 +59,7 @@ def of_latents(preset: str) -> Page:
 
     def draw(runs: Path) -> str:
         model = load(runs / preset)
-        return strip(noised(model, STORY, TIMES))
+        return strip(noise_text(model, STORY, TIMES))
 
     return Page(draw, preset)
 
@@ -73,7 +73,7 @@ def _written(run: str, sampler: Sampler | None, new: int, seed: int, shown: int,
     found = load_with_run(runs / run)
     assert found.run is not None
     model, loop = found.model, sampler or found.run.sampler
-    with evaluating(model):
+    with inference(model):
         canvas = model.canvas(new=new)
         canvases = loop(model, model.process, canvas, rng=randomness.rng(seed, torch.tensor([0])))
         return picture(list(frames(canvases, model)), shown)
@@ -82,12 +82,14 @@ def _written(run: str, sampler: Sampler | None, new: int, seed: int, shown: int,
 def near_words(runs: Path) -> str:
     """D3PM: words become words that stand beside the same words, by the corpus itself."""
     run = presets.d3pm_tiny()
-    batches = evaluation(tokenise(run.data, "train", run.tokenizer, run.framing), 1000)
+    batches = first_batches(load_rows(run.data, "train", run.tokenizer, run.framing), 1000)
     vocab = run.tokenizer.vocab
-    jumps = nearest(neighbours(batches, vocab.size, 32), vocab, 12)
+    jumps = nearest_words(cooccurrence_vectors(batches, vocab.size, 32), vocab, 12)
     count = torch.bincount(torch.cat([batch.tokens[batch.learn] for batch in batches]), minlength=vocab.size)
-    run = variations.with_model(run, process=Markov(vocab, jumps, mutual_information(jumps, vocab, count, points=8)))
-    return strip(noised(DiffusionLM(run.model, run.tokenizer), STORY, TIMES))
+    run = variations.with_model(
+        run, process=Markov(vocab, jumps, mutual_information_schedule(jumps, vocab, count, points=8))
+    )
+    return strip(noise_text(DiffusionLM(run.model, run.tokenizer), STORY, TIMES))
 
 
 PAGES: dict[str, Page] = {
@@ -102,9 +104,11 @@ PAGES: dict[str, Page] = {
     "multinomial": of_noise("multinomial_tiny"),
     "planner": of_latents("planner_codec_tiny"),
     "sedd": of_noise("sedd_uniform_tiny"),
-    "semi-autoregressive": of_writing("mdlm_tiny", Strides(Unmask(16, AnyOrder()), window=68, stride=34), new=101),
+    "semi-autoregressive": of_writing(
+        "mdlm_tiny", SlidingWindow(Unmask(16, AnyOrder()), window=68, stride=34), new=101
+    ),
     "ssd-lm": of_noise("ssd_tiny"),
-    "star": of_writing("mdlm_tiny", Remasked(Ancestral(64), Cap(0.1))),
+    "star": of_writing("mdlm_tiny", WithRemasking(Ancestral(64), CappedRate(0.1))),
     "tencdm": of_latents("tencdm_codec_tiny"),
 }
 

@@ -12,8 +12,8 @@ from typing import Any
 from rows import Rows
 from tables import METHODS, SYSTEMS
 
-from redraft.apps import noised, strip
-from redraft.apps.reports.charts import round_numbers, ticks
+from redraft.apps import noise_text, strip
+from redraft.apps.reports.charts import log_ticks, ticks
 from redraft.models import DiffusionLM
 from redraft.training import presets
 
@@ -45,7 +45,7 @@ def draw_noises(folder: Path) -> None:
     """What each kind of noise does to a text, as `redraft noise` draws it; tokens are noised without any weights."""
     for kind, (name, times) in NOISES.items():
         run = presets.PRESETS[name]()
-        found = noised(DiffusionLM(run.model, run.tokenizer), NOISED, [i / (times - 1) for i in range(times)])
+        found = noise_text(DiffusionLM(run.model, run.tokenizer), NOISED, [i / (times - 1) for i in range(times)])
         (folder / f"noise-{kind}.svg").write_text(strip(found), "utf-8")
 
 
@@ -128,8 +128,8 @@ def panels(shown: Sequence[Bar], height: int) -> Iterator[str]:
     yield f'<text x="{EXCESS[0]}" y="46">log scale; lower is better</text>'
     yield f'<text class="name" x="{RIGHT[0]}" y="28">stories right, %</text>'
     yield f'<text x="{RIGHT[0]}" y="46">higher is better</text>'
-    powers = [tick for tick in round_numbers(low, high) if math.log10(tick).is_integer()]
-    for tick in powers if len(powers) > 2 else round_numbers(low, high):
+    powers = [tick for tick in log_ticks(low, high) if math.log10(tick).is_integer()]
+    for tick in powers if len(powers) > 2 else log_ticks(low, high):
         yield from gridline(across(tick, low, high), f"{tick:g}", height)
     for tick in ticks(100):
         yield from gridline(share(tick / 100), f"{tick:g}", height)

@@ -24,34 +24,34 @@ from typing import Any
 
 import torch
 from continuous import HELD_OUT, figures
-from rows import Budget, Rows, Trained, add_places, fitted, given, measure_all, run_recipe
+from rows import Budget, Rows, Trained, add_places, given, measure_all, run_recipe, train_under_budget
 
 from redraft.core import (
-    Around,
-    Clamped,
+    ClampedLogSnr,
     Context,
     CosineSquared,
     Denoiser,
-    Mean,
+    DenoiserWrapper,
+    PiecewiseLogSnr,
     Prediction,
-    Retimed,
     Schedule,
     Sqrt,
+    VectorPrediction,
     VPLinear,
 )
-from redraft.decoding import Ancestral, Guided
+from redraft.decoding import Ancestral, GuidedSampler
 from redraft.evaluation import write_and_judge
-from redraft.models import PredictEps, PredictV, PredictX, VectorHead, point_letters
-from redraft.tasks import opened
-from redraft.training import HeldOut, Match, Run, Snr, excess, likelihood, presets
+from redraft.models import PredictEps, PredictV, PredictX, VectorHead, point_length
+from redraft.tasks import open_model
+from redraft.training import HeldOut, OffsetSnrWeight, Run, SquaredError, excess_bits, likelihood, presets
 from redraft.training.runs import variations
 
 SEEDS = 2
 WRITTEN = 64
-HEADS: dict[str, tuple[VectorHead, Match]] = {
-    "x": (PredictX(), Match()),
-    "eps": (PredictEps(), Match(Snr())),
-    "v": (PredictV(), Match(Snr(1.0))),
+HEADS: dict[str, tuple[VectorHead, SquaredError]] = {
+    "x": (PredictX(), SquaredError()),
+    "eps": (PredictEps(), SquaredError(OffsetSnrWeight())),
+    "v": (PredictV(), SquaredError(OffsetSnrWeight(1.0))),
 }
 SCHEDULES: dict[str, Schedule] = {"linear": VPLinear(), "cosine": CosineSquared()}
 STEPS = {"points": 100, "stories": 800, "hints": 1000}
@@ -59,7 +59,7 @@ STEPS = {"points": 100, "stories": 800, "hints": 1000}
 
 def levels(name: str, low: float, high: float) -> Schedule:
     """A schedule of the papers between two log-SNRs, or equal steps of log-SNR."""
-    return Retimed((high, low)) if name == "even" else Clamped(SCHEDULES[name], low, high)
+    return PiecewiseLogSnr((high, low)) if name == "even" else ClampedLogSnr(SCHEDULES[name], low, high)
 
 
 def points() -> dict[str, Run]:
@@ -82,7 +82,7 @@ def stories() -> dict[str, Run]:
     return {
         "stories words even": base,
         **{
-            f"stories words {name}": variations.with_schedule(base, Clamped(of, -12.0, 2.0))
+            f"stories words {name}": variations.with_schedule(base, ClampedLogSnr(of, -12.0, 2.0))
             for name, of in paced.items()
         },
         **{f"stories {head} even": variations.with_head(base, *how) for head, how in HEADS.items()},
@@ -91,7 +91,7 @@ def stories() -> dict[str, Run]:
 
 def hints(base: Path) -> dict[str, Run]:
     """The same model goes on at a tenth of its rate, with hints and without."""
-    it = opened(base)
+    it = open_model(base)
     assert it.run is not None
     rate = replace(it.run.optimiser, lr=it.run.optimiser.lr / 10)
     run = replace(it.run, base=str(base), optimiser=rate)
@@ -106,7 +106,7 @@ def point_row(made: Trained) -> dict[str, Any]:
     test = HeldOut.of(made.run.data, "test", made.run.tokenizer, made.run.framing, HELD_OUT)
     likely = likelihood(made.model, test.batches, draws=16)
     assert test.truth is not None
-    above, error = (point_letters(2) * bits for bits in excess(likely, test.truth.log_probs))
+    above, error = (point_length(2) * bits for bits in excess_bits(likely, test.truth.log_probs))
     return {**made.cost(), "bits_above": above, "bits_above_stderr": error}
 
 
@@ -119,14 +119,14 @@ class Sureness:
 
 
 @dataclass(frozen=True)
-class Watched(Around):
+class Watched(DenoiserWrapper):
     """A denoiser whose sureness is noted."""
 
     seen: Sureness
 
     def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
         said = self.denoise(z, t, context)
-        assert isinstance(said, Mean)
+        assert isinstance(said, VectorPrediction)
         assert said.log_weights is not None
         log_p = said.log_weights
         self.seen.entropy.append(float(-(log_p.exp() * log_p).sum(-1).mean()) / math.log(2))
@@ -147,7 +147,7 @@ class Watching:
 def hint_row(made: Trained) -> dict[str, Any]:
     """Bits of unseen text, what is written, and how sure the model is at each of 64 steps."""
     seen = Sureness()
-    found, _ = write_and_judge(made.model, made.run, Guided(Ancestral(64), Watching(seen)), WRITTEN)
+    found, _ = write_and_judge(made.model, made.run, GuidedSampler(Ancestral(64), Watching(seen)), WRITTEN)
     found |= {"sampler": str(Ancestral(64)), "entropy": seen.entropy, "length": seen.length}
     return {**figures(made), **found}
 
@@ -168,7 +168,7 @@ def jobs(table: str, out: Path, steps: int, base: Path | None) -> Iterator[tuple
 def row(
     measure: Callable[[Trained], dict[str, Any]], run: Run, out: Path, steps: int, first: Sequence[Trained]
 ) -> dict[str, Any]:
-    return measure(fitted(run, out, Budget(steps=steps), first))
+    return measure(train_under_budget(run, out, Budget(steps=steps), first))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

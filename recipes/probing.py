@@ -23,15 +23,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, add_page, cpu, run_recipe
+from rows import Rows, add_page, cpu_timer, run_recipe
 from spellers import paragraphs
 from tables import filled_in, markdown, right
 
-from redraft.core import Batch, spell, split_words
-from redraft.evaluation import linear_probe, tuned_probe, windowed
+from redraft.core import Batch, join_words, split_words
+from redraft.evaluation import linear_probe, tuned_probe, window_batch
 from redraft.models import DiffusionLM
-from redraft.tasks import Opened, opened
-from redraft.training import JsonlClasses, Labelled, Run, Split, StoryClasses, evaluation, tokenise
+from redraft.tasks import TextModel, open_model
+from redraft.training import JsonlClasses, LabeledRows, Run, Split, StoryClasses, first_batches, load_rows
 
 TOPICS = ("mood", "season", "where")
 PIECE = 60  # words
@@ -41,7 +41,7 @@ LAST, TUNED = 20, 64
 NAMES = {"mdlm_tiny": "masked diffusion", "mlm_tiny": "masked language model, 15 %", "ar_tiny": "left to right"}
 
 
-def probed(it: Opened, topic: str, count: int) -> dict[str, Any]:
+def probed(it: TextModel, topic: str, count: int) -> dict[str, Any]:
     """Both probes of one attribute."""
     assert it.run is not None
     train, test = (classed(it.run, StoryClasses(topic), split, count, LAST) for split in ("train", "test"))
@@ -51,13 +51,13 @@ def probed(it: Opened, topic: str, count: int) -> dict[str, Any]:
 
 def classed(run: Run, data: StoryClasses | JsonlClasses, split: Split, count: int, last: int | None) -> list[Batch]:
     """Rows with their classes, as far as a probe may look."""
-    framing = Labelled(run.framing.length, tail=not run.framing.padded)
-    found = evaluation(tokenise(data, split, run.tokenizer, framing), count, 32)
-    return [windowed(batch, run.model.vocab, None, last) for batch in found]
+    framing = LabeledRows(run.framing.length, tail=not run.framing.padded)
+    found = first_batches(load_rows(data, split, run.tokenizer, framing), count, 32)
+    return [window_batch(batch, run.model.vocab, None, last) for batch in found]
 
 
 def both(model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch]) -> dict[str, float]:
-    with cpu() as clock:
+    with cpu_timer() as clock:
         linear, tuned = linear_probe(model, train, test), tuned_probe(model, train, test, TUNED)
     row = {"linear": linear.accuracy, "linear_stderr": linear.accuracy_stderr, "majority": linear.majority}
     return row | {"tuned": tuned.accuracy, "tuned_stderr": tuned.accuracy_stderr, "seconds": clock.seconds}
@@ -89,10 +89,10 @@ def _pieces(books: Sequence[Path], count: int) -> list[str]:
     """At equal distances."""
     words = [word for book in books for line in paragraphs(book) for word in split_words(line)]
     step = (len(words) - PIECE) // count
-    return [spell(words[i * step : i * step + PIECE]) for i in range(count)]
+    return [join_words(words[i * step : i * step + PIECE]) for i in range(count)]
 
 
-def author_row(it: Opened, data: JsonlClasses, count: int) -> dict[str, Any]:
+def author_row(it: TextModel, data: JsonlClasses, count: int) -> dict[str, Any]:
     assert it.run is not None
     train, test = (classed(it.run, data, split, count, None) for split in ("train", "test"))
     row = {"run": it.name, "step": it.step, "topic": "author", "words": PIECE, "texts": count, "tuned_steps": TUNED}
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = Rows(told.results / "probing.jsonl")
     data = author_files(told.prose, told.out, told.texts // len(AUTHORS)) if told.what == "authors" else None
     for path in told.model:
-        it = opened(path)
+        it = open_model(path)
         for topic in TOPICS if data is None else ():
             rows.add(f"{path.name}, {topic}", partial(probed, it, topic, told.texts))
         if data is not None:

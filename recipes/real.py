@@ -24,38 +24,38 @@ from continuous import HELD_OUT, System, figures, latent, staged
 from rows import Rows, Trained, measure_all, run_recipe
 from torch import Tensor
 
-from redraft.apps.cli.run_arguments import source
-from redraft.core import Hub, Words, bleu, minimum_risk
+from redraft.apps.cli.run_arguments import parse_source
+from redraft.core import HubTokenizer, WordTokenizer, bleu, minimum_bayes_risk
 from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blocks,
     ClassifierFree,
     Confidence,
-    Guided,
+    GuidedSampler,
+    NucleusProjection,
     Renoise,
-    Sampled,
     Sampler,
     Unmask,
 )
 from redraft.evaluation import unigram_entropy, write_and_judge
 from redraft.models.codecs.modules import minilm
 from redraft.training import (
-    Content,
+    DataStats,
     Pair,
     PairCorpus,
     Run,
+    SourceCoverage,
     Split,
-    Tally,
     TextFiles,
-    e2e,
-    ending,
-    evaluation,
-    excess,
+    e2e_corpus,
+    excess_bits,
+    first_batches,
     likelihood,
+    load_rows,
     presets,
-    said,
-    tokenise,
+    slot_coverage,
+    with_final_logsnr,
 )
 from redraft.training.runs import variations
 
@@ -65,8 +65,8 @@ ASKED = 630  # sentences that a model writes at most: as many meanings as E2E's 
 PARAGRAPHS = 64  # the same of prose, which nobody judges
 WRITERS: dict[str, Sampler] = {  # chosen on the valid part
     "mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True),
-    "genie": Renoise(32, project=Sampled(0.5)),
-    "ld4tg": Guided(Ancestral(64), ClassifierFree(2.0)),
+    "genie": Renoise(32, project=NucleusProjection(0.5)),
+    "ld4tg": GuidedSampler(Ancestral(64), ClassifierFree(2.0)),
 }
 CANDIDATES = {"genie": 8, "ld4tg": 8}  # written to each meaning; the one that is most like the others is taken
 WORDS = 1000  # of E2E, with 99.8 % of its text
@@ -74,8 +74,8 @@ WORDS = 1000  # of E2E, with 99.8 % of its text
 
 def restaurants(folder: str) -> dict[str, System]:
     """Attributes → a sentence. An encoder reads them for GENIE and LD4TG; for the others they stand before it."""
-    texts = itertools.chain.from_iterable(e2e(folder).pairs("train", Tally()))
-    words = Words.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
+    texts = itertools.chain.from_iterable(e2e_corpus(folder).pairs("train", DataStats()))
+    words = WordTokenizer.collect(texts, WORDS, ("bos", "eos", "pad", "mask"))
     run = replace(presets.diffuseq_e2e(words, folder), sampler=Renoise(64))  # see the table of samplers
     masks = variations.with_network(variations.with_text(presets.mdlm_tiny(), words, run.data, run.framing), layers=4)
     return {
@@ -91,10 +91,10 @@ def prose(names: Sequence[str]) -> dict[str, System]:
     for name in names:
         if not Path(name).exists():
             raise ValueError(f"--prose {name} is not there; give files of English that end in .txt, or their folder")
-    text = source(names)
+    text = parse_source(names)
     if not isinstance(text, TextFiles):
         raise ValueError(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
-    args = Hub.load(minilm.folder()), text.paths
+    args = HubTokenizer.load(minilm.minilm_folder()), text.paths
     return {"tencdm": latent(presets.tencdm_prose(*args), presets.tencdm_codec_prose(*args))}
 
 
@@ -108,7 +108,7 @@ class Once:
     corpus: PairCorpus
     candidates: int = 1
 
-    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+    def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         first: dict[str, Pair] = {}
         for pair in self.corpus.pairs(split, tally):
             first.setdefault(pair.source, pair)
@@ -134,7 +134,7 @@ def row(
     pairs = isinstance(data, PairCorpus)
     asked, count = (replace(made.run, data=Once(data, candidates)), ASKED) if pairs else (made.run, PARAGRAPHS)
     found, record = write_and_judge(made.model, asked, sampler or made.run.sampler, count * candidates)
-    texts = [minimum_risk(several) for several in zip(*[iter(record.texts)] * candidates, strict=True)]
+    texts = [minimum_bayes_risk(several) for several in zip(*[iter(record.texts)] * candidates, strict=True)]
     cost = {"seconds_per_sample": candidates * found["seconds_per_sample"], "sampler": found["sampler"]}
     known = figures(made)
     return {**known, **judge(made, texts, known), **cost, "candidates": candidates, "samples": texts[:3]}
@@ -148,7 +148,7 @@ def slots(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
     """
     data: Any = made.run.data
     known: defaultdict[str, list[str]] = defaultdict(list)
-    for pair in data.pairs("test", Tally()):
+    for pair in data.pairs("test", DataStats()):
         known[pair.source].append(pair.target)
     sources = list(known)[: len(texts)]
     others = [
@@ -159,14 +159,14 @@ def slots(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
     ]
     return {
         "asked": len(sources),
-        "slots": mean([said(source, text) for source, text in zip(sources, texts, strict=True)]),
-        "slots_people": mean([said(source, text) for source in sources for text in known[source]]),
+        "slots": mean([slot_coverage(source, text) for source, text in zip(sources, texts, strict=True)]),
+        "slots_people": mean([slot_coverage(source, text) for source in sources for text in known[source]]),
         "bleu": bleu(texts, [known[source] for source in sources]),
         "bleu_people": bleu([text for text, _ in others], [rest for _, rest in others]),
     }
 
 
-def mean(found: Sequence[Content]) -> float:
+def mean(found: Sequence[SourceCoverage]) -> float:
     return sum(each.share for each in found) / len(found)
 
 
@@ -177,11 +177,11 @@ def entropy(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
 
 def against_guess(made: Trained, end: float) -> dict[str, float]:
     """What a blind guess has for the unseen rows, and how far above it the bound is (below: negative), row by row."""
-    test = evaluation(tokenise(made.run.data, "test", made.run.tokenizer, made.run.framing), HELD_OUT)
+    test = first_batches(load_rows(made.run.data, "test", made.run.tokenizer, made.run.framing), HELD_OUT)
     bits = guessed(made.run)
     rows = torch.cat([(bits[batch.tokens] * batch.learn).sum(-1) for batch in test])
-    likely = likelihood(ending(made.model, end), test, draws=4)
-    above, error = excess(likely, (-math.log(2) * rows).tolist())
+    likely = likelihood(with_final_logsnr(made.model, end), test, draws=4)
+    above, error = excess_bits(likely, (-math.log(2) * rows).tolist())
     return {
         "guessed_bits_per_token": float(rows.sum() / sum(batch.learn.sum() for batch in test)),
         "above_guess_bits_per_char": above,
@@ -191,9 +191,9 @@ def against_guess(made: Trained, end: float) -> dict[str, float]:
 
 def guessed(run: Run) -> Tensor:
     """(V,) bits of each token, guessed by how often it stands in the training text."""
-    train = tokenise(run.data, "train", run.tokenizer, run.framing)
+    train = load_rows(run.data, "train", run.tokenizer, run.framing)
     assert train.size is not None
-    seen = torch.cat([batch.tokens[batch.learn] for batch in evaluation(train, train.size, 1024)])
+    seen = torch.cat([batch.tokens[batch.learn] for batch in first_batches(train, train.size, 1024)])
     count = torch.bincount(seen, minlength=run.model.vocab.size) + 1.0  # none is impossible
     return -(count / count.sum()).log2()
 

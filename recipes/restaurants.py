@@ -28,10 +28,10 @@ from lexicon import brill, lexicon
 from real import WORDS
 from rows import Rows, run_recipe, trained
 
-from redraft.core import Words, split_words
+from redraft.core import WordTokenizer, split_words
 from redraft.evaluation import ModelJudge, generative_perplexity
-from redraft.tasks import opened
-from redraft.training import Corpus, Documents, Run, Tally, e2e, presets, tags_of
+from redraft.tasks import open_model
+from redraft.training import Corpus, DataStats, DocumentRows, Run, e2e_corpus, presets, tag_words
 from redraft.training.runs import variations
 
 LENGTH = 40  # tokens: 97 % of the sentences and their end token
@@ -42,10 +42,10 @@ WAYS = ("γ = 1", "demanded", "free", "γ = 2", "γ = 0.5")
 
 def recipes(folder: str) -> dict[str, Run]:
     """Both models on the sentences."""
-    text = e2e(folder)
-    words = Words.collect((pair.target for pair in text.pairs("train", Tally())), WORDS)
+    text = e2e_corpus(folder)
+    words = WordTokenizer.collect((pair.target for pair in text.pairs("train", DataStats())), WORDS)
     bases = {"mdlm": presets.mdlm_tiny(), "ar": presets.ar_tiny()}
-    framing = Documents(LENGTH, cut=False, tail=True)
+    framing = DocumentRows(LENGTH, cut=False, tail=True)
     return {
         name: variations.with_network(variations.with_text(base, words, text, framing), positions=LENGTH + 1)
         for name, base in bases.items()
@@ -63,13 +63,13 @@ def train(folder: str, out: Path) -> None:
 
 def kinds(run: Run, known: Mapping[str, str]) -> dict[str, str]:
     """The part of speech of each word that the models know."""
-    return lexicon(cast(Words, run.tokenizer).words, known)
+    return lexicon(cast(WordTokenizer, run.tokenizer).words, known)
 
 
 def targets(run: Run, count: int) -> list[str]:
     """Unseen sentences whose words are all known."""
-    known, data = set(cast(Words, run.tokenizer).words), cast(Corpus, run.data)
-    found = (text for text in data.documents("test", Tally()) if set(split_words(text)) <= known)
+    known, data = set(cast(WordTokenizer, run.tokenizer).words), cast(Corpus, run.data)
+    found = (text for text in data.documents("test", DataStats()) if set(split_words(text)) <= known)
     short = (text for text in dict.fromkeys(found) if len(split_words(text)) < LENGTH)
     return list(itertools.islice(short, 0, count * 20, 20))  # neighbours in the file tell of the same restaurant
 
@@ -78,7 +78,7 @@ def measure(folder: str, out: Path, count: int, results: Path) -> None:
     """All rows, the most telling first."""
     rows, run = Rows(results / "control_e2e.jsonl"), recipes(folder)["mdlm"]
     sentences, table = targets(run, count), kinds(run, brill())
-    wanted, judge = [tags_of(sentence, table) for sentence in sentences], out / "ar"
+    wanted, judge = [tag_words(sentence, table) for sentence in sentences], out / "ar"
     rows.add("people", lambda: {"perplexity": perplexity(sentences, judge), "targets": len(sentences)})
     with TemporaryDirectory() as place:
         file = Path(place) / "lexicon.json"
@@ -93,12 +93,12 @@ def measure(folder: str, out: Path, count: int, results: Path) -> None:
 def row(
     path: Path, judge: Path, wanted: Sequence[tuple[str, ...]], options: dict[str, Any], table: Mapping[str, str]
 ) -> dict[str, Any]:
-    found, texts = written(opened(path), judge, wanted, options, table)
+    found, texts = written(open_model(path), judge, wanted, options, table)
     return {**found, "example": texts[0]}
 
 
 def perplexity(texts: Sequence[str], judge: Path) -> float:
-    return generative_perplexity(list(texts), ModelJudge(opened(judge).model)).perplexity
+    return generative_perplexity(list(texts), ModelJudge(open_model(judge).model)).perplexity
 
 
 def main(argv: Sequence[str] | None = None) -> None:

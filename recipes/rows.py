@@ -11,41 +11,38 @@ from pathlib import Path
 from typing import Any
 
 from redraft.evaluation import (
-    TIMED,
     Budget,
-    Fitted,
-    Ready,
+    PretrainedMethod,
     RowFile,
-    cpu,
-    derived,
-    fitted,
+    TrainedMethod,
     require_units,
     seconds_per_step,
+    train_under_budget,
 )
 from redraft.models import CheckpointError
-from redraft.tasks import opened
+from redraft.tasks import open_model
 from redraft.training import Run
 
-Trained = Fitted
+Trained = TrainedMethod
 Measure = Callable[[], dict[str, Any]]
 RESULTS = Path(__file__).parent / "results"
 __all__ = [
     "RESULTS",
-    "TIMED",
+    "TIMED_STEPS",
     "Budget",
     "Measure",
     "Rows",
     "Trained",
     "add_page",
     "add_places",
-    "cpu",
-    "derived",
-    "fitted",
+    "cpu_timer",
+    "filed_digest",
     "given",
     "measure_all",
     "require_units",
     "run_recipe",
     "seconds_per_step",
+    "train_under_budget",
     "trained",
 ]
 
@@ -94,11 +91,11 @@ def run_recipe(main: Callable[[], None]) -> None:
         raise SystemExit(2) from None
 
 
-def trained(run: Run, out: Path, minutes: float, before: Sequence[Fitted] = ()) -> Fitted:
+def trained(run: Run, out: Path, minutes: float, before: Sequence[TrainedMethod] = ()) -> TrainedMethod:
     """Trains for so many minutes of one core, or goes on where it was stopped; `before`: what it is built on."""
-    return fitted(run, out, Budget(minutes=minutes), before)
+    return train_under_budget(run, out, Budget(minutes=minutes), before)
 
 
-def given(base: Path) -> Fitted:
+def given(base: Path) -> TrainedMethod:
     """A training that is there already, which another one goes on from."""
-    return Ready(str(base), opened(base)).fitted(base, Budget(steps=1), 0, quiet=True)
+    return PretrainedMethod(str(base), open_model(base)).fitted(base, Budget(steps=1), 0, quiet=True)

@@ -19,12 +19,22 @@ import torch
 from rows import Rows, run_recipe
 
 import redraft
-from redraft.evaluation import grammatical
+from redraft.evaluation import grammar_score
 from redraft.models import DiffusionLM
 from redraft.models.checkpoints import serialization
 from redraft.models.shipped import STORY
-from redraft.tasks import fill
-from redraft.training import STORIES, Run, evaluation, excess, fit, likelihood, presets, to_write, tokenise
+from redraft.tasks import sample_canvases
+from redraft.training import (
+    STORY_LANGUAGE,
+    Run,
+    blank_canvases,
+    excess_bits,
+    first_batches,
+    fit,
+    likelihood,
+    load_rows,
+    presets,
+)
 
 STEPS = 12_000
 HELD_OUT, WRITTEN = 256, 1000  # stories of the test stream, and stories written
@@ -32,7 +42,7 @@ HELD_OUT, WRITTEN = 256, 1000  # stories of the test stream, and stories written
 CARD = """# story
 
 The model that comes with Redraft: masked diffusion over the words of the embedded stories, {parameters:,} parameters.
-It writes and fills stories of the grammar `redraft.training.STORIES` and knows its {words} words, no others.
+It writes and fills stories of the grammar `redraft.training.STORY_LANGUAGE` and knows its {words} words, no others.
 
     redraft generate
     redraft infill "One spring day, [[4]] walked to the [[1]]."
@@ -54,11 +64,11 @@ def story(steps: int = STEPS) -> Run:
 
 def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
     """The bound against the truth, and how many of its stories are right."""
-    unseen = evaluation(tokenise(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
+    unseen = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
     found = likelihood(model, unseen)
-    truth = [STORIES.log_prob(run.data.document("test", i)) for i in range(HELD_OUT)]  # type: ignore[union-attr]
-    written = fill(model, run.sampler, to_write(model, run.framing, WRITTEN, unseen[0]))
-    above, stderr = excess(found, truth)
+    truth = [STORY_LANGUAGE.log_prob(run.data.document("test", i)) for i in range(HELD_OUT)]  # type: ignore[union-attr]
+    written = sample_canvases(model, run.sampler, blank_canvases(model, run.framing, WRITTEN, unseen[0]))
+    above, stderr = excess_bits(found, truth)
     return {
         "run": run.digest,
         "steps": run.steps,
@@ -66,14 +76,14 @@ def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
         "precision": run.precision,
         "stages": [{"run": run.digest, "steps": run.steps, "seed": run.seed, "config": serialization.to_json(run)}],
         "parameters": sum(p.numel() for p in model.parameters()),
-        "words": len(STORIES.words()),
+        "words": len(STORY_LANGUAGE.words()),
         "held_out": HELD_OUT,
         "bits_per_char": found.bits_per_char,
         "excess": above,
         "excess_stderr": stderr,
         "written": WRITTEN,
         "nfe": written.nfe,
-        "grammatical": grammatical(written.texts).share,
+        "grammatical": grammar_score(written.texts).share,
     }
 
 

@@ -23,12 +23,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rows import TIMED, Rows, run_recipe, seconds_per_step
+from rows import TIMED_STEPS, Rows, run_recipe, seconds_per_step
 from tables import filled_in, markdown
 
-from redraft.core import Special, Words
+from redraft.core import Special, WordTokenizer
 from redraft.models import DiffusionLM
-from redraft.training import PRESETS, PUBLISHED, TINY, Run, Step, fit, optimisers
+from redraft.training import PRESETS, PUBLISHED, TINY, Run, TrainStep, build_optimizers, fit
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
@@ -48,9 +48,9 @@ def preset(name: str) -> Run:
 
 
 @cache
-def made_up(size: int, specials: tuple[Special, ...]) -> Words:
+def made_up(size: int, specials: tuple[Special, ...]) -> WordTokenizer:
     """Numbered words, the unknown one, and the special tokens."""
-    return Words(tuple(f"w{i}" for i in range(size - 1 - len(specials))), specials)
+    return WordTokenizer(tuple(f"w{i}" for i in range(size - 1 - len(specials))), specials)
 
 
 def counted(run: Run) -> dict[str, int]:
@@ -59,10 +59,10 @@ def counted(run: Run) -> dict[str, int]:
     What a step computes in between (activations) comes on top and grows with the rows of a step.
     """
     with torch.device("meta"):
-        step = Step(DiffusionLM(run.model), run.objective)
+        step = TrainStep(DiffusionLM(run.model), run.objective)
     everything = list(step.model.parameters())
     learnt = sum(p.numel() for p in everything if p.requires_grad)
-    adamw, *muon = optimisers(step.model, run.optimiser)
+    adamw, *muon = build_optimizers(step.model, run.optimiser)
     moments = sum(
         count * p.numel()
         for optimiser, count in ((adamw, 2), *((one, 1) for one in muon))
@@ -150,7 +150,7 @@ def millions(count: int) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PRESETS, metavar="PRESET", help="presets to measure")
-    parser.add_argument("--steps", type=int, default=TIMED, help="steps that are timed")
+    parser.add_argument("--steps", type=int, default=TIMED_STEPS, help="steps that are timed")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
     parser.add_argument("--write", type=Path, help="the page for the tables; nothing is measured")
     parser.add_argument("--child", help=argparse.SUPPRESS)

@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from redraft.core import Characters, Hybrid, Interpolating, Words
+from redraft.core import CharTokenizer, HybridNoise, Interpolating, WordTokenizer
 from redraft.core.text.tokenizers import TEXT8
 from redraft.decoding import Ancestral, Blocks
 from redraft.models import Causal, DiffusionLM
 from redraft.training import (
     Bound,
-    Dynamic,
+    DataStats,
+    DynamicWeight,
     Objective,
-    Optimiser,
-    Packed,
-    Recover,
+    OptimizerConfig,
+    PackedRows,
     Run,
-    Stratified,
-    Tally,
+    StratifiedTimes,
     TextFiles,
+    TokenCrossEntropy,
     fit,
     presets,
 )
@@ -46,12 +46,16 @@ def books(folder: Path) -> TextFiles:
 def prose(folder: Path) -> Run:
     """Masked diffusion of words: rows of 64, of which at most half are hidden, as when a text is corrected."""
     data = books(folder)
-    words = Words.collect(data.documents("train", Tally()), VOCABULARY)
-    base = variations.with_text(presets.mdlm_tiny(), words, data, Packed(64))
+    words = WordTokenizer.collect(data.documents("train", DataStats()), VOCABULARY)
+    base = variations.with_text(presets.mdlm_tiny(), words, data, PackedRows(64))
     base = variations.with_network(base, width=160, layers=2, heads=5, positions=None, rotary=10_000.0, tied=True)
-    optimiser = Optimiser(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
+    optimiser = OptimizerConfig(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
     return replace(
-        base, objective=Objective(Recover(), Stratified(0.02, 0.5)), optimiser=optimiser, **WATCHED, steps=1200
+        base,
+        objective=Objective(TokenCrossEntropy(), StratifiedTimes(0.02, 0.5)),
+        optimiser=optimiser,
+        **WATCHED,
+        steps=1200,
     )
 
 
@@ -63,14 +67,14 @@ def prose_ar(folder: Path) -> Run:
 
 def letters(file: Path) -> Run:
     """Hybrid noise of 27 letters, at most half of it: some are hidden, some are wrong."""
-    text = Characters(TEXT8)
+    text = CharTokenizer(TEXT8)
     data = TextFiles((str(file),), valid=(str(file.with_suffix(".valid")),), split_by="file", max_line=10**9)
-    base = variations.with_text(presets.mdlm_tiny(), text, data, Packed(128))
+    base = variations.with_text(presets.mdlm_tiny(), text, data, PackedRows(128))
     base = variations.with_network(base, width=192, layers=4, heads=6, positions=None, rotary=10_000.0)
-    process = Interpolating(text.vocab, mixing=Hybrid(0.1))
-    run = variations.with_noise(base, process, Objective(Bound(weight=Dynamic()), Stratified(0.02, 0.5)))
+    process = Interpolating(text.vocab, mixing=HybridNoise(0.1))
+    run = variations.with_noise(base, process, Objective(Bound(weight=DynamicWeight()), StratifiedTimes(0.02, 0.5)))
     run = variations.with_network(run, time=None)  # the hidden letters tell it
-    optimiser = Optimiser(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
+    optimiser = OptimizerConfig(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
     return replace(run, optimiser=optimiser, **WATCHED, steps=6500)
 
 
@@ -78,7 +82,7 @@ def write_letters(folder: Path, wiki: Path, file: Path) -> None:
     """Prose and WikiText-2 in 27 letters, as text8 is made: paragraphs in turn, numbers spelt digit by digit."""
     if file.exists():
         return
-    sources = [list(books(folder).documents("train", Tally())), paragraphs(wiki / "train.txt")]
+    sources = [list(books(folder).documents("train", DataStats())), paragraphs(wiki / "train.txt")]
     order = sorted((i / len(source), text) for source in sources for i, text in enumerate(source))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.with_suffix(".valid").write_text(in_letters(paragraphs(wiki / "valid.txt")))

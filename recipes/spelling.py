@@ -23,7 +23,7 @@ from typing import Any
 import spellers
 import torch
 from judged import Corrector, counted, judged
-from rows import Rows, cpu, run_recipe
+from rows import Rows, cpu_timer, run_recipe
 from symspell import symspell, symspell_compound
 from tables import filled_in, markdown
 
@@ -33,14 +33,14 @@ from redraft.tasks import (
     ERROR_KINDS,
     LETTERS,
     WORD,
-    Corrupted,
+    CorruptedText,
     EditChannel,
-    Opened,
-    SpellingErrors,
+    ErrorGenerator,
+    TextModel,
     human_errors,
-    opened,
+    open_model,
 )
-from redraft.training import STORIES, Tally, split_seed
+from redraft.training import STORY_LANGUAGE, DataStats, split_seed
 
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100
 PROSE_RATE, PROSE_COUNT, HUMAN = 0.02, 120, 0.25
@@ -72,14 +72,14 @@ LABELS = {
 class Setting:
     """Texts with errors, the words of the training text, and how much noise a corrector is told."""
 
-    made: tuple[Corrupted, ...]
+    made: tuple[CorruptedText, ...]
     train: tuple[str, ...]
     noise: float
     names: bool
 
     def measure(self, correct: Corrector) -> dict[str, Any]:
         known = {word.lower() for word in counted(self.train)}
-        with cpu() as clock:
+        with cpu_timer() as clock:
             texts = correct([each.text for each in self.made])
         return {**judged(self.made, texts, known), "seconds_per_text": clock.seconds / len(texts)}
 
@@ -89,24 +89,24 @@ class Setting:
 
 def stories(rate: float) -> Setting:
     """Held-out stories with errors in so many letters; dictionaries learn from stories of the training split."""
-    test = [STORIES.text(split_seed(0, "test"), index) for index in range(STORY_COUNT)]
-    train = tuple(STORIES.text(split_seed(0, "train"), index) for index in range(2000))
-    return Setting(tuple(SpellingErrors(rate)(text, i) for i, text in enumerate(test)), train, rate, names=True)
+    test = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(STORY_COUNT)]
+    train = tuple(STORY_LANGUAGE.text(split_seed(0, "train"), index) for index in range(2000))
+    return Setting(tuple(ErrorGenerator(rate)(text, i) for i, text in enumerate(test)), train, rate, names=True)
 
 
 @cache
 def paragraphs(folder: Path, split: str) -> tuple[str, ...]:
-    return tuple(spellers.books(folder).documents(split, Tally()))  # type: ignore[arg-type]
+    return tuple(spellers.books(folder).documents(split, DataStats()))  # type: ignore[arg-type]
 
 
 def prose(folder: Path, split: str, kind: str) -> Setting:
     """Paragraphs of a book that nobody has learnt from, with made errors or with human ones."""
     texts = [text for text in paragraphs(folder, split) if 200 <= len(text) <= 600][:PROSE_COUNT]
-    made = map(SpellingErrors(PROSE_RATE) if kind == "made" else human, texts, itertools.count())
+    made = map(ErrorGenerator(PROSE_RATE) if kind == "made" else human, texts, itertools.count())
     return Setting(tuple(made), paragraphs(folder, "train"), PROSE_RATE, names=False)
 
 
-def human(text: str, index: int) -> Corrupted:
+def human(text: str, index: int) -> CorruptedText:
     """A quarter of the words of which the test half of the table knows misspellings have one of them."""
     table, pieces, kinds = _table(), text.split(" "), []
     draws = randomness.rng(1).fold(index).uniform(len(pieces), 2)[0].tolist()
@@ -116,7 +116,7 @@ def human(text: str, index: int) -> Corrupted:
         if word and wrong and whether < HUMAN:
             pieces[i] = piece[: word.start()] + wrong[int(which * len(wrong))] + piece[word.end() :]
         kinds += [("human",) if piece != pieces[i] else ()] * len(piece.split())
-    return Corrupted(" ".join(pieces), text, tuple(kinds), sum(map(bool, kinds)), len(kinds))  # type: ignore[arg-type]
+    return CorruptedText(" ".join(pieces), text, tuple(kinds), sum(map(bool, kinds)), len(kinds))  # type: ignore[arg-type]
 
 
 def letters(file: Path) -> Setting:
@@ -127,7 +127,7 @@ def letters(file: Path) -> Setting:
     return Setting(made, (file.read_text(),), LETTER_RATE, names=True)
 
 
-def replaced(text: str, index: int) -> Corrupted:
+def replaced(text: str, index: int) -> CorruptedText:
     """Each letter becomes another one with the same probability; spaces stay."""
     draws = randomness.rng(2).fold(index).uniform(len(text), 2)[0].tolist()
     wrong = [letter != " " and whether < LETTER_RATE for letter, (whether, _) in zip(text, draws, strict=True)]
@@ -138,7 +138,7 @@ def replaced(text: str, index: int) -> Corrupted:
     )
     pairs = zip(text.split(), spelt.split(), strict=True)
     kinds: Any = tuple(("replace",) if word != other else () for word, other in pairs)
-    return Corrupted(spelt, text, kinds, sum(wrong), len(text) - text.count(" "))
+    return CorruptedText(spelt, text, kinds, sum(wrong), len(text) - text.count(" "))
 
 
 @cache
@@ -155,8 +155,8 @@ def by_model(path: Path, setting: Setting, words: Mapping[str, float] | None) ->
 
 
 @cache
-def _opened(path: Path) -> Opened:
-    return opened(path)
+def _opened(path: Path) -> TextModel:
+    return open_model(path)
 
 
 def measure(rows: Rows, name: str, setting: Callable[[], Setting], correct: Callable[[Setting], Corrector]) -> None:
@@ -215,7 +215,7 @@ def pairs(most: int = 6000) -> Iterator[tuple[str, str]]:
     """Human misspellings of the training half, and as many made errors."""
     table = human_errors("train")
     people = list(itertools.chain.from_iterable(([(w, x) for x in wrong[:2]] for w, wrong in table.items())))[:most]
-    letters = SpellingErrors(0.15, tuple(kind for kind in ERROR_KINDS if kind != "space"))
+    letters = ErrorGenerator(0.15, tuple(kind for kind in ERROR_KINDS if kind != "space"))
     yield from people
     yield from ((word, letters(word, i).text) for i, (word, _) in enumerate(people))
 

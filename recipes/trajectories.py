@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from redraft.core import Batch, Loss, Rng, ops
 from redraft.decoding import Sampler
 from redraft.models import DiffusionLM
-from redraft.tasks import Writing
+from redraft.tasks import DecodingLoop
 
 TOGETHER = 64  # texts that are written at a time
 
@@ -32,7 +32,7 @@ class Trajectories:
         for first in range(0, texts, TOGETHER):
             canvas = model.canvas(new=length, rows=min(TOGETHER, texts - first))
             numbers = torch.arange(first, first + len(canvas.z))
-            writing = Writing(model, sampler, canvas, seed=1, samples=numbers)
+            writing = DecodingLoop(model, sampler, canvas, seed=1, samples=numbers)
             writing.record()
             assert writing.steps.when is not None
             parts.append((writing.canvas.z, writing.steps.when))
@@ -74,4 +74,4 @@ class Certainty:
         doubt = torch.where(log_x.argmax(-1) == target, ops.entropy(log_x), 0.0)
         nll = -log_x.gather(-1, target[:, None]).squeeze(-1)
         parts = {"later": nll, "certainty": self.weight * doubt}
-        return Loss.of(hidden.sum(-1), total, **{n: ops.spread(nats, hidden).sum(-1) for n, nats in parts.items()})
+        return Loss.of(hidden.sum(-1), total, **{n: ops.scatter(nats, hidden).sum(-1) for n, nats in parts.items()})

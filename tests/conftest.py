@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -29,8 +37,18 @@ from redraft.core import (
     choose_precision,
     rng,
 )
-from redraft.decoding import Sampler, last
-from redraft.models import ByTime, DiffusionLM, DiffusionLMConfig, Full, Head, Level, Pattern, Subs, TransformerConfig
+from redraft.decoding import Sampler, final_canvas
+from redraft.models import (
+    AttentionPattern,
+    ConditionOnTime,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Full,
+    Head,
+    Subs,
+    TimeConditioning,
+    TransformerConfig,
+)
 
 pytest_plugins = ["tests.apps.server.served"]  # a second conftest would hide this one from `from conftest import …`
 TESTS = Path(__file__).parent
@@ -71,12 +89,12 @@ def build(vocab: Vocab, tiny: TransformerConfig) -> Build:
     """A model whose weights are all random: nothing is hidden by a zero."""
 
     def model(
-        pattern: Pattern = Full(),
+        pattern: AttentionPattern = Full(),
         network: TransformerConfig = tiny,
         *,
         process: Process = Masked(vocab),
         head: Head = Subs(),
-        level: Level = ByTime(),
+        level: TimeConditioning = ConditionOnTime(),
         tokenizer: Tokenizer | None = None,
         seed: int = 0,
     ) -> DiffusionLM:
@@ -150,11 +168,11 @@ def assert_rows_alone(ragged: Callable[[int, int, int], Canvas]) -> Callable[[Sa
 
     def compare(sampler: Sampler, model: DiffusionLM) -> None:
         canvas, keys = ragged(100, 9, 1), rng(7, 100)
-        together = last(sampler(model, model.process, canvas, rng=keys)).z
+        together = final_canvas(sampler(model, model.process, canvas, rng=keys)).z
         assert canvas.context.pad is not None
         for i, size in enumerate((~canvas.context.pad).sum(-1).tolist()):
             alone = Canvas(canvas.z[i : i + 1, :size], canvas.fixed[i : i + 1, :size])
-            single = last(sampler(model, model.process, alone, rng=Rng(keys.key[i : i + 1]))).z
+            single = final_canvas(sampler(model, model.process, alone, rng=Rng(keys.key[i : i + 1]))).z
             assert single[0].tolist() == together[i, :size].tolist(), f"row {i}"
 
     return compare
@@ -179,6 +197,49 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
         return out, err
 
     return run_it
+
+
+def redraft_here(*words: object, given: str | None = None, where: Path = Path()) -> subprocess.CompletedProcess[str]:
+    """What a process of its own would give, stdin and directory included; but here, where torch is loaded already."""
+    out, err, kept, stdin = io.StringIO(), io.StringIO(), os.dup(0), sys.stdin
+    with tempfile.TemporaryFile() if given is not None else open(os.devnull, "rb+") as text:
+        text.write((given or "").encode())
+        text.flush()
+        text.seek(0)
+        os.dup2(text.fileno(), 0)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        code: object = 0
+        try:
+            with chdir(where), redirect_stdout(out), redirect_stderr(err):
+                main([str(word) for word in words])
+        except SystemExit as end:
+            code = end.code
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+            sys.stdin = stdin
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(["redraft", *map(str, words)], code, out.getvalue(), err.getvalue())
+
+
+Pair = frozenset[tuple[int, int]]  # two factors, and the place of a value in each
+
+
+def pairwise(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Few rows in which any two values of different factors meet; always the same ones."""
+    values = [(i, a) for i, factor in enumerate(factors) for a in range(len(factor))]
+    pairs: list[Pair] = [frozenset((x, y)) for x, y in combinations(values, 2) if x[0] != y[0]]
+    left, rows = dict.fromkeys(pairs), []
+    while left:
+        row = dict(next(iter(left)))  # the first pair that has not met; the other values meet as many as they can
+        for i, factor in enumerate(factors):
+            if i not in row:
+                new = [sum(frozenset(((i, a), known)) in left for known in row.items()) for a in range(len(factor))]
+                row[i] = new.index(max(new))
+        for x, y in combinations(row.items(), 2):
+            left.pop(frozenset((x, y)), None)
+        rows.append(tuple(factor[row[i]] for i, factor in enumerate(factors)))
+    return rows
 
 
 WORDS = "the a The weather today is was and sun rain wind snow warm cold dark light morning evening day night we they"

@@ -16,7 +16,7 @@ from bench.quick import RESULTS
 from bench.race import compared, report, tell
 from bench.reference import Reference, empty
 from redraft.models import DiffusionLM
-from redraft.tasks import Opened, opened
+from redraft.tasks import TextModel, open_model
 from redraft.training import fit, presets
 from redraft.training.runs import variations
 
@@ -119,7 +119,7 @@ def test_the_other_tables_and_the_picture_are_those_of_the_committed_rows() -> N
 
 def test_a_larger_vocabulary_changes_no_prediction() -> None:
     run = variations.with_network(presets.mdlm_tiny(), width=16, layers=1, heads=2, hidden=16)
-    it = Opened(DiffusionLM(run.model, run.tokenizer), run)
+    it = TextModel(DiffusionLM(run.model, run.tokenizer), run)
     torch.nn.init.normal_(it.model.network.output.weight)  # type: ignore[union-attr]
     wide, text = models.widened(it, 1000), "One winter day, Nora"
     before, after = (
@@ -138,7 +138,7 @@ def test_a_contest_is_told(tmp_path: Path) -> None:
     for name in ("mdlm_tiny", "ar_tiny"):
         run = variations.with_network(getattr(presets, name)(), width=16, layers=1, heads=2, hidden=16)
         fit(replace(variations.with_budget(run, 2), batch=2), tmp_path / name, quiet=True)
-    ours, ar = (opened(tmp_path / name) for name in ("mdlm_tiny", "ar_tiny"))
+    ours, ar = (open_model(tmp_path / name) for name in ("mdlm_tiny", "ar_tiny"))
     contest = decoding.Contest("tiny", ours, ar, decoding.GOAL)
     with torch.no_grad():
         judged = decoding.Judged.of(contest, 2)

@@ -14,23 +14,23 @@ import torch
 import redraft
 from redraft.apps.cli.user_code import load_module
 from redraft.core import (
-    Characters,
+    CharTokenizer,
     Context,
     Cosine,
     CosineSquared,
     Exponential,
-    Known,
-    Noised,
+    NoisySample,
     Polynomial,
     Prediction,
     Schedule,
+    TablePrediction,
     TokenProcess,
     Vocab,
     rng,
 )
 from redraft.core.text.tokenizers import TEXT8
 from redraft.evaluation.laws import tokens
-from redraft.training import BIT, Objective, Run, Step, fit, load, tokenise
+from redraft.training import NATS_PER_BIT, Objective, Run, TrainStep, fit, load, load_rows
 
 FILE = Path(__file__).parents[1] / "examples" / "typo.py"
 typo = load_module(FILE)
@@ -47,7 +47,7 @@ def test_the_laws_hold_on_real_keys_too() -> None:
 class Single(typo.Typo):  # type: ignore[name-defined,misc]
     """Whose bound is rounded to float32, as that of a newcomer's process may be."""
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: torch.Tensor | None = None) -> torch.Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: torch.Tensor | None = None) -> torch.Tensor:
         nats: torch.Tensor = super().nelbo(pred, noised, s)
         return nats.float()
 
@@ -68,17 +68,17 @@ def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
     process, toy = typo.Typo(tokens.VOCAB), tokens.Toy.of()
 
     class Ordinary(tokens.Oracle):
-        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Known:
+        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
             times, which = t.unique(return_inverse=True)
             itself = torch.stack([process.marginal(float(u)) for u in times])[which, :, z]
-            return Known((super().__call__(z, t, context).x + itself.log()).log_softmax(-1))
+            return TablePrediction((super().__call__(z, t, context).x + itself.log()).log_softmax(-1))
 
     assert tokens.bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
 
 
 def test_letters_drift_to_neighbouring_keys() -> None:
     """After the shortest of walks only neighbours have been reached."""
-    letters = Characters(TEXT8)
+    letters = CharTokenizer(TEXT8)
     near = typo.Typo(letters.vocab, letters.alphabet).marginal(1e-6)[letters.encode("g")[0]]
     ranked = near.argsort(descending=True).tolist()
     assert letters.decode(ranked[:1]) == "g"
@@ -95,7 +95,7 @@ def test_noise_spares_prompts_and_padding() -> None:
     assert kept.sum(-1).tolist() == [4, 4]
     assert torch.equal(noised.z[kept], x[kept])
     assert not torch.equal(noised.z, x)
-    assert process.nelbo(Known(torch.zeros(2, 8, 9).log_softmax(-1)), noised)[kept].tolist() == [0.0] * 8
+    assert process.nelbo(TablePrediction(torch.zeros(2, 8, 9).log_softmax(-1)), noised)[kept].tolist() == [0.0] * 8
 
 
 def test_what_is_left_at_the_end_is_stated() -> None:
@@ -125,9 +125,9 @@ def small() -> Run:
 
 def bits(model: redraft.DiffusionLM, run: Run) -> float:
     """Of the first stories, at the same times and with the same noise for every model."""
-    rows = tokenise(run.data, "valid", run.tokenizer, run.framing).take(range(64))
+    rows = load_rows(run.data, "valid", run.tokenizer, run.framing).take(range(64))
     with torch.no_grad():
-        return float(Step(model, Objective())(rows, rng(0, 64)).mean) / BIT
+        return float(TrainStep(model, Objective())(rows, rng(0, 64)).mean) / NATS_PER_BIT
 
 
 def test_it_learns_and_writes(tmp_path: Path) -> None:
@@ -141,6 +141,6 @@ def test_it_learns_and_writes(tmp_path: Path) -> None:
     again = load(tmp_path / "typo", trust=("typo",))
     assert again.config == run.model
     canvas = again.canvas("One ", new=20, rows=2)
-    texts = again.text(redraft.decoding.last(run.sampler(again, again.process, canvas, rng=rng(1, 2))))
+    texts = again.text(redraft.decoding.final_canvas(run.sampler(again, again.process, canvas, rng=rng(1, 2))))
     assert all(text.startswith("One ") for text in texts)
     assert texts[0] != texts[1]

@@ -20,7 +20,7 @@ import pytest
 
 from redraft.apps import cli
 from redraft.core import split_words, train_bpe
-from redraft.training import STORIES, Alternatives, GrammarGuide, Option, Phrase, Telling
+from redraft.training import STORY_LANGUAGE, Alternatives, Option, PartialStory, Phrase, Traversal
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -210,7 +210,7 @@ def test_a_dozen_lines_of_python_run(tmp_path: Path) -> None:
     words = [word.replace("runs/demo", "runs/tiny") for word in shlex.split(command)]
     texts = run([*words, "--rows", "24"], tmp_path).stdout.splitlines()
     assert len(texts) == 24
-    assert sum(STORIES.grammatical_prefix(text) == 1 for text in texts) >= 16, texts
+    assert sum(STORY_LANGUAGE.grammatical_prefix(text) == 1 for text in texts) >= 16, texts
 
 
 def test_targets_are_there() -> None:
@@ -226,7 +226,7 @@ def test_targets_are_there() -> None:
 # --- the templates that are printed ---
 
 
-class Fits(GrammarGuide):
+class Fits(Traversal):
     """Looks for a story that begins with a template; None is a hole of one word."""
 
     def __init__(self, template: list[str | None]) -> None:
@@ -235,7 +235,7 @@ class Fits(GrammarGuide):
     def options(self, choice: Alternatives) -> tuple[Option, ...]:
         return choice.options
 
-    def accepts(self, told: Telling, words: Phrase) -> bool:
+    def accepts(self, told: PartialStory, words: Phrase) -> bool:
         asked = self.template[len(told.words) :]
         fits = all(ask in (None, word) for ask, word in zip(asked, words, strict=False))
         self.found = self.found or (fits and len(words) >= len(asked))
@@ -261,7 +261,7 @@ def _variants(template: str) -> Iterator[list[str | None]]:
 
 def _fits(template: list[str | None]) -> bool:
     guide = Fits(template)
-    STORIES.tale.tell(Telling(), guide)
+    STORY_LANGUAGE.tale.tell(PartialStory(), guide)
     return guide.found
 
 

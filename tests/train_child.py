@@ -27,11 +27,22 @@ from typing import Any, TextIO
 import torch
 import torch._dynamo  # every optimiser imports it late; here once for all lives
 
-from redraft.core import Batch, Characters, Masked
+from redraft.core import Batch, CharTokenizer, Masked
 from redraft.decoding import Ancestral
 from redraft.models import DiffusionLMConfig, TransformerConfig
 from redraft.models.checkpoints import reader as stored, writer as checkpoint
-from redraft.training import Documents, Objective, Optimiser, Recover, Run, TextFiles, Workers, loop, state, workers
+from redraft.training import (
+    DocumentRows,
+    Objective,
+    OptimizerConfig,
+    Run,
+    TextFiles,
+    TokenCrossEntropy,
+    Workers,
+    join_workers,
+    loop,
+    state,
+)
 
 Job = dict[str, Any]
 OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree"}
@@ -48,7 +59,7 @@ def small(
     corpus = folder / "corpus.txt"
     if not corpus.exists():
         corpus.write_text("\n".join(LINES))
-    text = Characters(" abcd", ("eos", "pad", "mask"))
+    text = CharTokenizer(" abcd", ("eos", "pad", "mask"))
     network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, dropout=dropout, time=time)
     settings: dict[str, Any] = dict(steps=20, batch=8, log_every=3, save_every=4, eval_every=8, eval_rows=2, samples=1)
     settings |= dict(precision="fp32")  # bits are compared
@@ -56,10 +67,10 @@ def small(
         model=DiffusionLMConfig(Masked(text.vocab), network),
         data=TextFiles((str(corpus),), split_by="line"),
         tokenizer=text,
-        framing=Documents(12),
-        objective=Objective(Recover()),
+        framing=DocumentRows(12),
+        objective=Objective(TokenCrossEntropy()),
         sampler=Ancestral(4),
-        optimiser=Optimiser(lr=3e-3, muon=muon, eps=1e-4, weight_decay=0.01, warmup=5, floor=0.1, ema=0.9),
+        optimiser=OptimizerConfig(lr=3e-3, muon=muon, eps=1e-4, weight_decay=0.01, warmup=5, floor=0.1, ema=0.9),
         **settings | changes,
     )
 
@@ -81,9 +92,9 @@ def live(job: Job, announce: Callable[[int], object] = lambda step: None) -> int
 @contextmanager
 def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
     """After every step its samples are written down, and what the job says happens."""
-    usual, fresh = loop.update, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    usual, fresh = loop.optimizer_step, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 
-    def update(run: Run, state: state.State, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
+    def update(run: Run, state: state.TrainState, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
         norm = usual(run, state, step, batches, team)
         samples = [n for batch in batches if batch.sample is not None for n in batch.sample.tolist()]
         with _ledger(Path(job["out"])).open("a") as file:
@@ -96,16 +107,16 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
         announce(state.step)
         return norm
 
-    loop.update = update
+    loop.optimizer_step = update
     try:
         yield
     finally:
-        loop.update = usual
+        loop.optimizer_step = usual
 
 
 def _die_at_a_file(job: Job) -> None:
     """For the rest of this process: the kill before a certain operation on a file."""
-    events, usual = count(1), checkpoint.save
+    events, usual = count(1), checkpoint.save_checkpoint
     saving = "save" not in job
 
     def save(*args: Any) -> Path:
@@ -121,7 +132,7 @@ def _die_at_a_file(job: Job) -> None:
         if counts and next(events) == job.get("event", job.get("save")):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint.save = save  # type: ignore[assignment]
+    checkpoint.save_checkpoint = save  # type: ignore[assignment]
     sys.addaudithook(watch)
 
 
@@ -154,7 +165,7 @@ def _serve(job: Job) -> int:
 def main() -> None:
     torch.set_num_threads(1)
     if sys.argv[1:]:
-        with workers():  # joined once: torchrun's address serves one process group only
+        with join_workers():  # joined once: torchrun's address serves one process group only
             for job in json.loads(Path(sys.argv[1]).read_text()):
                 live(job)
     else:
@@ -226,7 +237,7 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 
 def end(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What two runs share if they end in the same bits: the manifest, so every file of the checkpoint, and the log."""
-    newest = stored.latest(out)
+    newest = stored.latest_checkpoint(out)
     if newest is None:
         raise RuntimeError(f"{out} holds no checkpoint")
     return stored.verify(newest), metrics(out)

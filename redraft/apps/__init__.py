@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
-    from redraft.apps.cli.arguments import flagged as flagged, parse_verb as parse_verb
+    from redraft.apps.cli.arguments import name_flags as name_flags, parse_verb as parse_verb
     from redraft.apps.cli.commands.adapt import AdaptModel as AdaptModel
     from redraft.apps.cli.commands.correct import CorrectTexts as CorrectTexts
     from redraft.apps.cli.commands.exchange import Export as Export, Import as Import
@@ -30,16 +30,20 @@ if TYPE_CHECKING:
         Rewrite as Rewrite,
         ScoreTexts as ScoreTexts,
     )
-    from redraft.apps.cli.output import say as say
-    from redraft.apps.cli.streams import let_go as let_go, prepare as prepare
-    from redraft.apps.cli.user_code import blamed as blamed
-    from redraft.apps.reports.comparison import Told as Told, write_comparison as write_comparison
-    from redraft.apps.reports.noising import Noisy as Noisy, noised as noised
+    from redraft.apps.cli.output import print_error as print_error
+    from redraft.apps.cli.streams import detach_streams as detach_streams, prepare_streams as prepare_streams
+    from redraft.apps.cli.user_code import user_code_location as user_code_location
+    from redraft.apps.reports.comparison import ComparisonData as ComparisonData, write_comparison as write_comparison
+    from redraft.apps.reports.noising import NoisyText as NoisyText, noise_text as noise_text
     from redraft.apps.reports.page import Command as Command
     from redraft.apps.reports.pictures import picture as picture, strip as strip
-    from redraft.apps.reports.report import Measured as Measured, Sizes as Sizes, write_report as write_report
+    from redraft.apps.reports.report import (
+        ReportSizes as ReportSizes,
+        RunReport as RunReport,
+        write_report as write_report,
+    )
     from redraft.apps.reports.score_field import (
-        Scene as Scene,
+        ScoreScene as ScoreScene,
         exact_scene as exact_scene,
         learned_scene as learned_scene,
         score_error as score_error,
@@ -53,19 +57,26 @@ if TYPE_CHECKING:
         frames as frames,
         styled as styled,
     )
-    from redraft.apps.server.app import Door as Door, build as build
+    from redraft.apps.server.app import AccessPolicy as AccessPolicy, build_app as build_app
     from redraft.apps.server.errors import ApiError as ApiError
-    from redraft.apps.server.jobs import Bounds as Bounds
-    from redraft.apps.server.launch import Serving as Serving, serve as serve
-    from redraft.apps.server.request_queue import Desk as Desk, Ledger as Ledger, Room as Room
-    from redraft.apps.server.scheduler import (
-        Author as Author,
-        Cancelled as Cancelled,
-        Ended as Ended,
-        NotFinite as NotFinite,
-        Switchboard as Switchboard,
-        TooLate as TooLate,
+    from redraft.apps.server.jobs import RequestLimits as RequestLimits
+    from redraft.apps.server.launch import ServerConfig as ServerConfig, serve as serve
+    from redraft.apps.server.request_queue import (
+        QueueLimits as QueueLimits,
+        RequestLedger as RequestLedger,
+        RequestQueue as RequestQueue,
     )
-    from redraft.apps.server.supervisor import ONE_ORDER as ONE_ORDER, Care as Care, Supervisor as Supervisor
+    from redraft.apps.server.scheduler import (
+        BatchScheduler as BatchScheduler,
+        Cancelled as Cancelled,
+        DeadlineExceeded as DeadlineExceeded,
+        NonFiniteOutput as NonFiniteOutput,
+        RequestEnded as RequestEnded,
+        ScheduledRequest as ScheduledRequest,
+    )
+    from redraft.apps.server.supervisor import (
+        Supervisor as Supervisor,
+        SupervisorTimeouts as SupervisorTimeouts,
+    )
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

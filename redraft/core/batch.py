@@ -35,7 +35,7 @@ class Batch:
         return replace(self, **{n: v.to(device) for n in names if (v := getattr(self, n)) is not None})
 
 
-class Encoded(NamedTuple):
+class EncodedBatch(NamedTuple):
     """What is noised: the tokens of a batch, or the vectors that a codec makes of them; all fields aligned."""
 
     x: Tensor  # (B, L) ids, or (B, N, D)
@@ -48,7 +48,7 @@ class Encoded(NamedTuple):
         return ~self.learn if self.pad is None else ~self.learn & ~self.pad
 
 
-class Noised(NamedTuple):
+class NoisySample(NamedTuple):
     """A draw z ~ q_t(z | x), all fields aligned with z; gap i stands before token i, the last one at the end."""
 
     z: Tensor  # (B, L) ids, or (B, N, D) vectors
@@ -60,7 +60,7 @@ class Noised(NamedTuple):
     arrived: Tensor | None = None  # (B, 1) insertion: how many tokens are there that were not given
 
 
-class Times(NamedTuple):
+class NoiseTimes(NamedTuple):
     """Which times a batch is noised to."""
 
     t: Tensor  # (B, 1) or (B, L)

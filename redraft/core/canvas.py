@@ -24,12 +24,14 @@ class Cache(Protocol):
     def rows(self, index: Tensor) -> Cache: ...
 
 
-class Marks(Protocol):
+class PlacedRules(Protocol):
     """Rules that the text must obey, laid on a canvas; a denoiser that `Constrained` makes obeys them."""
 
-    def rows(self, index: Tensor) -> Marks: ...
-    def window(self, z: Tensor, column: Tensor) -> Marks: ...  # of columns (1, n) or (B, n), z being finished before
-    def reading(self, logits: Callable[[Tensor], Tensor]) -> Marks: ...  # on vectors, whose tokens `logits` tells
+    def rows(self, index: Tensor) -> PlacedRules: ...
+    def window(
+        self, z: Tensor, column: Tensor
+    ) -> PlacedRules: ...  # of columns (1, n) or (B, n), z being finished before
+    def reading(self, logits: Callable[[Tensor], Tensor]) -> PlacedRules: ...  # on vectors, whose tokens `logits` tells
     def likeliest(self, z: Tensor) -> Tensor: ...  # (B, L) the likeliest ids that obey, for finished vectors
 
 
@@ -46,9 +48,13 @@ class Context:
     label: Tensor | None = None  # (B,) the class of each row; None: no classes
     inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
     place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
-    other: Tensor | None = None  # (B, places) ids of another prompt, −1: as it stands (`OtherPrompt`); None: no other
-    marks: Marks | None = None  # rules about the text; None: it is free
-    pattern: object = None  # whom tokens see in this pass, a `Pattern` instead of the network's own; None: its own
+    other: Tensor | None = (
+        None  # (B, places) ids of another prompt, −1: as it stands (`NegativePrompt`); None: no other
+    )
+    marks: PlacedRules | None = None  # rules about the text; None: it is free
+    pattern: object = (
+        None  # whom tokens see in this pass, a `AttentionPattern` instead of the network's own; None: its own
+    )
     ending: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → what is after a stop string
 
     def rows(self, index: Tensor) -> Context:

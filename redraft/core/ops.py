@@ -1,4 +1,4 @@
-"""The only home of randomness and delicate numerics."""
+"""Delicate numerics: losses, masks and sums that must not overflow, round or copy."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from redraft.core import ops
 
-
-def wide(device: torch.device) -> torch.dtype:
+def widest_float(device: torch.device) -> torch.dtype:
     """The widest float of a device: float64, except where there is none."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def host(a: Tensor) -> np.ndarray:
+def to_numpy(a: Tensor) -> np.ndarray:
     """The numbers of a tensor for numpy, whose operations on few numbers take a third of torch's time."""
     return a.numpy() if a.is_cpu else a.cpu().numpy()
 
 
-def marked(where: Tensor) -> Tensor:
+def flat_positions(where: Tensor) -> Tensor:
     """(N,) the positions of what is true, counted through all rows."""
     if where.is_cpu:
         return torch.from_numpy(np.flatnonzero(where.numpy()))
     return where.flatten().nonzero().squeeze(-1)
 
 
-def nucleus(log_p: Tensor, share: float) -> Tensor:
+def nucleus_mask(log_p: Tensor, share: float) -> Tensor:
     """(…, V) bool: the fewest likeliest states whose probabilities sum to `share` or more; always at least one."""
     p, order = log_p.softmax(-1).sort(dim=-1, descending=True, stable=True)
     before = p.cumsum(-1) - p
@@ -40,7 +38,7 @@ def nucleus(log_p: Tensor, share: float) -> Tensor:
     return torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, (before < share) | first)
 
 
-def likeliest(log_p: Tensor, count: int) -> Tensor:
+def top_k_mask(log_p: Tensor, count: int) -> Tensor:
     """(…, V) bool: the `count` likeliest states; of equals those with the lowest index."""
     order = log_p.sort(dim=-1, descending=True, stable=True).indices[..., :count]
     return torch.zeros_like(log_p, dtype=torch.bool).scatter(-1, order, True)
@@ -63,9 +61,9 @@ def log_softplus(x: Tensor) -> Tensor:
     return torch.where(far, x, F.softplus(x.masked_fill(far, 0.0)).log())
 
 
-def top(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
+def top_per_row(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
     """(B, L) bool: per row the `count` (B,) highest scores among the marked positions; ties go to the lowest index."""
-    return Ranking.of(host(score), among).first(host(count))
+    return Ranking.of(to_numpy(score), among).first(to_numpy(count))
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Ranking:
     @classmethod
     def of(cls, score: np.ndarray, among: Tensor) -> Ranking:
         """score: (B, L)"""
-        held = host(among)
+        held = to_numpy(among)
         score = np.where(held, score, -np.inf).astype(np.float64)
         order = np.lexsort((-score, ~held))  # a marked position may have −∞ too: it comes before the others
         order += among.shape[1] * np.arange(len(order))[:, None]
@@ -95,7 +93,7 @@ class Ranking:
         return torch.from_numpy(where).to(self.among.device) & self.among
 
 
-def spread(values: Tensor, where: Tensor) -> Tensor:
+def scatter(values: Tensor, where: Tensor) -> Tensor:
     """(N,) values to the marked positions of (B, L), zero elsewhere."""
     return torch.zeros_like(where, dtype=values.dtype).masked_scatter(where, values)
 
@@ -103,11 +101,11 @@ def spread(values: Tensor, where: Tensor) -> Tensor:
 def nll(log_weights: Tensor, target: Tensor) -> Tensor:
     """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalised log-weights."""
     if log_weights.is_cpu and log_weights.requires_grad:
-        return CrossEntropy.apply(log_weights.float(), target)
+        return _CrossEntropy.apply(log_weights.float(), target)
     return F.cross_entropy(log_weights.float(), target, reduction="none")
 
 
-class CrossEntropy(torch.autograd.Function):
+class _CrossEntropy(torch.autograd.Function):
     """−log softmax at the target, for CPUs, where new memory is slow: the gradient p − 1[target] overwrites log p."""
 
     @staticmethod
@@ -129,7 +127,7 @@ class CrossEntropy(torch.autograd.Function):
 def exclude(log_weights: Tensor, state: int) -> Tensor:
     """(…, V) log-weights with one state made impossible; in training in place: logits are large and slow to copy."""
     if log_weights.requires_grad and not log_weights.is_leaf:
-        return Excluded.apply(log_weights, state)
+        return _ExcludeInPlace.apply(log_weights, state)
     return log_weights.index_fill(-1, _only(state, log_weights.device), -torch.inf)
 
 
@@ -139,7 +137,7 @@ def _only(state: int, device: torch.device) -> Tensor:
     return torch.tensor([state], device=device)
 
 
-class Excluded(torch.autograd.Function):
+class _ExcludeInPlace(torch.autograd.Function):
     """The in-place form of `exclude`."""
 
     @staticmethod
@@ -163,7 +161,7 @@ def intensity_nll(log_weights: Tensor, target: Tensor) -> Tensor:
     return log_weights.logsumexp(-1).expm1() - log_weights.gather(-1, target[:, None]).squeeze(-1)
 
 
-def pkl(r: Tensor, m: Tensor) -> Tensor:
+def poisson_kl(r: Tensor, m: Tensor) -> Tensor:
     """The KL of two Poisson intensities, m − r + r·log(r/m) ≥ 0: what a wrong rate costs per unit of time.
 
     It is m where r is zero, and infinite where only m is zero.
@@ -175,10 +173,10 @@ def pkl(r: Tensor, m: Tensor) -> Tensor:
 
 def entropy(log_p: Tensor) -> Tensor:
     """(…, V) normalised log-probabilities → (…) nats; states of zero probability count as zero."""
-    return -expected_log(log_p)
+    return -mean_log_prob(log_p)
 
 
-def expected_log(log_p: Tensor) -> Tensor:
+def mean_log_prob(log_p: Tensor) -> Tensor:
     """(…, V) normalised log-probabilities → (…) their mean, minus the entropy.
 
     Large tables some rows at a time, so that what lies between stays in the processor's cache.
@@ -186,7 +184,7 @@ def expected_log(log_p: Tensor) -> Tensor:
     few = max(1, _IN_CACHE // log_p.shape[-1])
     if log_p.requires_grad or log_p.dim() != 2 or len(log_p) <= few or not log_p.is_cpu:
         return (log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
-    return torch.cat([expected_log(part) for part in log_p.split(few)])
+    return torch.cat([mean_log_prob(part) for part in log_p.split(few)])
 
 
 _IN_CACHE = 2**17  # numbers
@@ -199,4 +197,4 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
     """(B, L, V), (B, L) → (B, L) nats"""
-    return ops.nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)
+    return nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)

@@ -15,7 +15,7 @@ from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 
 
-class Gaps(ABC):
+class GapPrediction(ABC):
     """A prediction of how many tokens are missing from z, gap by gap: before each token, and after the last."""
 
     @property
@@ -37,7 +37,7 @@ class Gaps(ABC):
         """(B, L + 1) int64: how many arrive if each missing token does with probability `share` (B, 1)."""
 
 
-class Drawn(ABC):
+class Draw(ABC):
     """A prediction at N positions, and the tokens it draws there, in the order of `where.nonzero()`."""
 
     log_x: Tensor  # (N, V) fp32: what `Prediction.at` gives there, whatever the temperature of the draw
@@ -52,7 +52,7 @@ class Drawn(ABC):
 
 
 @dataclass(frozen=True)
-class Independent(Drawn):
+class IndependentDraw(Draw):
     """Each position drawn by itself from its own random number: only what is kept costs a draw."""
 
     log_x: Tensor
@@ -62,11 +62,11 @@ class Independent(Drawn):
     def tokens(self, kept: Tensor | None = None) -> Tensor:
         if kept is None or "_all" in self.__dict__:  # a pick may have asked for all of them already
             return self._all if kept is None else self._all[kept]
-        return randomness.draw(self.log_x[kept], self.u[kept], self.temperature)
+        return randomness.sample_categorical(self.log_x[kept], self.u[kept], self.temperature)
 
     @cached_property
     def _all(self) -> Tensor:
-        return randomness.draw(self.log_x, self.u, self.temperature)
+        return randomness.sample_categorical(self.log_x, self.u, self.temperature)
 
 
 class Prediction(ABC):
@@ -91,14 +91,14 @@ class Prediction(ABC):
     def at(self, where: Tensor) -> Tensor:
         """(B, L) bool → (N, V) fp32 log-weights there only, in the order of `where.nonzero()`."""
 
-    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Drawn:
+    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Draw:
         """Tokens at the marked positions from x̂^{1/temperature}, the likeliest ones at 0: the only way to get tokens.
 
         Here each position is drawn by itself. A prediction that knows how tokens depend on each other (a pattern that
         the text must match) draws them jointly, or takes the likeliest text as a whole; `at` are then its marginals.
         """
         u = rng.uniform(where.shape[1]) if temperature else torch.empty(where.shape)  # the likeliest needs no draw
-        return Independent(self.at(where), u.to(where.device).take(ops.marked(where)), temperature)
+        return IndependentDraw(self.at(where), u.to(where.device).take(ops.flat_positions(where)), temperature)
 
     @abstractmethod
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
@@ -108,18 +108,18 @@ class Prediction(ABC):
         """
 
     @property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> GapPrediction:
         """How many tokens are missing from z; insertion models only."""
         raise ValueError(f"{type(self).__name__} does not predict gaps; insertion needs a network with gaps=…")
 
 
 @dataclass(frozen=True)
-class Known(Prediction):
+class TablePrediction(Prediction):
     """A prediction given as a table: for oracles, tests and small vocabularies."""
 
     log_weights: Tensor  # (B, L, V)
     normalised: bool = True
-    missing: Gaps | None = None
+    missing: GapPrediction | None = None
 
     @property
     def x(self) -> Tensor:
@@ -134,12 +134,12 @@ class Known(Prediction):
         return torch.where(where, loss, torch.zeros_like(loss))
 
     @property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> GapPrediction:
         return super().gaps if self.missing is None else self.missing
 
 
 @dataclass(frozen=True)
-class Mean(Prediction):
+class VectorPrediction(Prediction):
     """A prediction of vectors: x̂ = E[x | z] and, from networks that name tokens, the tokens themselves."""
 
     mean: Tensor  # (B, N, D)
@@ -182,7 +182,7 @@ class Denoiser(Protocol):
 
 
 @dataclass(frozen=True)
-class Around:
+class DenoiserWrapper:
     """A denoiser that wraps another: guidance and the like define only what they change."""
 
     denoise: Denoiser

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redraft.core.ops import wide
+from redraft.core.ops import widest_float
 
 _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15, the golden ratio in 64 bits
 
@@ -62,7 +62,7 @@ def _unit(h: _Ints) -> Tensor:
     bits = _shift(h, 12)
     if isinstance(bits, np.ndarray):
         return torch.from_numpy((bits + 0.5) * 2.0**-52)
-    return (bits.to(wide(bits.device)) + 0.5) * 2.0**-52
+    return (bits.to(widest_float(bits.device)) + 0.5) * 2.0**-52
 
 
 @lru_cache(64)
@@ -148,7 +148,7 @@ def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -
     return Rng(torch.full_like(numbers, _wrap(seed))).fold(numbers)
 
 
-def draw(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
+def sample_categorical(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
     """(N, V) log-weights, (N,) uniform → (N,) draws from weights^{1/temperature} by inverse CDF; 0: the likeliest.
 
     In float64: low-precision Gumbel noise truncates the tail, that is, silently lowers the temperature. A state of
@@ -173,7 +173,7 @@ def sign_like(z: Tensor, rng: Rng) -> Tensor:
     return 1.0 - 2.0 * (rng.uniform(*z.shape[1:]) < 0.5).to(z.dtype)
 
 
-def poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
+def sample_poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
     """Poisson counts by inverse CDF: the least n with P(N ≤ n) ≥ u, or `most` if that is less; any shape."""
     low, high = torch.zeros_like(u, dtype=torch.int64), torch.full_like(u, most, dtype=torch.int64)
     while bool((low < high).any()):  # bisection, since P(N ≤ n) = Γ(n + 1, mean)/Γ(n + 1) is at hand for any n
@@ -183,7 +183,7 @@ def poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
     return low
 
 
-def thin(count: Tensor, share: Tensor, rng: Rng) -> Tensor:
+def thin_counts(count: Tensor, share: Tensor, rng: Rng) -> Tensor:
     """(B, n) counts → binomial ones: each counted item stays with probability `share` (B, 1)."""
     end = count.cumsum(-1)
     thing = torch.arange(int(end[:, -1].max()), device=count.device).expand(len(count), -1).contiguous()

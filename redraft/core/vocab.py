@@ -6,13 +6,13 @@ import math
 import sys
 from dataclasses import dataclass
 
-ABOVE_0, BELOW_1, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # ends of ranges
+ABOVE_ZERO, BELOW_ONE, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # ends of ranges
 
 
-WIDEST = 2**24  # of a layer or a row: far beyond any network, and products of two are still int64
+MAX_WIDTH = 2**24  # of a layer or a row: far beyond any network, and products of two are still int64
 
 
-_ENDS = {ABOVE_0: "above 0", BELOW_1: "below 1", FINITE: "finite", math.inf: ""}
+_ENDS = {ABOVE_ZERO: "above 0", BELOW_ONE: "below 1", FINITE: "finite", math.inf: ""}
 
 
 def require_range(value: object, least: float, most: float, *names: str) -> None:

@@ -8,25 +8,28 @@ from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
     from redraft.decoding.blocks.approximate_cache import (
-        Approximate as Approximate,
-        Dual as Dual,
-        Prefix as Prefix,
-        Stale as Stale,
+        ApproximateCache as ApproximateCache,
+        DualCache as DualCache,
+        PrefixCache as PrefixCache,
+        StaleDenoiser as StaleDenoiser,
     )
     from redraft.decoding.blocks.blocks import Blocks as Blocks
-    from redraft.decoding.blocks.multi_block import MultiBlock as MultiBlock, Once as Once
-    from redraft.decoding.blocks.strides import Strides as Strides
-    from redraft.decoding.blocks.sub_blocks import Parts as Parts
+    from redraft.decoding.blocks.multi_block import CachedPrediction as CachedPrediction, MultiBlock as MultiBlock
+    from redraft.decoding.blocks.strides import SlidingWindow as SlidingWindow
+    from redraft.decoding.blocks.sub_blocks import SubBlocks as SubBlocks
     from redraft.decoding.blocks.windows import Window as Window
-    from redraft.decoding.constraints.constrained import Conditioned as Conditioned, Constrained as Constrained
-    from redraft.decoding.constraints.dfa import TooLarge as TooLarge
+    from redraft.decoding.constraints.constrained import (
+        Constrained as Constrained,
+        ConstrainedPrediction as ConstrainedPrediction,
+    )
+    from redraft.decoding.constraints.dfa import AutomatonTooLarge as AutomatonTooLarge
     from redraft.decoding.constraints.placement import (
-        AllMarked as AllMarked,
-        Marked as Marked,
+        PlacedRule as PlacedRule,
+        PlacedRuleSet as PlacedRuleSet,
         constrain as constrain,
-        hole as hole,
-        lengths as lengths,
-        numbered_holes as numbered_holes,
+        hole_mask as hole_mask,
+        hole_numbers as hole_numbers,
+        possible_lengths as possible_lengths,
     )
     from redraft.decoding.constraints.rules import (
         AllOf as AllOf,
@@ -38,87 +41,99 @@ if TYPE_CHECKING:
         Regex as Regex,
         Required as Required,
         Rule as Rule,
-        Spaced as Spaced,
         TextRule as TextRule,
-        compiled as compiled,
+        WithOptionalSpace as WithOptionalSpace,
+        compile_rule as compile_rule,
     )
-    from redraft.decoding.guidance.base import Extrapolated as Extrapolated, Guidance as Guidance
-    from redraft.decoding.guidance.classifier_free import ClassifierFree as ClassifierFree, OtherPrompt as OtherPrompt
-    from redraft.decoding.guidance.filters import Filter as Filter, Filtered as Filtered
+    from redraft.decoding.guidance.base import Guidance as Guidance, MixedPrediction as MixedPrediction
+    from redraft.decoding.guidance.classifier_free import (
+        ClassifierFree as ClassifierFree,
+        NegativePrompt as NegativePrompt,
+    )
+    from redraft.decoding.guidance.filters import FilteredPrediction as FilteredPrediction, LogitFilter as LogitFilter
     from redraft.decoding.guidance.lookahead import LookAhead as LookAhead
-    from redraft.decoding.guidance.per_position import AtPlaces as AtPlaces
-    from redraft.decoding.guidance.token_classifier import FirstOrder as FirstOrder, TokenClassifier as TokenClassifier
+    from redraft.decoding.guidance.per_position import PositionClassifier as PositionClassifier
+    from redraft.decoding.guidance.token_classifier import (
+        FirstOrderClassifier as FirstOrderClassifier,
+        TokenClassifier as TokenClassifier,
+    )
     from redraft.decoding.guidance.vectors import (
-        Classifier as Classifier,
-        Projected as Projected,
-        Threshold as Threshold,
-        ThroughDenoiser as ThroughDenoiser,
-        UnitScale as UnitScale,
+        DenoisedClassifier as DenoisedClassifier,
+        DynamicThreshold as DynamicThreshold,
+        GradientClassifier as GradientClassifier,
+        ProjectedDenoiser as ProjectedDenoiser,
+        UnitNorm as UnitNorm,
     )
     from redraft.decoding.picks.adaptive import (
-        Adaptive as Adaptive,
+        AdaptivePick as AdaptivePick,
         ConfidenceThreshold as ConfidenceThreshold,
         EntropyBound as EntropyBound,
-        Factor as Factor,
+        FactorThreshold as FactorThreshold,
         FrechetProfile as FrechetProfile,
         Klass as Klass,
-        Revoke as Revoke,
+        WideInNarrowOut as WideInNarrowOut,
     )
     from redraft.decoding.picks.order import (
         AnyOrder as AnyOrder,
         Confidence as Confidence,
-        DemandedFirst as DemandedFirst,
-        EndsLast as EndsLast,
+        EndTokensLast as EndTokensLast,
         Entropy as Entropy,
         LeftToRight as LeftToRight,
         Margin as Margin,
-        Ranked as Ranked,
+        RankedPick as RankedPick,
+        RequiredFirst as RequiredFirst,
     )
     from redraft.decoding.picks.pace import EvenPace as EvenPace, Pace as Pace, TimePace as TimePace
-    from redraft.decoding.picks.planned import Critic as Critic, Planned as Planned
+    from redraft.decoding.picks.planned import Critic as Critic, CriticPick as CriticPick
     from redraft.decoding.samplers.ancestral import Ancestral as Ancestral, FirstHitting as FirstHitting
     from redraft.decoding.samplers.base import (
-        Even as Even,
-        Hold as Hold,
+        EvenWarp as EvenWarp,
+        HoldWarp as HoldWarp,
         Sampler as Sampler,
-        Warp as Warp,
-        grid as grid,
-        last as last,
+        TimeWarp as TimeWarp,
+        final_canvas as final_canvas,
+        time_grid as time_grid,
     )
-    from redraft.decoding.samplers.editing import Edited as Edited
+    from redraft.decoding.samplers.editing import SDEdit as SDEdit
     from redraft.decoding.samplers.euler import Euler as Euler
-    from redraft.decoding.samplers.guided import Guided as Guided, GuidedByPrompt as GuidedByPrompt
-    from redraft.decoding.samplers.particles import Particles as Particles
-    from redraft.decoding.samplers.planning import SelfPlanned as SelfPlanned
-    from redraft.decoding.samplers.registry import NAMED as NAMED
-    from redraft.decoding.samplers.remask import (
-        Blind as Blind,
-        Guide as Guide,
-        Learned as Learned,
-        Remasked as Remasked,
-        Revise as Revise,
+    from redraft.decoding.samplers.guided import (
+        GuidedSampler as GuidedSampler,
+        PromptGuidedSampler as PromptGuidedSampler,
     )
-    from redraft.decoding.samplers.replacement import Replaced as Replaced
-    from redraft.decoding.samplers.self_correction import Correct as Correct
-    from redraft.decoding.samplers.stopping import Reader as Reader, stopped as stopped
+    from redraft.decoding.samplers.particles import ParticleSampler as ParticleSampler
+    from redraft.decoding.samplers.planning import PathPlanning as PathPlanning
+    from redraft.decoding.samplers.registry import SAMPLERS as SAMPLERS
+    from redraft.decoding.samplers.remask import (
+        ConstantScore as ConstantScore,
+        ErrorHeadScore as ErrorHeadScore,
+        ErrorScore as ErrorScore,
+        GuidedStar as GuidedStar,
+        WithRemasking as WithRemasking,
+    )
+    from redraft.decoding.samplers.replacement import NoisedPrompt as NoisedPrompt
+    from redraft.decoding.samplers.self_correction import SelfCorrection as SelfCorrection
+    from redraft.decoding.samplers.stopping import VectorReader as VectorReader, stop_rows as stop_rows
     from redraft.decoding.samplers.unmask import Unmask as Unmask
-    from redraft.decoding.solvers.flow import climb as climb, log_likelihood as log_likelihood
+    from redraft.decoding.solvers.flow import (
+        encode_to_noise as encode_to_noise,
+        flow_log_likelihood as flow_log_likelihood,
+    )
     from redraft.decoding.solvers.gradient_control import (
-        Adagrad as Adagrad,
-        AtPlace as AtPlace,
-        Descent as Descent,
+        AdagradDescent as AdagradDescent,
+        DescentRule as DescentRule,
         Energy as Energy,
-        SignSteps as SignSteps,
-        Steer as Steer,
-        Together as Together,
+        GradientControl as GradientControl,
+        PositionEnergy as PositionEnergy,
+        SignDescent as SignDescent,
+        SumOfEnergies as SumOfEnergies,
     )
     from redraft.decoding.solvers.grids import (
         GENERATIVE_END as GENERATIVE_END,
-        EvenLogSnr as EvenLogSnr,
-        EvenTime as EvenTime,
-        Grid as Grid,
-        Karras as Karras,
-        Until as Until,
+        KarrasGrid as KarrasGrid,
+        NoiseGrid as NoiseGrid,
+        TruncatedGrid as TruncatedGrid,
+        UniformLogSnrGrid as UniformLogSnrGrid,
+        UniformTimeGrid as UniformTimeGrid,
     )
     from redraft.decoding.solvers.langevin import (
         EulerMaruyama as EulerMaruyama,
@@ -134,52 +149,52 @@ if TYPE_CHECKING:
         Solver as Solver,
     )
     from redraft.decoding.solvers.renoise import (
-        Average as Average,
-        Greedy as Greedy,
-        MultiHot as MultiHot,
+        ArgmaxProjection as ArgmaxProjection,
+        KeepMean as KeepMean,
+        MultiHotProjection as MultiHotProjection,
+        NucleusProjection as NucleusProjection,
         Projection as Projection,
         Renoise as Renoise,
-        Sampled as Sampled,
     )
     from redraft.decoding.solvers.step import (
-        Move as Move,
+        NoiseScales as NoiseScales,
         PreviousStep as PreviousStep,
-        Scales as Scales,
-        scales as scales,
-        walk as walk,
+        SolverStep as SolverStep,
+        noise_scales as noise_scales,
+        run_steps as run_steps,
     )
     from redraft.decoding.speculation.acceptance import (
-        RULES as RULES,
-        Accepted as Accepted,
+        ACCEPT_RULES as ACCEPT_RULES,
+        Acceptance as Acceptance,
         AcceptRule as AcceptRule,
-        BlockWise as BlockWise,
-        Likeliest as Likeliest,
-        Matched as Matched,
-        PointMass as PointMass,
+        BlockwiseRule as BlockwiseRule,
+        GreedyRule as GreedyRule,
+        MatchRule as MatchRule,
+        PointMassRule as PointMassRule,
         Proposal as Proposal,
         RoundNoise as RoundNoise,
-        SharedGumbel as SharedGumbel,
-        TokenWise as TokenWise,
-        block_wise as block_wise,
-        matched as matched,
-        point_mass as point_mass,
-        token_wise as token_wise,
+        SharedGumbelRule as SharedGumbelRule,
+        TokenwiseRule as TokenwiseRule,
+        accept_blockwise as accept_blockwise,
+        accept_matching as accept_matching,
+        accept_point_mass as accept_point_mass,
+        accept_tokenwise as accept_tokenwise,
     )
     from redraft.decoding.speculation.drafters import (
-        Attentive as Attentive,
         DiffusionDraft as DiffusionDraft,
         Drafter as Drafter,
+        DrafterState as DrafterState,
         DraftRequest as DraftRequest,
         NoDraft as NoDraft,
+        OwnDrafter as OwnDrafter,
         SampledDraft as SampledDraft,
-        StateDraft as StateDraft,
-        StateMemory as StateMemory,
+        StatefulDrafter as StatefulDrafter,
     )
     from redraft.decoding.speculation.lookup import PromptLookup as PromptLookup, TextLookup as TextLookup
     from redraft.decoding.speculation.speculative import (
-        Costs as Costs,
-        DraftTally as DraftTally,
-        Speculate as Speculate,
+        DraftCosts as DraftCosts,
+        DraftStats as DraftStats,
+        SpeculativeSampler as SpeculativeSampler,
     )
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

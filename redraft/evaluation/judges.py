@@ -15,8 +15,8 @@ from redraft.core import ops
 from redraft.core.batch import Batch
 from redraft.evaluation.text_metrics import unigram_entropy
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.data.framing import Documents
-from redraft.training.data.sources import Tally
+from redraft.training.data.framing import DocumentRows
+from redraft.training.data.sources import DataStats
 from redraft.training.heldout import likelihood
 
 
@@ -41,7 +41,7 @@ class ModelJudge:
     def nats(self, text: str) -> tuple[float, int]:
         assert self.model.tokenizer is not None
         vocab, ids = self.model.config.vocab, self.model.tokenizer.encode(text)
-        tokens = torch.tensor([Documents(len(ids) + 2).frame(ids, vocab, Tally())], dtype=torch.int64)
+        tokens = torch.tensor([DocumentRows(len(ids) + 2).frame(ids, vocab, DataStats())], dtype=torch.int64)
         learn = torch.arange(tokens.shape[1])[None] >= (vocab.bos is not None)
         found = likelihood(self.model, [Batch(tokens, learn)], texts=[text])
         return float(found.row_nats.sum()), int(found.row_tokens.sum())
@@ -77,7 +77,7 @@ class TransformersJudge:
         return total, max(len(ids) - 1, 0)
 
 
-class Judged(NamedTuple):
+class JudgedPerplexity(NamedTuple):
     """A generative perplexity, always with the entropy: a text that repeats one likely word has a low one too."""
 
     perplexity: float
@@ -85,8 +85,8 @@ class Judged(NamedTuple):
     tokens: int  # of the judge
 
 
-def generative_perplexity(texts: Sequence[str], judge: Judge) -> Judged:
+def generative_perplexity(texts: Sequence[str], judge: Judge) -> JudgedPerplexity:
     """exp(nats per token) of all texts under the judge."""
     scores = [judge.nats(text) for text in texts]
     nats, tokens = sum(nats for nats, _ in scores), sum(count for _, count in scores)
-    return Judged(math.exp(nats / tokens) if tokens else math.nan, unigram_entropy(texts)[0], tokens)
+    return JudgedPerplexity(math.exp(nats / tokens) if tokens else math.nan, unigram_entropy(texts)[0], tokens)

@@ -20,13 +20,13 @@ from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
-from redraft.core.schedules.transforms import Retimed
+from redraft.core.schedules.transforms import PiecewiseLogSnr
 from redraft.core.text.bleu import bleu
 from redraft.models.codecs.base import Codec
-from redraft.models.codecs.modules.corruption import concealed
+from redraft.models.codecs.modules.corruption import mask_tokens
 from redraft.models.codecs.modules.encoder import MaskedEncoder
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.heldout import told
+from redraft.training.heldout import scored_positions
 from redraft.training.objectives.conditioning import self_condition
 
 
@@ -43,7 +43,7 @@ class NoiseLevel(NamedTuple):
     error: float  # mean squared error of x̂ per number
 
 
-def accuracy(
+def accuracy_by_noise(
     model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float], *, seed: int = 0
 ) -> list[NoiseLevel]:
     """Shows useless noise levels: near the clean end z alone reveals all, near the noisy end x̂ reveals nothing.
@@ -74,7 +74,7 @@ def _level(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) ->
 @torch.no_grad()
 def _counts(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> Tensor:
     """(7,) correct tokens and nats of z, the same for x̂, number of tokens, squared error and number of coordinates"""
-    codec, where = _codec(model), told(model, batch)
+    codec, where = _codec(model), scored_positions(model, batch)
     z, x_hat, x = _noised(model, batch, t, rng)
     signal = _gaussian(model).path.scales(torch.tensor(t, dtype=torch.float64))[0].to(z)
     parts = [part for read in (codec.weighed(z, signal), x_hat) for part in _read(codec, read, batch, where)]
@@ -97,7 +97,7 @@ def _noised(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> tuple[Tenso
     return noised.z, model(noised.z, noised.t, context).x, encoded.x
 
 
-def retimed(table: Sequence[NoiseLevel], points: int = 32, even: float = 0.1) -> Retimed:
+def fit_schedule(table: Sequence[NoiseLevel], points: int = 32, even: float = 0.1) -> PiecewiseLogSnr:
     """A schedule under which the cross-entropy of x̂ grows linearly with time: each step decides equally much.
 
     F(λ) is the measured cross-entropy, made monotone; a share `even` of the log-SNR itself is mixed in, so that no
@@ -109,7 +109,7 @@ def retimed(table: Sequence[NoiseLevel], points: int = 32, even: float = 0.1) ->
     logsnr = torch.tensor([row.logsnr for row in rows], dtype=torch.float64)
     nats = torch.tensor([row.denoised_nats for row in rows], dtype=torch.float64).cummax(0).values
     share = (1 - even) * _from_zero_to_one(nats) + even * _from_zero_to_one(-logsnr)
-    return Retimed(tuple(_interpolated(share, logsnr, k / points) for k in range(points + 1)))
+    return PiecewiseLogSnr(tuple(_interpolated(share, logsnr, k / points) for k in range(points + 1)))
 
 
 def _from_zero_to_one(values: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def robustness(
     for sigma in sigmas:
         right = tokens = 0
         for batch, rows in _numbered(batches):
-            x, where = model.encode(batch).x, told(model, batch)
+            x, where = model.encode(batch).x, scored_positions(model, batch)
             z = x + sigma * randomness.normal_like(x, randomness.rng(seed, rows))
             right += int((_decoded(codec, z, batch.tokens.shape[1]) == batch.tokens)[where].sum())
             tokens += int(where.sum())
@@ -165,7 +165,7 @@ def robustness(
     return found
 
 
-class Halfway(NamedTuple):
+class InterpolationScore(NamedTuple):
     """Texts between two others."""
 
     share: float  # of the way
@@ -176,10 +176,10 @@ class Halfway(NamedTuple):
 @torch.no_grad()
 def interpolation(
     model: DiffusionLM, batch: Batch, judge: Callable[[Sequence[str]], float], shares: Sequence[float]
-) -> list[Halfway]:
+) -> list[InterpolationScore]:
     """A judge's scores of texts between row i and row i + 1: in a smooth space no worse than at the ends.
 
-    On the embedded stories a judge is `lambda texts: evaluate.grammatical(texts).share`.
+    A judge is, for example, `lambda texts: grammar_score(texts, language).share`.
     """
     codec, length = _codec(model), batch.tokens.shape[1]
     x = model.encode(batch).x
@@ -188,7 +188,7 @@ def interpolation(
     def judged(z: Tensor) -> float:
         return judge(_texts(model, codec.decode(z)[:, :length]))
 
-    return [Halfway(a, judged(torch.lerp(x, y, a)), judged(slerp(x, y, a))) for a in shares]
+    return [InterpolationScore(a, judged(torch.lerp(x, y, a)), judged(slerp(x, y, a))) for a in shares]
 
 
 def slerp(x: Tensor, y: Tensor, share: float) -> Tensor:
@@ -199,15 +199,15 @@ def slerp(x: Tensor, y: Tensor, share: float) -> Tensor:
 
 
 @torch.no_grad()
-def guessing(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> float:
+def masked_accuracy(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> float:
     """The share of masked tokens that the codec's own encoder guesses: whether and how well it was trained."""
     encoder = next((part for part in _codec(model).modules() if isinstance(part, MaskedEncoder)), None)
     if encoder is None:
         raise ValueError(f"{type(model.codec).__name__} has no encoder that guesses tokens; only MaskedLM does")
     right = tokens = 0
     for batch, rows in _numbered(batches):
-        chosen, seen = concealed(batch.tokens, encoder.config.share, encoder.vocab, rng=randomness.rng(seed, rows))
-        where = chosen & (seen == encoder.vocab.masked) & told(model, batch)
+        chosen, seen = mask_tokens(batch.tokens, encoder.config.share, encoder.vocab, rng=randomness.rng(seed, rows))
+        where = chosen & (seen == encoder.vocab.masked) & scored_positions(model, batch)
         right += int((encoder.guesses(seen, where, batch.pad).argmax(-1) == batch.tokens[where]).sum())
         tokens += int(where.sum())
     return right / tokens

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from redraft.core.batch import Batch
 from redraft.core.vocab import Vocab
-from redraft.models.diffusion_lm import DiffusionLM, evaluating
+from redraft.models.diffusion_lm import DiffusionLM, inference
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """The share of held-out texts whose class is told rightly."""
 
     accuracy: float
@@ -30,13 +30,13 @@ class Probed:
         return math.sqrt(self.accuracy * (1 - self.accuracy) / self.rows)
 
 
-def pooled(model: DiffusionLM, batch: Batch) -> Tensor:
+def mean_states(model: DiffusionLM, batch: Batch) -> Tensor:
     """(B, D) the mean of the states of a clean text, padding, prompts and repeated end tokens left out."""
     where = batch.learn[..., None]
     return torch.where(where, model.states(batch), 0.0).sum(1) / where.sum(1).clamp(min=1)
 
 
-def windowed(batch: Batch, vocab: Vocab, first: int | None, last: int | None) -> Batch:
+def window_batch(batch: Batch, vocab: Vocab, first: int | None, last: int | None) -> Batch:
     """The batch as far as a probe may look: without end tokens, and of each text only the first or last tokens."""
     where = batch.learn & ~torch.isin(batch.tokens, torch.tensor(vocab.ends or (-1,), device=batch.tokens.device))
     if first is not None:
@@ -47,9 +47,9 @@ def windowed(batch: Batch, vocab: Vocab, first: int | None, last: int | None) ->
     return replace(batch, learn=where, pad=batch.pad if whole else ~where)
 
 
-def linear_probe(model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch], decay: float = 1e-2) -> Probed:
+def linear_probe(model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch], decay: float = 1e-2) -> ProbeResult:
     """A linear layer on the pooled states, which stay as they are: multinomial logistic regression."""
-    with evaluating(model):
+    with inference(model):
         (x, y), (held, told) = (_gathered(model, batches) for batches in (train, test))
     mean, std = x.mean(0), x.std(0).clamp(min=1e-6)
     layer = _layer(x.shape[1], y, told)
@@ -68,7 +68,7 @@ def linear_probe(model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batc
 
 def tuned_probe(
     model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch], steps: int, rate: float = 1e-3
-) -> Probed:
+) -> ProbeResult:
     """A linear layer and the network below it, both trained for so many steps, batch after batch; the model stays."""
     model = deepcopy(model).eval()
     labels = torch.cat([_labels(batch) for batch in [*train, *test]])
@@ -78,23 +78,23 @@ def tuned_probe(
         p.requires_grad_(True)
     for step in range(steps):
         batch = train[step % len(train)]
-        nats = F.cross_entropy(layer(pooled(model, batch)), _labels(batch))
+        nats = F.cross_entropy(layer(mean_states(model, batch)), _labels(batch))
         optimiser.zero_grad()
         nats.backward()
         nn.utils.clip_grad_norm_(model.network.parameters(), 1.0)
         optimiser.step()
-    with evaluating(model):
+    with inference(model):
         x, y = _gathered(model, test)
         return _judged(layer(x), y)
 
 
 def _gathered(model: DiffusionLM, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    return torch.cat([pooled(model, batch) for batch in batches]), torch.cat([_labels(batch) for batch in batches])
+    return torch.cat([mean_states(model, batch) for batch in batches]), torch.cat([_labels(batch) for batch in batches])
 
 
 def _labels(batch: Batch) -> Tensor:
     if batch.label is None:
-        raise ValueError("these rows have no classes to probe for; use data with labels, such as StoryClasses")
+        raise ValueError("these rows have no classes to probe for; use data with labels, such as JsonlClasses")
     return batch.label
 
 
@@ -106,7 +106,7 @@ def _layer(width: int, *labels: Tensor) -> nn.Linear:
     return layer
 
 
-def _judged(logits: Tensor, labels: Tensor) -> Probed:
+def _judged(logits: Tensor, labels: Tensor) -> ProbeResult:
     right = float((logits.argmax(-1) == labels).double().mean())
     counts = torch.bincount(labels)
-    return Probed(right, len(labels), int((counts > 0).sum()), float(counts.max()) / len(labels))
+    return ProbeResult(right, len(labels), int((counts > 0).sum()), float(counts.max()) / len(labels))

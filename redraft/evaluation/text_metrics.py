@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from redraft.core.text.bleu import Cut, ngrams
+from redraft.core.text.bleu import WordSplitter, ngrams
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.corpora.language import Language
-from redraft.training.data.corpora.stories import STORIES
-from redraft.training.data.sources import KnownSource
-from redraft.training.heldout import BIT
+from redraft.training.data.sources import KnownDistribution
+from redraft.training.heldout import NATS_PER_BIT
 
 
-class Grammar(NamedTuple):
+class GrammarScore(NamedTuple):
     """How well texts fit a language whose true probabilities are known; nan where there is nothing to count."""
 
     share: float  # of texts in the language
@@ -23,40 +22,40 @@ class Grammar(NamedTuple):
     by_sentence: tuple[float, ...]  # k-th: share of texts that are right up to sentence k, among those that have k
 
 
-def grammatical(texts: Sequence[str], corpus: Language = STORIES) -> Grammar:
-    """Texts against the truth of the embedded corpus; a sentence ends at a full stop."""
+def grammar_score(texts: Sequence[str], corpus: Language) -> GrammarScore:
+    """Scores texts against the true distribution of a language; a sentence ends at a full stop."""
     true = [corpus.log_prob(text) for text in texts]
     inside = [log_p for log_p in true if log_p > -math.inf]
     right = [(split_words(text).count("."), corpus.grammatical_prefix(text)) for text in texts]
     longest = max((sentences for sentences, _ in right), default=0)
     by_sentence = (_mean([good >= k for sentences, good in right if sentences >= k]) for k in range(1, longest + 1))
-    return Grammar(_mean([log_p in inside for log_p in true]), _mean(inside) / BIT, tuple(by_sentence))
+    return GrammarScore(_mean([log_p in inside for log_p in true]), _mean(inside) / NATS_PER_BIT, tuple(by_sentence))
 
 
-def possible(texts: Sequence[str], source: KnownSource) -> float:
+def fraction_possible(texts: Sequence[str], source: KnownDistribution) -> float:
     """The share of texts that a source of known distribution can write."""
     return _mean([source.log_prob(text) > -math.inf for text in texts])
 
 
-def unigram_entropy(texts: Sequence[str], cut: Cut = split_words) -> tuple[float, float]:
+def unigram_entropy(texts: Sequence[str], cut: WordSplitter = split_words) -> tuple[float, float]:
     """Nats: the entropy of the words within a text (mean over texts), and of the words of all texts together."""
     counts = [Counter(cut(text)) for text in texts]
     return _mean([_entropy(count) for count in counts]), _entropy(sum(counts, Counter()))
 
 
-def distinct(texts: Sequence[str], n: int, cut: Cut = split_words) -> float:
+def distinct_ngrams(texts: Sequence[str], n: int, cut: WordSplitter = split_words) -> float:
     """Different n-grams as a share of all n-grams: low where texts repeat themselves or each other."""
     grams = [gram for text in texts for gram in ngrams(cut(text), n)]
     return len(set(grams)) / len(grams) if grams else math.nan
 
 
-def seen(texts: Sequence[str], training: Iterable[str]) -> float:
+def fraction_copied(texts: Sequence[str], training: Iterable[str]) -> float:
     """The share of texts that are training texts, word for word."""
     known = set(texts).intersection(training)
     return _mean([text in known for text in texts])
 
 
-def stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: Cut = split_words) -> float:
+def _stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: WordSplitter = split_words) -> float:
     """The share of texts whose n-grams all occur in training texts: copied as a whole or in pieces."""
     wanted = [set(ngrams(cut(text), n)) for text in texts]
     known = set().union(*wanted).intersection(gram for text in training for gram in ngrams(cut(text), n))
@@ -72,7 +71,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def record(
+def figure_record(
     name: str, value: float, *, run: str, seed: int, **more: float | str | None
 ) -> dict[str, float | str | None]:
     """One figure as one JSON object, with its run (a digest), its seed, and what else is worth knowing.

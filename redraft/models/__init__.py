@@ -7,38 +7,38 @@ from typing import TYPE_CHECKING
 from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
-    from redraft.models.auxiliary.attribute_classifier import Attributes as Attributes
+    from redraft.models.auxiliary.attribute_classifier import AttributeClassifier as AttributeClassifier
     from redraft.models.auxiliary.drafter import (
-        Beside as Beside,
-        BesideNetwork as BesideNetwork,
         DraftConfig as DraftConfig,
         DraftNetwork as DraftNetwork,
-        Itself as Itself,
-        MaskedItself as MaskedItself,
-        only_for_masks as only_for_masks,
-        predicting as predicting,
+        SelfDrafter as SelfDrafter,
+        SelfDrafterNetwork as SelfDrafterNetwork,
+        SideDrafter as SideDrafter,
+        SideDrafterNetwork as SideDrafterNetwork,
+        gate_lora_to_masks as gate_lora_to_masks,
+        predictor_states as predictor_states,
     )
-    from redraft.models.auxiliary.error_head import Errors as Errors
-    from redraft.models.auxiliary.tagger import Foresight as Foresight, Kinds as Kinds, Tagger as Tagger
+    from redraft.models.auxiliary.error_head import ErrorHead as ErrorHead
+    from redraft.models.auxiliary.tagger import FutureTagger as FutureTagger, Tagger as Tagger, TagSet as TagSet
     from redraft.models.canvas_builder import (
-        Piece as Piece,
-        UpTo as UpTo,
-        grows as grows,
-        sized_hole as sized_hole,
-        text_places as text_places,
+        TemplatePiece as TemplatePiece,
+        VariableHole as VariableHole,
+        inserts_tokens as inserts_tokens,
+        make_hole as make_hole,
+        text_positions as text_positions,
     )
     from redraft.models.checkpoints.adapter import (
-        AdapterOf as AdapterOf,
-        norms_digest as norms_digest,
+        AdapterConfig as AdapterConfig,
+        base_fingerprint as base_fingerprint,
         write_adapter as write_adapter,
     )
-    from redraft.models.checkpoints.lock import Busy as Busy, only_writer as only_writer
+    from redraft.models.checkpoints.lock import DirectoryLocked as DirectoryLocked, exclusive_lock as exclusive_lock
     from redraft.models.checkpoints.reader import (
         Checkpoint as Checkpoint,
         CheckpointError as CheckpointError,
-        Exported as Exported,
-        JoinedTensors as JoinedTensors,
-        latest as latest,
+        ExportedModel as ExportedModel,
+        ShardedTensors as ShardedTensors,
+        latest_checkpoint as latest_checkpoint,
     )
     from redraft.models.checkpoints.serialization import (
         JSON as JSON,
@@ -47,33 +47,40 @@ if TYPE_CHECKING:
         from_json as from_json,
         to_json as to_json,
     )
-    from redraft.models.checkpoints.writer import Alone as Alone, Team as Team, save as save
+    from redraft.models.checkpoints.writer import (
+        SingleWorker as SingleWorker,
+        WorkerGroup as WorkerGroup,
+        save_checkpoint as save_checkpoint,
+    )
     from redraft.models.codecs.base import Codec as Codec, CodecConfig as CodecConfig
     from redraft.models.codecs.compressed import Compressed as Compressed, CompressedCodec as CompressedCodec
     from redraft.models.codecs.contextual import Contextual as Contextual, ContextualCodec as ContextualCodec
     from redraft.models.codecs.coordinates import (
-        CELL as CELL,
-        NUMERALS as NUMERALS,
+        CELL_SIZE as CELL_SIZE,
+        POINT_ALPHABET as POINT_ALPHABET,
         Coordinates as Coordinates,
         CoordinatesCodec as CoordinatesCodec,
-        point_letters as point_letters,
-        read_point as read_point,
-        spell_point as spell_point,
+        format_point as format_point,
+        parse_point as parse_point,
+        point_length as point_length,
     )
     from redraft.models.codecs.embedding import (
         Embedding as Embedding,
         EmbeddingCodec as EmbeddingCodec,
-        neighbours as neighbours,
+        cooccurrence_vectors as cooccurrence_vectors,
     )
     from redraft.models.codecs.modules.corruption import (
-        blurred as blurred,
-        blurred_up_to as blurred_up_to,
-        concealed as concealed,
-        substituted as substituted,
-        without_features as without_features,
-        without_places as without_places,
+        add_noise as add_noise,
+        add_random_noise as add_random_noise,
+        drop_features as drop_features,
+        drop_positions as drop_positions,
+        mask_tokens as mask_tokens,
+        substitute_tokens as substitute_tokens,
     )
-    from redraft.models.codecs.modules.decoder import Autoregressive as Autoregressive, Parallel as Parallel
+    from redraft.models.codecs.modules.decoder import (
+        AutoregressiveDecoder as AutoregressiveDecoder,
+        ParallelDecoder as ParallelDecoder,
+    )
     from redraft.models.codecs.modules.encoder import (
         Encoder as Encoder,
         EncoderConfig as EncoderConfig,
@@ -81,52 +88,63 @@ if TYPE_CHECKING:
         MaskedLM as MaskedLM,
     )
     from redraft.models.codecs.modules.minilm import Bert as Bert, BertBlock as BertBlock, MiniLM as MiniLM
-    from redraft.models.codecs.modules.perceiver import Reading as Reading, Resampler as Resampler, windows as windows
-    from redraft.models.codecs.modules.size import Size as Size
-    from redraft.models.codecs.modules.standardize import Standard as Standard
+    from redraft.models.codecs.modules.perceiver import (
+        Resampler as Resampler,
+        ResamplerBlock as ResamplerBlock,
+        window_states as window_states,
+    )
+    from redraft.models.codecs.modules.size import TransformerSize as TransformerSize
+    from redraft.models.codecs.modules.standardize import Standardizer as Standardizer
     from redraft.models.codecs.paragraph import (
         Paragraph as Paragraph,
         ParagraphCodec as ParagraphCodec,
-        kl_to_standard as kl_to_standard,
+        kl_to_standard_normal as kl_to_standard_normal,
     )
     from redraft.models.codecs.simplex import Simplex as Simplex, SimplexCodec as SimplexCodec
     from redraft.models.codecs.smooth import Smooth as Smooth, SmoothCodec as SmoothCodec, Smoothing as Smoothing
     from redraft.models.config import DiffusionLMConfig as DiffusionLMConfig
-    from redraft.models.cpu_weights import in_int8 as in_int8, in_weights as in_weights, weights_form as weights_form
-    from redraft.models.diffusion_lm import DiffusionLM as DiffusionLM, eval_mode as eval_mode, evaluating as evaluating
-    from redraft.models.draft_state import DraftMemory as DraftMemory
-    from redraft.models.formats.checkpoint import Original as Original
-    from redraft.models.formats.dit import Ratios as Ratios, dit as dit
-    from redraft.models.formats.exporter import OUTWARD as OUTWARD, export_as as export_as
+    from redraft.models.cpu_weights import (
+        to_int8 as to_int8,
+        weight_format as weight_format,
+        with_weight_format as with_weight_format,
+    )
+    from redraft.models.diffusion_lm import DiffusionLM as DiffusionLM, eval_mode as eval_mode, inference as inference
+    from redraft.models.draft_state import DraftState as DraftState
+    from redraft.models.formats.checkpoint import ForeignCheckpoint as ForeignCheckpoint
+    from redraft.models.formats.dit import UniformScoreHead as UniformScoreHead, dit as dit
+    from redraft.models.formats.exporter import EXPORT_FORMATS as EXPORT_FORMATS, export_as as export_as
     from redraft.models.formats.gpt2 import gpt2 as gpt2
-    from redraft.models.formats.importer import convert as convert, in_package as in_package
+    from redraft.models.formats.importer import (
+        import_checkpoint as import_checkpoint,
+        is_packaged_model as is_packaged_model,
+    )
     from redraft.models.formats.layout import (
         Layout as Layout,
-        flat as flat,
-        require as require,
-        setting as setting,
-        whole_number as whole_number,
+        flatten_settings as flatten_settings,
+        require_int_setting as require_int_setting,
+        require_setting as require_setting,
+        require_supported as require_supported,
     )
     from redraft.models.formats.llada import llada as llada
     from redraft.models.formats.llama import llama as llama, qwen2 as qwen2, qwen3 as qwen3
-    from redraft.models.formats.raw import raw_gaps as raw_gaps, raw_outputs as raw_outputs
+    from redraft.models.formats.raw import reference_outputs as reference_outputs
     from redraft.models.formats.registry import (
         FORMATS as FORMATS,
-        Foreign as Foreign,
-        read_foreign as read_foreign,
-        recognised as recognised,
-        understood as understood,
+        ImportedModel as ImportedModel,
+        detect_format as detect_format,
+        import_folder as import_folder,
+        import_tensors as import_tensors,
     )
-    from redraft.models.formats.storage.files import refuse_pickles as refuse_pickles, settings as settings
-    from redraft.models.formats.storage.hub import local_folder as local_folder
+    from redraft.models.formats.storage.files import read_settings as read_settings, refuse_pickles as refuse_pickles
+    from redraft.models.formats.storage.hub import resolve_hub_path as resolve_hub_path
     from redraft.models.formats.storage.tensors import (
-        Held as Held,
-        InFile as InFile,
+        ForeignSettings as ForeignSettings,
+        ForeignWeights as ForeignWeights,
         LayoutError as LayoutError,
-        Settings as Settings,
-        Stored as Stored,
-        Weights as Weights,
-        some as some,
+        TensorInFile as TensorInFile,
+        TensorInMemory as TensorInMemory,
+        TensorSource as TensorSource,
+        shorten_list as shorten_list,
     )
     from redraft.models.heads import (
         Head as Head,
@@ -140,82 +158,91 @@ if TYPE_CHECKING:
         Softmax as Softmax,
         Subs as Subs,
         VectorHead as VectorHead,
-        WithSpread as WithSpread,
+        WithVariance as WithVariance,
     )
-    from redraft.models.lazy_prediction import Lazy as Lazy
+    from redraft.models.lazy_prediction import LazyPrediction as LazyPrediction
     from redraft.models.networks.attention import (
-        Annealed as Annealed,
+        AnnealedCausal as AnnealedCausal,
+        AttentionMask as AttentionMask,
+        AttentionPattern as AttentionPattern,
         BlockCausal as BlockCausal,
         Causal as Causal,
         Full as Full,
-        Mask as Mask,
-        Pattern as Pattern,
-        Rotary as Rotary,
-        Sight as Sight,
-        Slowed as Slowed,
-        Turn as Turn,
+        MaskTensor as MaskTensor,
+        RopeScaling as RopeScaling,
+        RotaryEmbedding as RotaryEmbedding,
         TwoStreams as TwoStreams,
         attend as attend,
-        tiled as tiled,
+        use_flex_attention as use_flex_attention,
     )
-    from redraft.models.networks.config import Lora as Lora, Ports as Ports, TransformerConfig as TransformerConfig
-    from redraft.models.networks.forward_pass import Merger as Merger, Pass as Pass, States as States
-    from redraft.models.networks.int8 import Int8 as Int8, with_int8 as with_int8
+    from redraft.models.networks.config import (
+        LoraConfig as LoraConfig,
+        NetworkIO as NetworkIO,
+        TransformerConfig as TransformerConfig,
+    )
+    from redraft.models.networks.forward_pass import (
+        ForwardPass as ForwardPass,
+        PassExecutor as PassExecutor,
+        PassOutput as PassOutput,
+    )
+    from redraft.models.networks.int8 import Int8Linear as Int8Linear, quantize_int8 as quantize_int8
     from redraft.models.networks.kv_cache import (
-        HeldStates as HeldStates,
+        CachedStates as CachedStates,
         KeyValue as KeyValue,
-        KeyValues as KeyValues,
-        Shelf as Shelf,
-        Stand as Stand,
+        KeyValueBuffer as KeyValueBuffer,
+        KeyValueCache as KeyValueCache,
+        TokenPositions as TokenPositions,
     )
     from redraft.models.networks.layers import (
         MLP as MLP,
-        RMS as RMS,
-        AskedPositions as AskedPositions,
         Attention as Attention,
         Block as Block,
         CrossAttention as CrossAttention,
-        GapLayer as GapLayer,
+        EncodedSource as EncodedSource,
+        GapHead as GapHead,
+        LayerInputs as LayerInputs,
         Norm as Norm,
-        PassView as PassView,
-        Source as Source,
-        SwiGLU as SwiGLU,
+        QueryPositions as QueryPositions,
         TimeEmbedding as TimeEmbedding,
-        TimeOf as TimeOf,
+        TimeEmbeddings as TimeEmbeddings,
     )
     from redraft.models.networks.linear import (
-        Joined as Joined,
+        FusedLinear as FusedLinear,
         LoraEmbedding as LoraEmbedding,
         LoraLinear as LoraLinear,
-        WithLora as WithLora,
-        adapter_off as adapter_off,
+        LoraWrapper as LoraWrapper,
+        lora_disabled as lora_disabled,
+        lora_enabled as lora_enabled,
         lora_layers as lora_layers,
-        lora_on as lora_on,
         lora_parameters as lora_parameters,
     )
     from redraft.models.networks.prepacked import (
-        PackedLinear as PackedLinear,
-        replaced_layers as replaced_layers,
-        with_packed as with_packed,
+        PrepackedLinear as PrepackedLinear,
+        prepack as prepack,
+        replace_linears as replace_linears,
     )
     from redraft.models.networks.ragged_batch import (
-        read_out_together as read_out_together,
-        run_together as run_together,
+        project_ragged as project_ragged,
+        run_ragged as run_ragged,
     )
     from redraft.models.networks.transformer import (
-        Deep as Deep,
+        HasHiddenMatrices as HasHiddenMatrices,
         Transformer as Transformer,
-        held_states as held_states,
+        cached_states as cached_states,
         hidden_matrices as hidden_matrices,
-        layer_states as layer_states,
+        record_layer_states as record_layer_states,
     )
-    from redraft.models.tagging import follows as follows, tag_logits as tag_logits, what_follows as what_follows
+    from redraft.models.tagging import (
+        future_tag_log_prob as future_tag_log_prob,
+        tag_log_prob as tag_log_prob,
+        tag_logits as tag_logits,
+    )
     from redraft.models.time_conditioning import (
-        ByKeep as ByKeep,
-        ByLogSnr as ByLogSnr,
-        BySigma as BySigma,
-        ByTime as ByTime,
-        Level as Level,
+        ConditionOnKeep as ConditionOnKeep,
+        ConditionOnLogSnr as ConditionOnLogSnr,
+        ConditionOnSigma as ConditionOnSigma,
+        ConditionOnTime as ConditionOnTime,
+        TimeConditioning as TimeConditioning,
     )
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -18,7 +18,7 @@ from redraft.core.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class UpTo:
+class VariableHole:
     """A hole of any length up to a limit, for insertion models."""
 
     most: int
@@ -29,36 +29,38 @@ class UpTo:
 
 
 TextOrIds: TypeAlias = str | tuple[int, ...]  # text, or the ids of one
-Piece: TypeAlias = TextOrIds | int | UpTo  # something given, a hole of exactly n tokens, a hole of any length
+TemplatePiece: TypeAlias = (
+    TextOrIds | int | VariableHole
+)  # something given, a hole of exactly n tokens, a hole of any length
 _BLANK, _ROOM, _EMPTY = -1, -2, -3  # in a sketch: a token to be written, room for one that may come, padding
 
 
-def grows(process: Process) -> bool:
+def inserts_tokens(process: Process) -> bool:
     """Whether a process inserts tokens into gaps, which have no place in the row yet."""
     return isinstance(process, Insertion)
 
 
-def sized_hole(process: Process, size: int) -> int | UpTo:
+def make_hole(process: Process, size: int) -> int | VariableHole:
     """A hole that the process can fill: of exactly `size` tokens, or of at most `size` if it inserts them."""
-    return UpTo(size) if grows(process) else size
+    return VariableHole(size) if inserts_tokens(process) else size
 
 
-def pieces(template: str, room: int) -> list[Piece]:
+def parse_template(template: str, room: int) -> list[TemplatePiece]:
     """ "a [[3]] b [[*]]" → ["a ", 3, " b ", UpTo(room)]"""
-    found: list[Piece] = []
+    found: list[TemplatePiece] = []
     for i, part in enumerate(re.split(r"\[\[([^\[\]]*)\]\]", template)):
         if i % 2 == 0:
             found.append(part)
         elif part.isdecimal() and int(part) > 0:
             found.append(int(part))
         elif part == "*":
-            found.append(UpTo(room))
+            found.append(VariableHole(room))
         else:
             raise ValueError(f"the hole [[{part}]] has no length; write [[n]] for n tokens, say [[3]], or [[*]]")
     return found
 
 
-def require_rows(rows: Sequence[Sequence[Piece]], sources: Sequence[TextOrIds] | None) -> None:
+def require_rows(rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[TextOrIds] | None) -> None:
     """Raises unless there are rows, with one source each or none at all."""
     if not rows or any(isinstance(piece, int) and piece < 0 for row in rows for piece in row):
         raise ValueError("a canvas needs at least one row, and no hole can have a negative length")
@@ -67,7 +69,7 @@ def require_rows(rows: Sequence[Sequence[Piece]], sources: Sequence[TextOrIds] |
 
 
 @dataclass(frozen=True)
-class Composer:
+class CanvasBuilder:
     """Lays out canvases of token ids for one process and tokenizer."""
 
     process: Process
@@ -79,7 +81,7 @@ class Composer:
         return self.process.vocab
 
     def canvas(
-        self, rows: Sequence[Sequence[Piece]], prefixes: Sequence[TextOrIds] | None, device: torch.device
+        self, rows: Sequence[Sequence[TemplatePiece]], prefixes: Sequence[TextOrIds] | None, device: torch.device
     ) -> Canvas:
         """Rows of pieces, padded to the same length. A prefix is a source that stands before the start token."""
         ids, doors = zip(*map(self._sketch, rows, prefixes or [""] * len(rows)), strict=True)
@@ -88,9 +90,9 @@ class Composer:
         fixed = ~sized_hole & (z != _ROOM)
         z = z.masked_fill(pad, self.vocab.filler).masked_fill(sized_hole, self.vocab.mask or 0)
         inside = sized_hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
-        shown = grows(self.process) or bool(inside.any())
+        shown = inserts_tokens(self.process) or bool(inside.any())
         canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None, inside=inside if shown else None))
-        if not grows(self.process):
+        if not inserts_tokens(self.process):
             return canvas
         gaps = [[gap in row for gap in range(z.shape[1] + 1)] for row in doors]
         return replace(canvas, open=torch.tensor(gaps, device=device))
@@ -99,12 +101,12 @@ class Composer:
         return self.tokenizer.encode(given) if isinstance(given, str) else list(given)
 
     def sources(self, texts: Sequence[TextOrIds], device: torch.device) -> tuple[Tensor, Tensor]:
-        """(B, C) ids for the encoder and their padding, framed as `Sourced` frames them in training."""
+        """(B, C) ids for the encoder and their padding, framed as `EncoderRows` frames them in training."""
         if self.vocab.eos is None:
             raise ValueError("reading a source needs a tokenizer with an end token; give DiffusionLM one")
         return _padded([[*self.ids(text), self.vocab.eos] for text in texts], self.vocab.filler, device)
 
-    def _sketch(self, row: Sequence[Piece], prefix: TextOrIds) -> tuple[list[int], set[int]]:
+    def _sketch(self, row: Sequence[TemplatePiece], prefix: TextOrIds) -> tuple[list[int], set[int]]:
         """The ids of a row and its open gaps; the room that the gaps share comes last."""
         if prefix and self.vocab.bos is None:
             raise ValueError("this model cannot read sources: it has neither an encoder nor a start token to end one")
@@ -113,9 +115,9 @@ class Composer:
         doors: set[int] = set()
         room = 0
         for piece in row:
-            if not isinstance(piece, UpTo):
+            if not isinstance(piece, VariableHole):
                 ids += [_BLANK] * piece if isinstance(piece, int) else self.ids(piece)
-            elif grows(self.process):
+            elif inserts_tokens(self.process):
                 doors, room = doors | {len(ids)}, room + piece.most
             else:
                 raise ValueError(
@@ -127,13 +129,13 @@ class Composer:
         return ids + [_ROOM] * room, doors
 
 
-def given_tokens(canvas: Canvas, vocab: Vocab) -> Tensor:
+def prompt_mask(canvas: Canvas, vocab: Vocab) -> Tensor:
     """(B, L) bool: fixed tokens other than padding and the start token, which a codec writes itself."""
     given = canvas.fixed if vocab.bos is None else canvas.fixed & (canvas.z != vocab.bos)
     return given if canvas.context.pad is None else given & ~canvas.context.pad
 
 
-def text_places(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
+def text_positions(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
     """The places of a row between the start token, which ends a source, and the next end token; no padding.
 
     Decoded vectors may have an end token before given text; that one is ignored.

@@ -11,14 +11,14 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.insertion import Insertion
 from redraft.core.vocab import Vocab, require_range
-from redraft.models.auxiliary.drafter import DraftConfig, DraftNetwork, Itself, only_for_masks
-from redraft.models.auxiliary.tagger import Foresight, Kinds, Tagger
+from redraft.models.auxiliary.drafter import DraftConfig, DraftNetwork, SelfDrafter, gate_lora_to_masks
+from redraft.models.auxiliary.tagger import FutureTagger, Tagger, TagSet
 from redraft.models.codecs.base import CodecConfig
 from redraft.models.heads import Head, PredictTokens, Shift, Subs, VectorHead
 from redraft.models.networks.attention import BlockCausal, Causal, Full
-from redraft.models.networks.config import Ports, TransformerConfig
+from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.transformer import Transformer
-from redraft.models.time_conditioning import ByTime, Level
+from redraft.models.time_conditioning import ConditionOnTime, TimeConditioning
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class DiffusionLMConfig:
     process: Process
     network: TransformerConfig
     head: Head | VectorHead = field(default_factory=Subs)
-    level: Level = field(default_factory=ByTime)
+    level: TimeConditioning = field(default_factory=ConditionOnTime)
     errors: bool = False  # one more layer, which tells wrong tokens from right ones (G-Star)
     codec: CodecConfig | None = None  # tokens ↔ vectors, for Gaussian noise; None: the tokens themselves
     hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
     attributes: int = 0  # classes that a layer of its own tells apart in noisy text, for guidance; 0: no such layer
     drafter: DraftConfig | None = None  # who drafts for a causal network, from its states; None: nobody
-    kinds: Kinds | None = None  # of words that a tagger of its own tells apart, say parts of speech; None: no tagger
+    kinds: TagSet | None = None  # of words that a tagger of its own tells apart, say parts of speech; None: no tagger
 
     def __post_init__(self) -> None:
         require_range(self, 0, 2**31, "attributes")
@@ -53,20 +53,20 @@ class DiffusionLMConfig:
         return self.process.vocab
 
     @property
-    def ports(self) -> Ports:
+    def ports(self) -> NetworkIO:
         """What the network reads and writes: ids, or the vectors of the codec, beside the states of the encoder."""
         cross = None if self.encoder is None else self.encoder.width
         if self.codec is None or not isinstance(self.head, VectorHead):
             size, pattern = self.vocab.size, self.network.pattern
             if self.continues:
-                return Ports(size - 1, size - 1, cross=cross, start=None)
+                return NetworkIO(size - 1, size - 1, cross=cross, start=None)
             start = pattern.start if isinstance(pattern, Causal) else None
             start = self.vocab.start if start is None else start
             finished = isinstance(self.head, Shift) and self.head.finished
-            return Ports(size, size, cross=cross, start=start, mask=self.vocab.mask, finished=finished)
+            return NetworkIO(size, size, cross=cross, start=start, mask=self.vocab.mask, finished=finished)
         width = self.codec.vectors(self.vocab)
         reads, writes = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
-        return Ports(reads, writes, vectors=True, cross=cross)
+        return NetworkIO(reads, writes, vectors=True, cross=cross)
 
     @property
     def continues(self) -> bool:
@@ -77,9 +77,9 @@ class DiffusionLMConfig:
         return isinstance(self.head, Shift) and isinstance(self.network.pattern, Causal)
 
     @property
-    def source_ports(self) -> Ports:
+    def source_ports(self) -> NetworkIO:
         """What the encoder reads; the network reads its states."""
-        return Ports(self.vocab.size)
+        return NetworkIO(self.vocab.size)
 
     @property
     def token_head(self) -> Head:
@@ -92,12 +92,12 @@ class DiffusionLMConfig:
         """What the network sees of the time; None if it sees none."""
         return self.level(t, self.process).float() if self.network.time else None
 
-    def build_tagger(self) -> Tagger | Foresight | None:
+    def build_tagger(self) -> Tagger | FutureTagger | None:
         """The tagger that suits the network: of noisy rows, or of what is to come behind a beginning."""
         if self.kinds is None:
             return None
         if isinstance(self.network.pattern, Causal):
-            return Foresight(self.network, self.vocab.size, self.kinds)
+            return FutureTagger(self.network, self.vocab.size, self.kinds)
         reads = self.vocab.size if self.codec is None else self.codec.vectors(self.vocab)
         return Tagger(self.network, reads, self.kinds)
 
@@ -105,14 +105,14 @@ class DiffusionLMConfig:
         """Who drafts for the network; an adapter that is there for this alone is off elsewhere."""
         if self.drafter is None:
             return None
-        if isinstance(self.drafter, Itself):
-            only_for_masks(network)
+        if isinstance(self.drafter, SelfDrafter):
+            gate_lora_to_masks(network)
         return self.drafter.build(self.network, self.ports.writes or 0, self.vocab.mask)
 
     def _require_drafter(self) -> None:
         if self.drafter is not None and not isinstance(self.network.pattern, Causal):
             raise ValueError("a drafter is for causal networks: others already write several tokens per pass")
-        if isinstance(self.drafter, Itself) and self.network.lora is None:
+        if isinstance(self.drafter, SelfDrafter) and self.network.lora is None:
             raise ValueError("Itself() drafts by an adapter, but the network has none; give it lora=Lora(…)")
 
     def _require_encoder(self) -> None:

@@ -9,29 +9,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from redraft.core.batch import Batch, Encoded
+from redraft.core.batch import Batch, EncodedBatch
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Prediction
 from redraft.core.processes.base import Process, require_times, require_vectors
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.text.chat_template import prompt_ids
-from redraft.core.text.tokenizers import Hub, Tokenizer
-from redraft.models.auxiliary.attribute_classifier import Attributes
-from redraft.models.auxiliary.error_head import Errors
+from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
+from redraft.models.auxiliary.attribute_classifier import AttributeClassifier
+from redraft.models.auxiliary.error_head import ErrorHead
 from redraft.models.canvas_builder import (
-    Composer,
-    Piece,
+    CanvasBuilder,
+    TemplatePiece,
     TextOrIds,
-    given_tokens,
-    pieces,
+    make_hole,
+    parse_template,
+    prompt_mask,
     require_labels,
     require_rows,
-    sized_hole,
-    text_places,
+    text_positions,
 )
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import VectorHead
-from redraft.models.lazy_prediction import Lazy
+from redraft.models.lazy_prediction import LazyPrediction
 from redraft.models.networks.attention import BlockCausal, Causal
 from redraft.models.networks.transformer import Transformer
 
@@ -40,7 +40,7 @@ class DiffusionLM(nn.Module):
     """A denoiser: predicts the clean sequence behind a noisy one. It is what a checkpoint holds.
 
     The network runs only when the prediction is queried, for the rows and positions in the query. DDP, FSDP2 and the
-    like must therefore wrap `Step`, where the queries happen, never the model alone.
+    like must therefore wrap `TrainStep`, where the queries happen, never the model alone.
     """
 
     def __init__(self, config: DiffusionLMConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -49,9 +49,9 @@ class DiffusionLM(nn.Module):
         self.tokenizer = tokenizer
         self.assumed: tuple[str, ...] = ()  # of a foreign model: what its files left open
         self.network = Transformer(config.network, config.ports)
-        self.errors = Errors(config.network) if config.errors else None
+        self.errors = ErrorHead(config.network) if config.errors else None
         self.attributes = (
-            Attributes(config.network, config.vocab.size, config.attributes) if config.attributes else None
+            AttributeClassifier(config.network, config.vocab.size, config.attributes) if config.attributes else None
         )
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
         self.tagger = config.build_tagger()
@@ -76,7 +76,7 @@ class DiffusionLM(nn.Module):
         if self.codec is not None:
             return self._of_vectors(z, t, context)
         require_times(z, t)
-        return Lazy(self, z, t, context)
+        return LazyPrediction(self, z, t, context)
 
     def absorb(self, z: Tensor, context: Context = Context(), t: Tensor | None = None) -> Context:
         if self.block is None and (t is None or self.codec is not None):
@@ -95,15 +95,15 @@ class DiffusionLM(nn.Module):
             return batch
         return replace(batch, learn=batch.learn.index_fill(1, batch.learn.new_zeros(1, dtype=torch.int64), False))
 
-    def encode(self, batch: Batch) -> Encoded:
+    def encode(self, batch: Batch) -> EncodedBatch:
         """The clean x that gets noised: the tokens, or their vectors."""
         if self.codec is None:
-            return Encoded(batch.tokens, batch.learn, batch.pad)
+            return EncodedBatch(batch.tokens, batch.learn, batch.pad)
         pad = batch.pad if self.codec.latents is None else None  # compressed texts have no padded latents
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
-            return Encoded(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
+            return EncodedBatch(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
 
-    def context(self, batch: Batch, encoded: Encoded | None = None) -> Context:
+    def context(self, batch: Batch, encoded: EncodedBatch | None = None) -> Context:
         """What the network sees in training besides z: label and source, and clean earlier blocks if it has blocks."""
         encoded = encoded or self.encode(batch)
         clean = None if self.block is None else encoded.x
@@ -165,7 +165,7 @@ class DiffusionLM(nn.Module):
         return self.attributes(x, context.pad).float()
 
     def attribute(self, label: int) -> Callable[[Tensor, Tensor, Context], Tensor]:
-        """log p(class | noisy text), as `FirstOrder` and `TokenClassifier` take it."""
+        """log p(class | noisy text), as `FirstOrderClassifier` and `TokenClassifier` take it."""
         return lambda x, t, context: self.attribute_logits(x, context).log_softmax(-1)[:, label]
 
     # --- text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec) ---
@@ -183,7 +183,7 @@ class DiffusionLM(nn.Module):
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         sources = [source] * len(prompts) if isinstance(source, str) else source
-        return self.compose([[p, sized_hole(self.process, new)] for p in prompts], sources)
+        return self.compose([[p, make_hole(self.process, new)] for p in prompts], sources)
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, new: int, rows: int = 1, **options: object) -> Canvas:
         """A canvas with a conversation in each row, followed by tokens for the answer.
@@ -193,7 +193,7 @@ class DiffusionLM(nn.Module):
         rows: number of rows, all alike.
         options: further variables of the template, such as enable_thinking=False.
         """
-        if not isinstance(self.tokenizer, Hub):
+        if not isinstance(self.tokenizer, HubTokenizer):
             raise ValueError("this model has no tokenizer with a chat template; give a prompt instead of messages")
         ids = prompt_ids(self.tokenizer, messages, **options)
         device = self.network.embedding.weight.device
@@ -210,9 +210,9 @@ class DiffusionLM(nn.Module):
             room: maximum number of tokens in each [[*]]
         """
         templates = [template] * rows if isinstance(template, str) else list(template)
-        return self.compose([pieces(t, room) for t in templates])
+        return self.compose([parse_template(t, room) for t in templates])
 
-    def compose(self, rows: Sequence[Sequence[Piece]], sources: Sequence[TextOrIds] | None = None) -> Canvas:
+    def compose(self, rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[TextOrIds] | None = None) -> Canvas:
         """A canvas from rows of given texts and holes; shorter rows are padded.
 
         Args:
@@ -231,10 +231,10 @@ class DiffusionLM(nn.Module):
         return self.to_vectors(replace(canvas, context=context))
 
     @property
-    def _composer(self) -> Composer:
+    def _composer(self) -> CanvasBuilder:
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
-        return Composer(self.process, self.tokenizer, self.config.network.positions)
+        return CanvasBuilder(self.process, self.tokenizer, self.config.network.positions)
 
     def blank(self, batch: Batch) -> Canvas:
         """A canvas on which every learned token of a batch is to be written anew; prompts and sources stay given."""
@@ -263,7 +263,7 @@ class DiffusionLM(nn.Module):
         """A canvas of tokens as one of vectors, if the process noises vectors; the inverse of `to_tokens`."""
         if self.codec is None:
             return canvas
-        if self.codec.latents is not None and bool(given_tokens(canvas, self.config.vocab).any()):
+        if self.codec.latents is not None and bool(prompt_mask(canvas, self.config.vocab).any()):
             name = type(self.codec).__name__
             raise ValueError(f"{name} writes whole texts, with no place for given tokens; leave out prompt and holes")
         if (marks := canvas.context.marks) is not None:
@@ -294,7 +294,7 @@ class DiffusionLM(nn.Module):
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
         canvas = self.to_tokens(canvas) if canvas.z.dim() == 3 else canvas
-        places = (text_places(canvas, self.config.vocab, row) for row in range(len(canvas.z)))
+        places = (text_positions(canvas, self.config.vocab, row) for row in range(len(canvas.z)))
         return [self.tokenizer.decode(z[at].tolist()) for z, at in zip(canvas.z, places, strict=True)]
 
 
@@ -311,7 +311,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(model: DiffusionLM) -> Iterator[torch.device]:
+def inference(model: DiffusionLM) -> Iterator[torch.device]:
     """The model's device; eval mode and no gradients inside."""
     with eval_mode(model), torch.no_grad():
         yield next(model.parameters()).device

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Context
-from redraft.models.auxiliary.drafter import BesideNetwork, DraftNetwork, MaskedItself
+from redraft.models.auxiliary.drafter import DraftNetwork, SelfDrafterNetwork, SideDrafterNetwork
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.kv_cache import KeyValue, KeyValues
+from redraft.models.networks.kv_cache import KeyValue, KeyValueCache
 
 
 @dataclass(eq=False)
-class DraftMemory:
+class DraftState:
     """What the drafter of a model knows of one row; the causal model tells it after each pass (`saw`)."""
 
     model: DiffusionLM = field(repr=False)
@@ -22,9 +22,9 @@ class DraftMemory:
     _heard: list[tuple[Tensor, Tensor]] = field(default_factory=list, repr=False)  # states, and what they predicted
     _end: int | None = None  # place after the last token it knows
 
-    def fresh(self) -> DraftMemory:
+    def fresh(self) -> DraftState:
         """The same, without a row."""
-        return DraftMemory(self.model)
+        return DraftState(self.model)
 
     @property
     def drafter(self) -> DraftNetwork:
@@ -44,7 +44,7 @@ class DraftMemory:
 
     def saw(self, z: Tensor, context: Context) -> None:
         """(1, n) the text so far, all of it but the last token read by the causal network."""
-        if not isinstance(self.drafter, BesideNetwork):
+        if not isinstance(self.drafter, SideDrafterNetwork):
             return
         read = _read(context)
         if read is None or read.said is None or read.said.first + read.said.states.shape[1] != z.shape[1] - 1:
@@ -57,12 +57,12 @@ class DraftMemory:
     def logits(self, z: Tensor, context: Context, count: int) -> Tensor | None:
         """(1, ≤ count, words) of the next tokens, each as if nothing were known of those before; None: not yet."""
         drafter, network, count = self.drafter, self.model.network, min(count, self.longest)
-        if isinstance(drafter, MaskedItself):
+        if isinstance(drafter, SelfDrafterNetwork):
             read = _read(context)
             if read is None or read.columns - read.before != z.shape[1] - 1:
                 return None
             return drafter.logits(network, drafter.drafted(network, z[:, -1:], read, count - 1))
-        assert isinstance(drafter, BesideNetwork)
+        assert isinstance(drafter, SideDrafterNetwork)
         if self._end != z.shape[1]:
             return None
         last = self._learn(drafter, z)
@@ -74,7 +74,7 @@ class DraftMemory:
         with torch.no_grad():
             return self.drafter.follows(previous)
 
-    def _learn(self, drafter: BesideNetwork, z: Tensor) -> Tensor:
+    def _learn(self, drafter: SideDrafterNetwork, z: Tensor) -> Tensor:
         """(1, 1, D) the item of the last token; keys and values of all new ones join the others."""
         states, tokens = (torch.cat(parts, 1) for parts in zip(*self._heard, strict=True))
         self._heard.clear()
@@ -86,5 +86,5 @@ class DraftMemory:
         return items[:, -1:]
 
 
-def _read(context: Context) -> KeyValues | None:
-    return context.cache if isinstance(context.cache, KeyValues) else None
+def _read(context: Context) -> KeyValueCache | None:
+    return context.cache if isinstance(context.cache, KeyValueCache) else None

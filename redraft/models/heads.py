@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.prediction import Mean
+from redraft.core.prediction import VectorPrediction
 from redraft.core.processes import gaussian
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian
@@ -60,7 +60,7 @@ class Subs(Head):
         mask, raw = process.vocab.masked, raw.float()
         if self.zero_mask:
             raw = ops.exclude(raw, mask)
-        if self.carry_over and (ops.host(z) != mask).any():
+        if self.carry_over and (ops.to_numpy(z) != mask).any():
             itself = torch.full_like(raw, -torch.inf).scatter(-1, z[:, None], 0.0)
             raw = torch.where((z != mask)[:, None], itself, raw)
         return raw
@@ -127,7 +127,9 @@ class VectorHead(ABC):
         return width
 
     @abstractmethod
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
         """(B, N, outputs) raw, (B, N, D) z, (B, 1) or (B, N) times, (V, D) the vectors of tokens if they have some"""
 
 
@@ -135,32 +137,40 @@ class VectorHead(ABC):
 class PredictX(VectorHead):
     """x̂ = raw: commits to words at all noise levels (Diffusion-LM)."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
-        return Mean(raw.float())
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
+        return VectorPrediction(raw.float())
 
 
 @dataclass(frozen=True)
 class PredictEps(VectorHead):
     """raw = ε̂, the noise (DDPM)."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
-        return Mean(gaussian.x_from_eps(raw.float(), z, *_scales(process, t)))
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
+        return VectorPrediction(gaussian.x_from_eps(raw.float(), z, *_scales(process, t)))
 
 
 @dataclass(frozen=True)
 class PredictV(VectorHead):
     """raw = v̂ = a·ε̂ − s·x̂ (LD4TG): well scaled at both ends."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
-        return Mean(gaussian.x_from_v(raw.float(), z, *_scales(process, t)))
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
+        return VectorPrediction(gaussian.x_from_v(raw.float(), z, *_scales(process, t)))
 
 
 @dataclass(frozen=True)
 class PredictScore(VectorHead):
     """raw = s·∇ log q_t(z), the score in units of the noise: −ε̂."""
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
-        return Mean(gaussian.x_from_eps(-raw.float(), z, *_scales(process, t)))
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
+        return VectorPrediction(gaussian.x_from_eps(-raw.float(), z, *_scales(process, t)))
 
 
 @dataclass(frozen=True)
@@ -177,10 +187,12 @@ class PredictTokens(VectorHead):
     def outputs(self, width: int, vocab: int) -> int:
         return vocab
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
         said = raw.float() + _evidence(z, t, process, table) if self.prior else raw.float()
         log_p = said.log_softmax(-1)
-        return Mean(2 * log_p.exp() - 1 if table is None else log_p.exp() @ table, log_p, table=table)
+        return VectorPrediction(2 * log_p.exp() - 1 if table is None else log_p.exp() @ table, log_p, table=table)
 
 
 def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> Tensor:
@@ -191,7 +203,7 @@ def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> 
 
 
 @dataclass(frozen=True)
-class WithSpread(VectorHead):
+class WithVariance(VectorHead):
     """The outputs of the inner head, and D more: where the variance lies between its least and its largest value."""
 
     head: VectorHead = PredictX()
@@ -199,7 +211,9 @@ class WithSpread(VectorHead):
     def outputs(self, width: int, vocab: int) -> int:
         return self.head.outputs(width, vocab) + width
 
-    def __call__(self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None) -> Mean:
+    def __call__(
+        self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
+    ) -> VectorPrediction:
         said, spread = raw.float().split([raw.shape[-1] - z.shape[-1], z.shape[-1]], -1)
         return replace(self.head(said, z, t, process, table), spread=spread.sigmoid())
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Context
-from redraft.core.prediction import Gaps, Prediction
+from redraft.core.prediction import GapPrediction, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.insertion import Counted, Expected, Insertion
+from redraft.core.processes.insertion import CategoricalGaps, Insertion, PoissonGaps
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.networks.kv_cache import KeyValues
-from redraft.models.networks.transformer import Transformer, held_states
+from redraft.models.networks.kv_cache import KeyValueCache
+from redraft.models.networks.transformer import Transformer, cached_states
 
 
 def _of_states(raw: Tensor, states: int) -> Tensor:
@@ -40,7 +40,7 @@ class _Model(Protocol):
     def block(self) -> int | None: ...
 
 
-class Lazy(Prediction):
+class LazyPrediction(Prediction):
     """The network's prediction, computed anew by each query for the positions it names: query once, for all of them."""
 
     def __init__(self, model: _Model, z: Tensor, t: Tensor, context: Context) -> None:
@@ -55,14 +55,14 @@ class Lazy(Prediction):
         return self._model.config.token_head.normalised
 
     @property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> GapPrediction:
         if self._model.config.network.gaps is None:
             return super().gaps
         with self._birth():
             said, network, process = self._everything[1], self._model.config.network, self._model.process
             if network.gap_share and isinstance(process, Insertion):
                 said = said + process.log_missing(self._t).to(said.dtype)
-            return Counted(said.log_softmax(-1)) if network.gap_counts else Expected(said)
+            return CategoricalGaps(said.log_softmax(-1)) if network.gap_counts else PoissonGaps(said)
 
     @property
     def x(self) -> Tensor:
@@ -76,14 +76,14 @@ class Lazy(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         with self._birth():
-            index = ops.marked(where)
+            index = ops.flat_positions(where)
             price = ops.nll if self.normalised else ops.intensity_nll
             loss = price(self._weights(where), target.flatten()[index])
             return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
 
     def _weights(self, where: Tensor) -> Tensor:
         """(N, V) unnormalised fp32 log-weights."""
-        config, index = self._model.config, ops.marked(where)
+        config, index = self._model.config, ops.flat_positions(where)
         raw = self._model.network.logits(self._states(where, index))
         raw = raw if raw.shape[-1] == config.vocab.size else _of_states(raw, config.vocab.size)
         z, t = self._z.take(index), self._t.expand_as(self._z).take(index)
@@ -103,29 +103,29 @@ class Lazy(Prediction):
         config, z, t, context = self._model.config, self._z, self._t, self._context
         if config.network.gaps is not None:
             return self._everything[0][where]
-        if self._model.block == 1 and (held := held_states(context)) is not None:
+        if self._model.block == 1 and (held := cached_states(context)) is not None:
             return held[where]
         if len(z) > 1 or not len(place):
             rows = where.any(-1)
             if self._grad and not len(place):  # DDP needs a graph that reaches every weight, even from an empty query
                 rows[0] = True
-            if not ops.host(rows).all():
-                index = ops.marked(rows)
-                z, t, context, place = z[index], t[index], context.rows(index), ops.marked(where[index])
+            if not ops.to_numpy(rows).all():
+                index = ops.flat_positions(rows)
+                z, t, context, place = z[index], t[index], context.rows(index), ops.flat_positions(where[index])
         if not len(z):
             return torch.zeros(0, config.network.width, device=z.device)
         column = place % z.shape[1]
         source = config.token_head.source(column)
         if source is column:
             return self._model.network(z, config.noise_level(t), context, place)
-        if (ops.host(source) < 0).any():
+        if (ops.to_numpy(source) < 0).any():
             return self._from_before(z, t, context, place // z.shape[1], source)
         return self._model.network(z, config.noise_level(t), context, place - column + source)
 
     def _from_before(self, z: Tensor, t: Tensor, context: Context, row: Tensor, source: Tensor) -> Tensor:
         """(N, D) states at the sources of which some stand before the window: the last one that the cache holds."""
         config, place = self._model.config, row * z.shape[1] + source.clamp(min=0)
-        cache = context.cache if isinstance(context.cache, KeyValues) else KeyValues()
+        cache = context.cache if isinstance(context.cache, KeyValueCache) else KeyValueCache()
         ahead = cache.state_before(context.place)
         if ahead is None and config.continues:
             raise ValueError("nothing predicts the first token of a row: give it, by a prompt or a start token")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from redraft.core.canvas import Context
 from redraft.core.processes.gaussian import Gaussian
-from redraft.models.auxiliary.tagger import Foresight, Tagger
+from redraft.models.auxiliary.tagger import FutureTagger, Tagger
 from redraft.models.diffusion_lm import DiffusionLM
 
 
@@ -21,7 +21,7 @@ def tag_logits(model: DiffusionLM, x: Tensor, t: Tensor, context: Context = Cont
     return model.tagger(x, model.config.noise_level(t), context.pad)
 
 
-def follows(model: DiffusionLM, wanted: Tensor) -> Callable[[Tensor, Tensor, Context], Tensor]:
+def tag_log_prob(model: DiffusionLM, wanted: Tensor) -> Callable[[Tensor, Tensor, Context], Tensor]:
     """Σ log p(y_l | noisy row) over the places whose kind is wanted, (L,), −1 where it is free; as guidance takes it.
 
     A sum over places, as if kinds were independent given the row: the classifier of Diffusion-LM (Li et al. 2022).
@@ -35,9 +35,9 @@ def follows(model: DiffusionLM, wanted: Tensor) -> Callable[[Tensor, Tensor, Con
     return log_prob
 
 
-def what_follows(model: DiffusionLM, wanted: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+def future_tag_log_prob(model: DiffusionLM, wanted: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """log p(y_{i+1} … y_L | x_1 … x_i) for tokens that might stand at place i; as `LookAhead` takes it."""
-    if not isinstance(model.tagger, Foresight):
+    if not isinstance(model.tagger, FutureTagger):
         raise ValueError("this model does not foresee kinds; train a tagger with the objective Foreseeing")
     tagger = model.tagger
 

@@ -17,7 +17,7 @@ from redraft.core.schedules.tokens import Linear
 from redraft.core.vocab import FINITE, require_range
 
 
-class Level(ABC):
+class TimeConditioning(ABC):
     """The noise level that the network's time embedding sees, as a function of t."""
 
     @abstractmethod
@@ -25,7 +25,7 @@ class Level(ABC):
 
 
 @dataclass(frozen=True)
-class ByTime(Level):
+class ConditionOnTime(TimeConditioning):
     """t itself (GIDD), times a scale: the sinusoids of the time embedding have periods from 2π to 60 000."""
 
     scale: float = 1000.0
@@ -38,7 +38,7 @@ class ByTime(Level):
 
 
 @dataclass(frozen=True)
-class BySigma(Level):
+class ConditionOnSigma(TimeConditioning):
     """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2 for schedules that reach α = 0, which have no finite σ there.
 
     Original code with α = 1 − t gives its network the σ of 1 − 0.999 t, to keep it finite: `schedule` is for that.
@@ -55,7 +55,7 @@ class BySigma(Level):
 
 
 @dataclass(frozen=True)
-class ByKeep(Level):
+class ConditionOnKeep(TimeConditioning):
     """keep(t) of a schedule: the time of FlexMDM, which runs from nothing (0) to text (1), is 1 − t."""
 
     schedule: Schedule = Linear()
@@ -65,7 +65,7 @@ class ByKeep(Level):
 
 
 @dataclass(frozen=True)
-class ByLogSnr(Level):
+class ConditionOnLogSnr(TimeConditioning):
     """log SNR of Gaussian noise, times a scale: the same number for the same noise, whatever the schedule."""
 
     scale: float = 50.0

@@ -7,17 +7,17 @@ import torch
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.loop import Writing
-from redraft.tasks.engine.result import Record
+from redraft.tasks.engine.loop import DecodingLoop
+from redraft.tasks.engine.result import TextResults
 
 
-def fill(
+def sample_canvases(
     model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int = 0, batch: int = 64, first: int = 0
-) -> Record:
+) -> TextResults:
     """Fills all rows of a canvas, `batch` at a time; row i draws from the key (seed, first + i), whatever its batch."""
     rows = torch.arange(len(canvas.z), device=canvas.z.device)
     parts = (
-        Writing(model, sampler, canvas.rows(some), seed=seed, samples=first + some, first=int(some[0]))
+        DecodingLoop(model, sampler, canvas.rows(some), seed=seed, samples=first + some, first=int(some[0]))
         for some in rows.split(batch)
     )
-    return Record.joined(part.record() for part in parts)
+    return TextResults.joined(part.record() for part in parts)

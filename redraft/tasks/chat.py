@@ -7,34 +7,34 @@ from dataclasses import replace
 
 from redraft.core.canvas import Canvas
 from redraft.core.text.chat_template import prompt_ids
-from redraft.core.text.tokenizers import Hub
-from redraft.tasks.arguments.settings import Generation
-from redraft.tasks.engine.conditions import longer_than_learnt, new_tokens
-from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.plan import Order, Plan, plan
-from redraft.tasks.engine.stop_strings import with_stops
-from redraft.tasks.generation import generation
+from redraft.core.text.tokenizers import HubTokenizer
+from redraft.tasks.arguments.settings import GenerationSettings
+from redraft.tasks.engine.conditions import length_warning, new_token_count
+from redraft.tasks.engine.model import TextModel
+from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan
+from redraft.tasks.engine.stop_strings import with_stop_strings
+from redraft.tasks.generation import plan_generation
 
 
-def answering(it: Opened, messages: Sequence[Mapping[str, str]], asked: Generation) -> Plan:
+def plan_chat_reply(it: TextModel, messages: Sequence[Mapping[str, str]], asked: GenerationSettings) -> DecodingPlan:
     """How to write the next message of a conversation, each {"role": "user", "content": "…"}.
 
     By the chat template of the model; models trained on pairs answer the last message; others go on with the text of
     all messages.
     """
-    if isinstance(it.tokenizer, Hub) and it.tokenizer.template is not None:
+    if isinstance(it.tokenizer, HubTokenizer) and it.tokenizer.template is not None:
         return _by_template(it, tuple(prompt_ids(it.tokenizer, messages)), asked)
     if it.answers:
-        return generation(it, "", replace(asked, source=messages[-1]["content"]))
-    return generation(it, "\n".join(message["content"] for message in messages), asked)
+        return plan_generation(it, "", replace(asked, source=messages[-1]["content"]))
+    return plan_generation(it, "\n".join(message["content"] for message in messages), asked)
 
 
-def _by_template(it: Opened, ids: tuple[int, ...], asked: Generation) -> Plan:
-    size = new_tokens(it, asked, len(ids))
+def _by_template(it: TextModel, ids: tuple[int, ...], asked: GenerationSettings) -> DecodingPlan:
+    size = new_token_count(it, asked, len(ids))
 
     def compose(some: Sequence[str]) -> Canvas:
         canvas = it.model.compose([[ids, it.hole(size)]] * len(some))
-        return with_stops(canvas, asked.stop, it.tokenizer)
+        return with_stop_strings(canvas, asked.stop, it.tokenizer)
 
-    made = plan(it, Order([""], compose, len(ids) + size, size), asked)
-    return made.noting(*longer_than_learnt(it, len(ids) + size))
+    made = make_plan(it, TextRequest([""], compose, len(ids) + size, size), asked)
+    return made.noting(*length_warning(it, len(ids) + size))

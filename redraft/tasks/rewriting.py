@@ -17,21 +17,21 @@ from torch import Tensor
 
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas, Context
-from redraft.core.text.bleu import minimum_risk
-from redraft.core.text.tokenizers import shares, split_words
+from redraft.core.text.bleu import minimum_bayes_risk
+from redraft.core.text.tokenizers import split_words, token_texts
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.editing import Edited
-from redraft.models.canvas_builder import grows
+from redraft.decoding.samplers.editing import SDEdit
+from redraft.models.canvas_builder import inserts_tokens
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Decoding, Generation, Rewriting, require_texts
-from redraft.tasks.engine.model import Model, Opened, as_opened
-from redraft.tasks.engine.plan import Order, Plan, plan
-from redraft.tasks.engine.result import Record, Written
-from redraft.tasks.generation import generation
+from redraft.tasks.arguments.settings import DecodingSettings, GenerationSettings, RewriteSettings, require_texts
+from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan
+from redraft.tasks.engine.result import TextResult, TextResults
+from redraft.tasks.generation import plan_generation
 
 
-def rewrite(model: Model, texts: str | Sequence[str], **options: Any) -> Record:
+def rewrite(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> TextResults:
     """Each text rewritten, `n` times.
 
     A model that was trained on pairs reads the text as its source and writes the answer. Any other edits it in place:
@@ -40,14 +40,14 @@ def rewrite(model: Model, texts: str | Sequence[str], **options: Any) -> Record:
     Args:
         model: a trained model, or the directory of one
         texts: a text, or a list of them
-        options: the fields of `Rewriting`, by name: strength, pinned, candidates, n, steps, seed, …
+        options: the fields of `RewriteSettings`, by name: strength, pinned, candidates, n, steps, seed, …
     """
-    it, asked = as_opened(model), settings_from(Rewriting, options)
+    it, asked = as_text_model(model), settings_from(RewriteSettings, options)
     found = require_texts("texts", texts)
-    return chosen(Record.joined(made.record() for made in rewriting(it, found, asked)), asked.candidates)
+    return keep_best(TextResults.joined(made.record() for made in plan_rewrite(it, found, asked)), asked.candidates)
 
 
-def chosen(record: Record, candidates: int) -> Record:
+def keep_best(record: TextResults, candidates: int) -> TextResults:
     """Of every so many texts the one most like all of them (minimum Bayes risk); what the others cost counts too."""
     if candidates == 1:
         return record
@@ -56,12 +56,12 @@ def chosen(record: Record, candidates: int) -> Record:
     return replace(record, written=best, nfe=record.nfe * candidates)
 
 
-def _consensus(group: Sequence[Written]) -> Written:
-    text = minimum_risk([each.text for each in group])
+def _consensus(group: Sequence[TextResult]) -> TextResult:
+    text = minimum_bayes_risk([each.text for each in group])
     return next(each for each in group if each.text == text)
 
 
-def rewriting(it: Opened, texts: str | Sequence[str], asked: Rewriting) -> list[Plan]:
+def plan_rewrite(it: TextModel, texts: str | Sequence[str], asked: RewriteSettings) -> list[DecodingPlan]:
     """How to rewrite each text, with all candidates to choose from; whatever the model cannot do is refused here."""
     found = require_texts("texts", texts)
     if it.classes and not it.compares:
@@ -70,20 +70,20 @@ def rewriting(it: Opened, texts: str | Sequence[str], asked: Rewriting) -> list[
     return [each.after(number, found[:number].count(found[number])) for number, each in enumerate(made)]
 
 
-def _answer(it: Opened, text: str, asked: Rewriting) -> Plan:
+def _answer(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
     """The text as the source of a new one."""
     for name in ("strength", "pinned"):
         if getattr(asked, name) not in (None, ()):
             raise ArgumentError(
                 name, f"{name}=… is for texts edited in place; this model reads the text as a source and answers it"
             )
-    shared = {field.name: getattr(asked, field.name) for field in fields(Decoding)}
-    made = generation(it, "", Generation(**shared | {"n": asked.n * asked.candidates}, source=text))
+    shared = {field.name: getattr(asked, field.name) for field in fields(DecodingSettings)}
+    made = plan_generation(it, "", GenerationSettings(**shared | {"n": asked.n * asked.candidates}, source=text))
     order = made.order
     return replace(made, order=replace(order, prompts=[text], compose=lambda some: order.compose([""] * len(some))))
 
 
-def _edit(it: Opened, text: str, asked: Rewriting) -> Plan:
+def _edit(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
     """The text noised and written again."""
     if asked.ruled:
         raise ValueError("rules are for new text, and here most of it stays; use redraft infill with holes to fill")
@@ -93,22 +93,22 @@ def _edit(it: Opened, text: str, asked: Rewriting) -> Plan:
     fixed = _fixed(it, row, asked.pinned)
     if it.model.codec is not None and it.model.codec.latents is not None and asked.pinned:
         raise ArgumentError("pinned", "pinned=…: this model compresses whole texts, so no word has a place of its own")
-    room = max(8, len(row) // 4) if grows(it.model.process) else 0
-    order = Order([text], partial(_draft, it, row, fixed, room), len(row), len(row), room=room)
+    room = max(8, len(row) // 4) if inserts_tokens(it.model.process) else 0
+    order = TextRequest([text], partial(_draft, it, row, fixed, room), len(row), len(row), room=room)
     strength = 0.5 if asked.strength is None else asked.strength
 
     def edited(sampler: Sampler) -> Sampler:
-        return Edited(sampler, strength)
+        return SDEdit(sampler, strength)
 
-    return plan(it, order, replace(asked, n=asked.n * asked.candidates), edited)
+    return make_plan(it, order, replace(asked, n=asked.n * asked.candidates), edited)
 
 
-def _draft(it: Opened, row: Sequence[int], fixed: Sequence[bool], room: int, some: Sequence[str]) -> Canvas:
+def _draft(it: TextModel, row: Sequence[int], fixed: Sequence[bool], room: int, some: Sequence[str]) -> Canvas:
     """A canvas on which the text stands, and pinned tokens are fixed."""
     model, device = it.model, next(it.model.parameters()).device
     ids = torch.tensor([list(row)] * len(some), device=device)
     held = torch.tensor([list(fixed)] * len(some), device=device)
-    if grows(model.process):
+    if inserts_tokens(model.process):
         return _roomy(it, ids, held, room)
     if model.codec is None:
         return Canvas(ids, held)
@@ -117,7 +117,7 @@ def _draft(it: Opened, row: Sequence[int], fixed: Sequence[bool], room: int, som
     return Canvas(encoded.x, held if model.codec.latents is None else torch.zeros_like(encoded.learn))
 
 
-def _roomy(it: Opened, ids: Tensor, held: Tensor, room: int) -> Canvas:
+def _roomy(it: TextModel, ids: Tensor, held: Tensor, room: int) -> Canvas:
     """The same for insertion: the text may become longer."""
     positions = it.model.config.network.positions
     room = room if positions is None else max(0, min(room, positions - 1 - ids.shape[1]))
@@ -127,9 +127,9 @@ def _roomy(it: Opened, ids: Tensor, held: Tensor, room: int) -> Canvas:
     return Canvas(z, F.pad(held, (0, room)), Context(pad=pad), open=gaps)
 
 
-def _fixed(it: Opened, row: Sequence[int], pinned: Sequence[str]) -> list[bool]:
+def _fixed(it: TextModel, row: Sequence[int], pinned: Sequence[str]) -> list[bool]:
     """Which tokens of a row stay: the start token, and all that pinned words touch, wherever they stand."""
-    pieces, places = shares(it.tokenizer, list(row)), set[int]()
+    pieces, places = token_texts(it.tokenizer, list(row)), set[int]()
     ends = list(accumulate(map(len, pieces)))
     text = "".join(pieces)
     for word in pinned:

@@ -12,16 +12,16 @@ import torch
 from redraft.core.batch import Batch
 from redraft.core.processes.masked import Masked
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import Scoring, require_texts
-from redraft.tasks.engine.model import Model, Opened, as_opened
+from redraft.tasks.arguments.settings import ScoreSettings, require_texts
+from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.sampler_choice import batch_size
-from redraft.tasks.engine.trace import calls
-from redraft.training.data.framing import side_by_side
-from redraft.training.heldout import BIT, Likelihood, likelihood
+from redraft.tasks.engine.trace import count_calls
+from redraft.training.data.framing import pad_rows
+from redraft.training.heldout import NATS_PER_BIT, Likelihood, likelihood
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoreResult:
     """How likely one text is."""
 
     text: str
@@ -45,10 +45,10 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class ScoreRecord(Sequence[Scored]):
-    """How likely a model finds some texts, and what it cost to know; a sequence of `Scored`."""
+class ScoreResults(Sequence[ScoreResult]):
+    """How likely a model finds some texts, and what it cost to know; a sequence of `ScoreResult`."""
 
-    scored: tuple[Scored, ...]
+    scored: tuple[ScoreResult, ...]
     exact: bool
     """True: −log p itself, of a model that writes one token after the other; False: an upper bound, by `draws`."""
     nfe: float
@@ -61,12 +61,12 @@ class ScoreRecord(Sequence[Scored]):
     """The digest of the run or model."""
 
     @overload
-    def __getitem__(self, index: int) -> Scored: ...
+    def __getitem__(self, index: int) -> ScoreResult: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Scored, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[ScoreResult, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Scored | tuple[Scored, ...]:
+    def __getitem__(self, index: int | slice) -> ScoreResult | tuple[ScoreResult, ...]:
         return self.scored[index]
 
     def __len__(self) -> int:
@@ -88,48 +88,48 @@ class ScoreRecord(Sequence[Scored]):
         return [_plain(each) | cost for each in self]
 
 
-def _plain(each: Scored) -> dict[str, Any]:
+def _plain(each: ScoreResult) -> dict[str, Any]:
     first = {"text": each.text, "row": each.row, "bits": each.bits, "stderr": each.stderr, "tokens": each.tokens}
     return first | {"bits_per_token": each.bits_per_token, "bits_per_char": each.bits_per_char}
 
 
-def score(model: Model, texts: str | Sequence[str], **options: Any) -> ScoreRecord:
+def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> ScoreResults:
     """How many bits each text has under the model: exactly for models that write token by token, else an upper bound.
 
     model: a trained model, or the directory of one. A directory knows how its rows were framed in training.
     texts: a text, or a list of them, each of them whole: its end is scored too.
-    options: the fields of `Scoring`, by name: draws, seed.
+    options: the fields of `ScoreSettings`, by name: draws, seed.
     """
-    asked, it = settings_from(Scoring, options), as_opened(model)
+    asked, it = settings_from(ScoreSettings, options), as_text_model(model)
     found = require_texts("texts", texts)
     _require_free(it)
     rows = [it.row(text) for text in found]
     size = batch_size(it, None, max(map(len, rows)))
     batches = [_batch(it, rows[i : i + size], i) for i in range(0, len(rows), size)]
     clock = time.perf_counter()
-    with calls(it.model) as counted:
+    with count_calls(it.model) as counted:
         bits = likelihood(it.model, batches, draws=asked.draws, seed=asked.seed, texts=found)
     seconds = time.perf_counter() - clock
     exact = it.model.block == 1 and isinstance(it.model.process, Masked)
-    return ScoreRecord(_each(found, bits), exact, counted.rows / len(rows), seconds, asked.seed, it.name)
+    return ScoreResults(_each(found, bits), exact, counted.rows / len(rows), seconds, asked.seed, it.name)
 
 
-def _each(texts: Sequence[str], found: Likelihood) -> tuple[Scored, ...]:
-    bits, errors = (found.row_nats / BIT).tolist(), (found.row_variance.sqrt() / BIT).tolist()
+def _each(texts: Sequence[str], found: Likelihood) -> tuple[ScoreResult, ...]:
+    bits, errors = (found.row_nats / NATS_PER_BIT).tolist(), (found.row_variance.sqrt() / NATS_PER_BIT).tolist()
     values = zip(texts, bits, errors, found.row_tokens.tolist(), strict=True)
-    return tuple(Scored(text, value, error, count, row) for row, (text, value, error, count) in enumerate(values))
+    return tuple(ScoreResult(text, value, error, count, row) for row, (text, value, error, count) in enumerate(values))
 
 
-def _require_free(it: Opened) -> None:
+def _require_free(it: TextModel) -> None:
     """Models that need a source or a class have no likelihood without one."""
     if it.answers or (it.classes and not it.compares):
         raise ValueError("this model needs a source or a class, which score does not take; use redraft.likelihood")
 
 
-def _batch(it: Opened, rows: Sequence[list[int]], first: int) -> Batch:
+def _batch(it: TextModel, rows: Sequence[list[int]], first: int) -> Batch:
     """Rows side by side; row i draws from the key (seed, number of the text)."""
     vocab = it.model.config.vocab
-    tokens, pad = side_by_side(rows, max(map(len, rows)), vocab)
+    tokens, pad = pad_rows(rows, max(map(len, rows)), vocab)
     given = torch.arange(tokens.shape[1]) < int(vocab.bos is not None and rows[0][0] == vocab.bos)
     sample = torch.arange(first, first + len(rows))
     return Batch(tokens, ~pad & ~given, pad if bool(pad.any()) else None, sample, first, first + len(rows))

@@ -8,77 +8,91 @@ from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
     from redraft.training import data as data, objectives as objectives, presets as presets, runs as runs
+    from redraft.training.data.annotations import (
+        AnnotatedCorpus as AnnotatedCorpus,
+        Judgment as Judgment,
+        SourceCoverage as SourceCoverage,
+        as_annotated as as_annotated,
+        mean_coverage as mean_coverage,
+    )
     from redraft.training.data.corpora.benchmarks import Enwik8 as Enwik8, Sotu as Sotu, Text8 as Text8
-    from redraft.training.data.corpora.e2e_nlg import e2e as e2e, said as said, slots as slots
+    from redraft.training.data.corpora.e2e_nlg import (
+        e2e_corpus as e2e_corpus,
+        parse_slots as parse_slots,
+        slot_coverage as slot_coverage,
+    )
     from redraft.training.data.corpora.grammar import (
-        Account as Account,
+        AllDerivations as AllDerivations,
         Alternatives as Alternatives,
+        Assign as Assign,
+        CaseOf as CaseOf,
+        DerivationSum as DerivationSum,
+        Emit as Emit,
         Entry as Entry,
-        Every as Every,
-        Follow as Follow,
-        Given as Given,
-        GrammarGuide as GrammarGuide,
-        Let as Let,
         Node as Node,
         Option as Option,
+        ParseTraversal as ParseTraversal,
+        PartialStory as PartialStory,
         Phrase as Phrase,
-        Say as Say,
-        Seq as Seq,
+        Sequential as Sequential,
         StoryDraft as StoryDraft,
-        Telling as Telling,
-        Text as Text,
+        Terminal as Terminal,
+        Traversal as Traversal,
     )
-    from redraft.training.data.corpora.grammar_rules import Case as Case, Draw as Draw, Rules as Rules, entry as entry
+    from redraft.training.data.corpora.grammar_rules import (
+        CaseRule as CaseRule,
+        DrawRule as DrawRule,
+        RuleBook as RuleBook,
+        entry as entry,
+    )
     from redraft.training.data.corpora.language import Language as Language, Story as Story, split_seed as split_seed
-    from redraft.training.data.corpora.points import Blobs as Blobs
+    from redraft.training.data.corpora.points import GaussianMixtureCorpus as GaussianMixtureCorpus
     from redraft.training.data.corpora.programs import (
         PROGRAM_WORDS as PROGRAM_WORDS,
         Programs as Programs,
-        bracketed as bracketed,
+        brackets_match as brackets_match,
     )
-    from redraft.training.data.corpora.stories import SMALL as SMALL, STORIES as STORIES, StoriesData as StoriesData
-    from redraft.training.data.corpora.story_tags import STORY_TAGS as STORY_TAGS, TAGS as TAGS, tags_of as tags_of
+    from redraft.training.data.corpora.stories import SMALL_LANGUAGE as SMALL_LANGUAGE, STORY_LANGUAGE as STORY_LANGUAGE
+    from redraft.training.data.corpora.story_tags import STORY_TAGS as STORY_TAGS, TAGS as TAGS, tag_words as tag_words
     from redraft.training.data.corpora.story_tasks import (
-        Content as Content,
         StoryAttributes as StoryAttributes,
         StoryClasses as StoryClasses,
+        StoryCorpus as StoryCorpus,
         StorySummaries as StorySummaries,
-        Task as Task,
-        faithful as faithful,
     )
     from redraft.training.data.detokenize import (
-        DETOKENISERS as DETOKENISERS,
-        Detokenised as Detokenised,
-        detokenise as detokenise,
-        rules_of as rules_of,
+        DETOKENIZERS as DETOKENIZERS,
+        DetokenizedCorpus as DetokenizedCorpus,
+        detokenize_text as detokenize_text,
+        detokenizer_for as detokenizer_for,
     )
     from redraft.training.data.framing import (
-        Documents as Documents,
+        DocumentRows as DocumentRows,
+        FramedRows as FramedRows,
         Framing as Framing,
-        Packed as Packed,
+        PackedRows as PackedRows,
         Row as Row,
-        Rows as Rows,
+        pad_rows as pad_rows,
         require_some_rows as require_some_rows,
-        side_by_side as side_by_side,
     )
     from redraft.training.data.loader import (
         Loader as Loader,
-        evaluation as evaluation,
-        permutation as permutation,
+        epoch_order as epoch_order,
+        first_batches as first_batches,
+        load_rows as load_rows,
         prefetch as prefetch,
-        tokenise as tokenise,
     )
     from redraft.training.data.pair_framing import (
-        Answers as Answers,
-        Labelled as Labelled,
-        Pairs as Pairs,
-        Sourced as Sourced,
-        Spans as Spans,
+        ChatRows as ChatRows,
+        EncoderRows as EncoderRows,
+        LabeledRows as LabeledRows,
+        PairRows as PairRows,
+        SpanRows as SpanRows,
     )
     from redraft.training.data.pairs import (
-        Classified as Classified,
         CsvPairs as CsvPairs,
-        EndlessPairs as EndlessPairs,
+        HasClasses as HasClasses,
+        InfinitePairs as InfinitePairs,
         JsonlClasses as JsonlClasses,
         JsonlPairs as JsonlPairs,
         Pair as Pair,
@@ -88,93 +102,102 @@ if TYPE_CHECKING:
         SPLITS as SPLITS,
         Corpus as Corpus,
         DataError as DataError,
-        Endless as Endless,
+        DataStats as DataStats,
         FileRecord as FileRecord,
         Files as Files,
         HubDataset as HubDataset,
+        InfiniteCorpus as InfiniteCorpus,
         Jsonl as Jsonl,
-        KnownSource as KnownSource,
+        KnownDistribution as KnownDistribution,
         Parquet as Parquet,
         Split as Split,
-        Tally as Tally,
         TextFiles as TextFiles,
-        field_record as field_record,
-        json_lines as json_lines,
-        json_record as json_record,
+        parse_json_record as parse_json_record,
+        read_json_lines as read_json_lines,
+        record_from_fields as record_from_fields,
     )
     from redraft.training.distributed import (
         Workers as Workers,
-        asked_to_stop as asked_to_stop,
-        local as local,
-        same_bits as same_bits,
+        deterministic_kernels as deterministic_kernels,
+        gather_rows as gather_rows,
+        join_workers as join_workers,
+        local_rows as local_rows,
         shard_like as shard_like,
-        whole as whole,
-        workers as workers,
+        stop_signals as stop_signals,
     )
     from redraft.training.heldout import (
-        BIT as BIT,
+        NATS_PER_BIT as NATS_PER_BIT,
         HeldOut as HeldOut,
         Likelihood as Likelihood,
-        Truth as Truth,
-        decoded as decoded,
-        ending as ending,
-        excess as excess,
+        TrueProbabilities as TrueProbabilities,
+        best_token_bound as best_token_bound,
+        excess_bits as excess_bits,
         likelihood as likelihood,
-        reconstruction as reconstruction,
-        token_bound as token_bound,
+        reconstruction_accuracy as reconstruction_accuracy,
+        target_texts as target_texts,
+        with_final_logsnr as with_final_logsnr,
     )
     from redraft.training.log import Log as Log
-    from redraft.training.loop import clip as clip, fit as fit, update as update
-    from redraft.training.objectives.adaptation import Adapt as Adapt, causal_nats as causal_nats
+    from redraft.training.loop import clip_gradients as clip_gradients, fit as fit, optimizer_step as optimizer_step
+    from redraft.training.objectives.adaptation import (
+        AdaptationObjective as AdaptationObjective,
+        causal_nats as causal_nats,
+    )
     from redraft.training.objectives.conditioning import (
         drop_condition as drop_condition,
+        punch_holes as punch_holes,
         self_condition as self_condition,
-        torn as torn,
     )
-    from redraft.training.objectives.distillation import Distil as Distil
+    from redraft.training.objectives.distillation import DrafterObjective as DrafterObjective
     from redraft.training.objectives.fitted_times import (
-        clipped as clipped,
-        importance as importance,
-        intervals as intervals,
+        candidate_intervals as candidate_intervals,
+        fit_clipped_times as fit_clipped_times,
+        fit_importance_times as fit_importance_times,
         relative_variance as relative_variance,
     )
     from redraft.training.objectives.losses import (
-        P2 as P2,
         Bound as Bound,
-        BySnr as BySnr,
-        Clip as Clip,
-        Dynamic as Dynamic,
-        Match as Match,
-        MinSnr as MinSnr,
-        Recover as Recover,
-        Simple as Simple,
-        Snr as Snr,
-        Sum as Sum,
-        Term as Term,
-        Weight as Weight,
+        BoundWeight as BoundWeight,
+        ClippedWeight as ClippedWeight,
+        ConstantWeight as ConstantWeight,
+        DynamicWeight as DynamicWeight,
+        LossTerm as LossTerm,
+        MinSnrWeight as MinSnrWeight,
+        OffsetSnrWeight as OffsetSnrWeight,
+        P2Weight as P2Weight,
+        SnrWeight as SnrWeight,
+        SquaredError as SquaredError,
+        SumOfTerms as SumOfTerms,
+        TokenCrossEntropy as TokenCrossEntropy,
     )
     from redraft.training.objectives.objective import (
-        Attribution as Attribution,
-        Autoencode as Autoencode,
-        Goal as Goal,
-        Mistakes as Mistakes,
+        AttributeObjective as AttributeObjective,
+        CodecObjective as CodecObjective,
+        ErrorHeadObjective as ErrorHeadObjective,
         Objective as Objective,
-        Step as Step,
+        TrainingGoal as TrainingGoal,
+        TrainStep as TrainStep,
     )
-    from redraft.training.objectives.tagging import Foreseeing as Foreseeing, Tagging as Tagging
+    from redraft.training.objectives.tagging import (
+        FutureTaggerObjective as FutureTaggerObjective,
+        TaggerObjective as TaggerObjective,
+    )
     from redraft.training.objectives.time_samplers import (
-        Clock as Clock,
-        Importance as Importance,
-        Stratified as Stratified,
+        ImportanceTimes as ImportanceTimes,
+        StratifiedTimes as StratifiedTimes,
+        TimeSampler as TimeSampler,
     )
     from redraft.training.optimizers import (
         Muon as Muon,
-        adjust as adjust,
-        optimisers as optimisers,
-        orthogonal as orthogonal,
-        rate as rate,
+        build_optimizers as build_optimizers,
+        learning_rate_fraction as learning_rate_fraction,
+        orthogonalize as orthogonalize,
+        set_learning_rates as set_learning_rates,
     )
-    from redraft.training.presets.chat import llada_chat_tiny as llada_chat_tiny, story_chat as story_chat
+    from redraft.training.presets.chat import (
+        llada_chat_tiny as llada_chat_tiny,
+        story_chat_tokenizer as story_chat_tokenizer,
+    )
     from redraft.training.presets.index import (
         PRESETS as PRESETS,
         PUBLISHED as PUBLISHED,
@@ -266,25 +289,25 @@ if TYPE_CHECKING:
         ssd_owt as ssd_owt,
         ssd_tiny as ssd_tiny,
     )
-    from redraft.training.progress import ProgressBar as ProgressBar, waiting as waiting
-    from redraft.training.runs.adaptation import adaptation as adaptation, merged as merged
-    from redraft.training.runs.distillation import drafting as drafting
+    from redraft.training.progress import ProgressBar as ProgressBar, show_waiting as show_waiting
+    from redraft.training.runs.adaptation import adaptation_run as adaptation_run, merge_adapter as merge_adapter
+    from redraft.training.runs.distillation import drafter_run as drafter_run
     from redraft.training.runs.loading import (
-        Bundle as Bundle,
-        Loaded as Loaded,
-        assemble as assemble,
-        begin_with as begin_with,
-        bundled as bundled,
-        describe as describe,
+        BundledModel as BundledModel,
+        LoadedModel as LoadedModel,
+        build_model as build_model,
+        bundle_model as bundle_model,
+        describe_run as describe_run,
         export as export,
+        init_from as init_from,
         load as load,
+        load_newest as load_newest,
         load_with_run as load_with_run,
-        newest as newest,
     )
-    from redraft.training.runs.memory import least_memory as least_memory, parameters as parameters
-    from redraft.training.runs.metrics import newest_values as newest_values
-    from redraft.training.runs.run import Optimiser as Optimiser, Run as Run
-    from redraft.training.samples import sample_texts as sample_texts, to_write as to_write
-    from redraft.training.state import State as State, TrainingError as TrainingError
+    from redraft.training.runs.memory import minimum_memory as minimum_memory, parameter_count as parameter_count
+    from redraft.training.runs.metrics import latest_values as latest_values
+    from redraft.training.runs.run import OptimizerConfig as OptimizerConfig, Run as Run
+    from redraft.training.samples import blank_canvases as blank_canvases, sample_texts as sample_texts
+    from redraft.training.state import TrainingError as TrainingError, TrainState as TrainState
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from redraft.core.hardware.system import best_device
-from redraft.training.objectives.objective import Step
+from redraft.training.objectives.objective import TrainStep
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Workers:
         if self.world > 1:
             dist.barrier()
 
-    def wrap(self, step: Step, shard: bool) -> nn.Module:
+    def wrap(self, step: TrainStep, shard: bool) -> nn.Module:
         """DDP, or FSDP2 with every block a unit of its own."""
         if self.world == 1:
             return step
@@ -70,7 +70,7 @@ class Workers:
 
 
 @contextmanager
-def workers() -> Iterator[Workers]:
+def join_workers() -> Iterator[Workers]:
     """Joins the process group that torchrun announces, and leaves it at the end, unless it was joined before."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank, place = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
@@ -101,12 +101,12 @@ def _join(device: torch.device) -> None:
 # --- tensors of which every worker holds some rows ---
 
 
-def local(tensor: Tensor) -> Tensor:
+def local_rows(tensor: Tensor) -> Tensor:
     """The rows that this worker holds: all of them, unless the tensor is sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather_rows(tensor: Tensor) -> Tensor:
     """All rows; every worker must ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
@@ -120,7 +120,7 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 @contextmanager
-def gathered(step: nn.Module) -> Iterator[None]:
+def unsharded(step: nn.Module) -> Iterator[None]:
     """The model of a sharded step can be used on its own for a while; blocks still come and go one by one."""
     if not isinstance(step, FSDPModule):
         yield
@@ -133,7 +133,7 @@ def gathered(step: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def accumulating(step: nn.Module, last: bool) -> Iterator[None]:
+def accumulate_gradients(step: nn.Module, last: bool) -> Iterator[None]:
     """Workers exchange gradients once per step, with its last part."""
     if isinstance(step, FSDPModule):
         step.set_requires_gradient_sync(last)
@@ -145,7 +145,7 @@ def accumulating(step: nn.Module, last: bool) -> Iterator[None]:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[list[int]]:
+def stop_signals() -> Iterator[list[int]]:
     """The signals SIGINT and SIGTERM that have come; the second of a kind acts at once."""
     asked: list[int] = []
     main = threading.current_thread() is threading.main_thread()  # in other threads signals are somebody else's
@@ -165,7 +165,7 @@ def asked_to_stop() -> Iterator[list[int]]:
 
 
 @contextmanager
-def same_bits() -> Iterator[None]:
+def deterministic_kernels() -> Iterator[None]:
     """Kernels that give the same bits at every run, wherever torch has them."""
     mode, memory = torch.get_deterministic_debug_mode(), cast(Any, torch.utils.deterministic)
     filling = memory.fill_uninitialized_memory

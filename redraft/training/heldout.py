@@ -20,16 +20,16 @@ from redraft.core.prediction import Prediction
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.models.diffusion_lm import DiffusionLM, evaluating
-from redraft.training.data.framing import Documents, Framing
-from redraft.training.data.loader import evaluation, tokenise
-from redraft.training.data.sources import Corpus, Endless, KnownSource, Split
+from redraft.models.diffusion_lm import DiffusionLM, inference
+from redraft.training.data.framing import DocumentRows, Framing
+from redraft.training.data.loader import first_batches, load_rows
+from redraft.training.data.sources import Corpus, InfiniteCorpus, KnownDistribution, Split
 from redraft.training.objectives.losses import Bound
 from redraft.training.objectives.objective import Objective
-from redraft.training.objectives.time_samplers import Stratified
+from redraft.training.objectives.time_samplers import StratifiedTimes
 
-BIT = math.log(2)  # nats
-CHAIN = 1000  # steps of the bound where noise has none in continuous time: the published protocol
+NATS_PER_BIT = math.log(2)  # nats
+_CHAIN = 1000  # steps of the bound where noise has none in continuous time: the published protocol
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Likelihood:
     def row_error(self, unit: Literal["token", "char"]) -> float:
         """Standard error of the bits per token or character over another choice of rows and noise: that of a ratio."""
         counts = self.row_tokens if unit == "token" else self.row_chars
-        bits, rows = self.row_nats / BIT, len(self.row_nats)
+        bits, rows = self.row_nats / NATS_PER_BIT, len(self.row_nats)
         apart = bits - bits.sum() / counts.sum() * counts
         return float(apart.var().sqrt() * math.sqrt(rows) / counts.sum()) if rows > 1 else math.nan
 
@@ -92,7 +92,7 @@ class Likelihood:
             raise ValueError(
                 f"the rows have no {unit} to learn; if they do, pass texts=, or give the model a tokenizer"
             )
-        return float(self.row_nats.sum()) / BIT / int(counts.sum())
+        return float(self.row_nats.sum()) / NATS_PER_BIT / int(counts.sum())
 
 
 def likelihood(
@@ -111,7 +111,7 @@ def likelihood(
 
     Args:
         model: the model to measure; it is put into evaluation mode meanwhile
-        batches: held-out rows, such as `evaluation(rows, count)` makes
+        batches: held-out rows, such as `first_batches(rows, count)` makes
         draws: strata of noise levels, each costing one network call per estimate; more give a smaller error
         seed: seed of the noise; a row draws from (seed, its number), whatever its batch
         texts: the text of each row, to count characters and bytes; None: decode the tokens
@@ -121,13 +121,13 @@ def likelihood(
     if draws < 1:
         raise ValueError(f"draws={draws}; the bound needs at least one stratum of noise levels")
     parts, rows = [], 0
-    with evaluating(model) as device:
+    with inference(model) as device:
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
             sample = torch.arange(before, rows) if batch.sample is None else batch.sample
             batch, keys = model.learnable(batch.to(device)), randomness.rng(seed, sample.to(device))
             nats = _twice(model, batch, keys, draws, bound).cpu().double()
-            said = decoded(model, batch) if texts is None else texts[before:rows]
+            said = target_texts(model, batch) if texts is None else texts[before:rows]
             parts.append((nats.mean(0), nats.var(0) / 2, batch.learn.sum(-1).cpu(), *_extent(said)))
     if not rows or (texts is not None and len(texts) != rows):
         raise ValueError(
@@ -136,27 +136,27 @@ def likelihood(
     return Likelihood(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def told(model: DiffusionLM, batch: Batch) -> Tensor:
+def scored_positions(model: DiffusionLM, batch: Batch) -> Tensor:
     """(B, L) bool: learnt tokens up to the first end token, inclusive; what follows it is known"""
     eos = model.config.vocab.eos
     ends = torch.zeros_like(batch.learn) if eos is None else batch.tokens == eos
     return batch.learn & (ends.cumsum(-1) - ends.long() == 0)
 
 
-def reconstruction(model: DiffusionLM, batches: Iterable[Batch]) -> float:
+def reconstruction_accuracy(model: DiffusionLM, batches: Iterable[Batch]) -> float:
     """The share of told tokens that survive a model's codec: encoded and decoded, without noise."""
     if model.codec is None:
         raise ValueError("this model has no codec: its process works on tokens")
     right, count = 0, 0
-    with evaluating(model) as device:
+    with inference(model) as device:
         for batch in (b.to(device) for b in batches):
             ids = model.codec.decode(model.codec.encode(batch.tokens, batch.pad))[:, : batch.tokens.shape[1]]
-            where = told(model, batch)
+            where = scored_positions(model, batch)
             right, count = right + int((ids == batch.tokens)[where].sum()), count + int(where.sum())
     return right / max(1, count)
 
 
-def token_bound(
+def best_token_bound(
     model: DiffusionLM,
     batches: Sequence[Batch],
     ends: Sequence[float] = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0),
@@ -170,11 +170,11 @@ def token_bound(
     The generative model z ~ p at log-SNR `end`, w ~ p(w | z) is a model of text for every end; choose the end on other
     text than you report.
     """
-    ended = {end: likelihood(ending(model, end), batches, draws=draws, seed=seed) for end in ends}
+    ended = {end: likelihood(with_final_logsnr(model, end), batches, draws=draws, seed=seed) for end in ends}
     return min(ended.items(), key=lambda item: float(item[1].row_nats.sum()))
 
 
-def ending(model: DiffusionLM, logsnr: float) -> DiffusionLM:
+def with_final_logsnr(model: DiffusionLM, logsnr: float) -> DiffusionLM:
     """The same model, sharing its weights, whose diffusion ends at this log-SNR; the codec decodes from there."""
     process = model.process
     if not isinstance(process, Gaussian):
@@ -187,7 +187,7 @@ def ending(model: DiffusionLM, logsnr: float) -> DiffusionLM:
 def _twice(model: DiffusionLM, batch: Batch, keys: Rng, draws: int, bound: Bound | None) -> Tensor:
     """(2, B) two independent estimates in nats; for a causal network the exact value, twice."""
     if bound is None and not model.process.continuous:
-        bound = Bound(steps=CHAIN)
+        bound = Bound(steps=_CHAIN)
     sight, halves = _HeldOutBatch(model, batch, bound or Bound()), keys.split(2)
     if bound is not None:
         return torch.stack([sight.by_time(draws, rng=half) for half in halves])
@@ -218,16 +218,16 @@ class _HeldOutBatch:
         """
         T, power = self.bound.steps, self.model.process.time_power
         if T is None:
-            return self._drawn(Stratified(block=self.model.block, power=power), strata, rng=rng)
-        last = self._drawn(Stratified(0, 1 / T, self.model.block), 1, rng=rng.fold(strata)) / T
+            return self._drawn(StratifiedTimes(block=self.model.block, power=power), strata, rng=rng)
+        last = self._drawn(StratifiedTimes(0, 1 / T, self.model.block), 1, rng=rng.fold(strata)) / T
         if T == 1:
             return last
-        return last + (1 - 1 / T) * self._drawn(Stratified(1 / T, 1, self.model.block), strata, rng=rng)
+        return last + (1 - 1 / T) * self._drawn(StratifiedTimes(1 / T, 1, self.model.block), strata, rng=rng)
 
-    def _drawn(self, times: Stratified, strata: int, *, rng: Rng) -> Tensor:
+    def _drawn(self, times: StratifiedTimes, strata: int, *, rng: Rng) -> Tensor:
         """(B,) the mean of the bound over times, one in each stratum.
 
-        In turn k `Stratified` puts row i into stratum (k + i) mod K; the row's key depends on the stratum, so after all
+        In turn k `StratifiedTimes` puts row i into stratum (k + i) mod K; the row's key depends on the stratum, so after all
         turns the row's place in its batch does not matter.
         """
         objective, row = Objective(self.bound, times), torch.arange(len(self.batch.tokens))
@@ -242,13 +242,13 @@ def _extent(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
     return torch.tensor([len(text) for text in texts]), torch.tensor(sizes)
 
 
-def decoded(model: DiffusionLM, batch: Batch) -> list[str]:
+def target_texts(model: DiffusionLM, batch: Batch) -> list[str]:
     """The text of the learnt tokens of each row; empty if there is no tokenizer."""
     rows = [x[learn].tolist() for x, learn in zip(batch.tokens, batch.learn, strict=True)]
     return ["" if model.tokenizer is None else model.tokenizer.decode(row) for row in rows]
 
 
-def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]:
+def excess_bits(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]:
     """Bits per character above the truth, and their standard error, for rows whose true log p (nats) is known.
 
     Paired: R = Σ d_i / Σ c_i with d_i = nats_i + log p_i and c_i characters, so differences between rows in likelihood
@@ -261,10 +261,10 @@ def excess(found: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]
     ratio = over.sum() / chars.sum()
     spread = (over - ratio * chars).var() if rows > 1 else torch.tensor(torch.nan)  # one row has no spread
     error = (spread * rows).sqrt() / chars.sum()
-    return float(ratio) / BIT, float(error) / BIT
+    return float(ratio) / NATS_PER_BIT, float(error) / NATS_PER_BIT
 
 
-class Truth(NamedTuple):
+class TrueProbabilities(NamedTuple):
     """The true probabilities of held-out rows, from a source of known distribution."""
 
     log_probs: list[float]  # of each row, in nats
@@ -276,15 +276,17 @@ class HeldOut:
     """Rows to measure a model on, and their true probabilities."""
 
     batches: list[Batch]
-    truth: Truth | None = None  # None if unknown
+    truth: TrueProbabilities | None = None  # None if unknown
 
     @classmethod
-    def of(cls, data: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Framing, count: int) -> HeldOut:
+    def of(
+        cls, data: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer, framing: Framing, count: int
+    ) -> HeldOut:
         """The first `count` rows of a split. The truth is known if the source knows it and no row is cut."""
-        rows = tokenise(data, split, tokenizer, framing)
-        batches = evaluation(rows, count)
+        rows = load_rows(data, split, tokenizer, framing)
+        batches = first_batches(rows, count)
         total = sum(len(batch.tokens) for batch in batches)
-        if not isinstance(data, KnownSource) or not isinstance(framing, Documents) or rows.tally.cut:
+        if not isinstance(data, KnownDistribution) or not isinstance(framing, DocumentRows) or rows.tally.cut:
             return cls(batches)
         log_probs = [data.log_prob(data.document(split, index)) for index in range(total)]
-        return cls(batches, Truth(log_probs, data.entropy_per_char()))
+        return cls(batches, TrueProbabilities(log_probs, data.entropy_per_char()))

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from redraft.training.distributed import Workers
-from redraft.training.optimizers import rate
+from redraft.training.optimizers import learning_rate_fraction
 from redraft.training.progress import ProgressBar
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
-from redraft.training.state import State
+from redraft.training.state import TrainState
 
 
 class Log:
@@ -30,7 +30,7 @@ class Log:
         self,
         run: Run,
         out: Path,
-        state: State,
+        state: TrainState,
         team: Workers,
         quiet: bool,
         tell: Callable[[dict[str, Any]], None] | None = None,
@@ -44,21 +44,22 @@ class Log:
         self.bar = ProgressBar("training", run.steps, state.step, shown=self.active and not quiet)
 
     @contextmanager
-    def clock(self, state: State) -> Iterator[None]:
+    def clock(self, state: TrainState) -> Iterator[None]:
         """Counts the seconds and tokens of what happens inside."""
         began, before = time.perf_counter(), state.tokens
         yield
         self.seconds, self.tokens = self.seconds + time.perf_counter() - began, self.tokens + state.tokens - before
         self.bar.update(state.step)
 
-    def progress(self, state: State, norm: float) -> None:
+    def progress(self, state: TrainState, norm: float) -> None:
         """One line for all steps since the last one."""
         bits, speed = state.nats / max(1, state.tokens) / math.log(2), self.tokens / self.seconds
         record = {
             "step": state.step,
             "train_loss_bits_per_token": bits,
             "gradient_norm": norm,
-            "learning_rate": self.run.optimiser.lr * rate(self.run.optimiser, state.step - 1, self.run.steps),
+            "learning_rate": self.run.optimiser.lr
+            * learning_rate_fraction(self.run.optimiser, state.step - 1, self.run.steps),
             "tokens_per_second": speed,
             "precision": state.precision.name,
         }
@@ -69,7 +70,7 @@ class Log:
 
     def assessed(self, record: dict[str, Any]) -> None:
         """What held-out text says; the bar shows it from now on."""
-        self.held_out = metrics.brief(record)
+        self.held_out = metrics.format_brief(record)
         self._note()
         self.write(record)
 
@@ -101,8 +102,8 @@ class Log:
 
 def _size_up_to(step: int, file: Path) -> int:
     """Bytes of the whole lines up to a step; a line that a crash cut short is none."""
-    lines = metrics.lines(file)
-    steps = (metrics.parse(file, number, line)["step"] for number, line in enumerate(lines, 1))
+    lines = metrics.whole_lines(file)
+    steps = (metrics.parse_line(file, number, line)["step"] for number, line in enumerate(lines, 1))
     kept = takewhile(lambda each: each[1] <= step, zip(lines, steps, strict=True))
     return sum(len(line) for line, _ in kept)
 

@@ -29,20 +29,28 @@ from redraft.core.batch import Batch
 from redraft.core.hardware.system import free_memory
 from redraft.models.checkpoints import reader, serialization, writer
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.data.framing import Rows
-from redraft.training.data.loader import Loader, evaluation, prefetch, tokenise
-from redraft.training.distributed import Workers, accumulating, asked_to_stop, gathered, same_bits, whole, workers
-from redraft.training.heldout import BIT, HeldOut, excess, likelihood, reconstruction
+from redraft.training.data.framing import FramedRows
+from redraft.training.data.loader import Loader, first_batches, load_rows, prefetch
+from redraft.training.distributed import (
+    Workers,
+    accumulate_gradients,
+    deterministic_kernels,
+    gather_rows,
+    join_workers,
+    stop_signals,
+    unsharded,
+)
+from redraft.training.heldout import NATS_PER_BIT, HeldOut, excess_bits, likelihood, reconstruction_accuracy
 from redraft.training.log import Log
-from redraft.training.objectives.objective import Autoencode, Step
-from redraft.training.optimizers import adjust, optimisers, rate
-from redraft.training.progress import waiting
-from redraft.training.runs.loading import assemble, begin_with, newest
-from redraft.training.runs.memory import least_memory
+from redraft.training.objectives.objective import CodecObjective, TrainStep
+from redraft.training.optimizers import build_optimizers, learning_rate_fraction, set_learning_rates
+from redraft.training.progress import show_waiting
+from redraft.training.runs.loading import build_model, init_from, load_newest
+from redraft.training.runs.memory import minimum_memory
 from redraft.training.runs.run import Run
-from redraft.training.samples import sample_texts, to_write
-from redraft.training.setup import claim, hold_lock, require_packages, settle
-from redraft.training.state import State, TrainingError, _averaged, _copies
+from redraft.training.samples import blank_canvases, sample_texts
+from redraft.training.setup import choose_run_precision, claim_directory, hold_lock, require_packages
+from redraft.training.state import TrainingError, TrainState, _averaged, _copies
 
 
 def fit(
@@ -60,19 +68,19 @@ def fit(
     """
     out = Path(out)
     require_packages(run)
-    with workers() as team, asked_to_stop() as asked, same_bits(), hold_lock(out, team):
+    with join_workers() as team, stop_signals() as asked, deterministic_kernels(), hold_lock(out, team):
         require_memory(run, team)
-        claim(run, out, team)
-        choice = settle(run, out, team, quiet)
+        claim_directory(run, out, team)
+        choice = choose_run_precision(run, out, team, quiet)
         model = _new_model(run).to(team.device)
-        with waiting("reading the text", shown=team.first and not quiet):
+        with show_waiting("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
         saved = reader.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
-            model.codec.survey(partial(evaluation, train))
+            model.codec.survey(partial(first_batches, train))
         model.network.recompute = run.recompute
-        step = team.wrap(Step(model, run.objective), run.shard)
-        state = State(model, _copies(model), optimisers(model, run.optimiser, choice.dtype), choice)
+        step = team.wrap(TrainStep(model, run.objective), run.shard)
+        state = TrainState(model, _copies(model), build_optimizers(model, run.optimiser, choice.dtype), choice)
         if saved is not None:
             state.restore(saved)
         del saved  # as much memory again
@@ -82,18 +90,20 @@ def fit(
         with closing(Log(run, out, state, team, quiet, tell)) as log:
             while state.step < run.steps:
                 with log.clock(state):
-                    norm = update(run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team)
+                    norm = optimizer_step(
+                        run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team
+                    )
                 last, leave = state.step == run.steps, team.any(bool(asked))
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
-                    log.assessed(assess(run, state, step, valid, team))
+                    log.assessed(validate(run, state, step, valid, team))
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
                     save_state(run, state, out, team)
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
-        return assemble(run, newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
+        return build_model(run, load_newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
 
 
 def _new_model(run: Run) -> DiffusionLM:
@@ -105,13 +115,13 @@ def _new_model(run: Run) -> DiffusionLM:
     model = DiffusionLM(run.model, run.tokenizer)
     if run.base is not None:
         latent = model.codec is not None and model.codec.frozen
-        begin_with(model, run.base, model.codec if latent else None)
+        init_from(model, run.base, model.codec if latent else None)
     return model
 
 
-def _texts(run: Run) -> tuple[Rows, HeldOut]:
+def _texts(run: Run) -> tuple[FramedRows, HeldOut]:
     """The rows to train on, and those to measure on."""
-    train = tokenise(run.data, "train", run.tokenizer, run.framing)
+    train = load_rows(run.data, "train", run.tokenizer, run.framing)
     return train, HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
 
 
@@ -120,16 +130,16 @@ def _compile(model: DiffusionLM, wanted: bool) -> None:
         block.compile()
 
 
-def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> float:
+def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> float:
     """One step of the optimisers and of the average; gives the norm of the gradient before it was clipped."""
     nats, tokens = backward(run, state, step, batches, team)
-    norm = clip(state.model.parameters(), run.optimiser.clip)
+    norm = clip_gradients(state.model.parameters(), run.optimiser.clip)
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
             f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
             "nothing was saved. Try a lower learning rate or a longer warm-up, as a new run in another directory"
         )
-    adjust(state.optimisers, rate(run.optimiser, state.step, run.steps))
+    set_learning_rates(state.optimisers, learning_rate_fraction(run.optimiser, state.step, run.steps))
     for optimiser in state.optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -141,7 +151,7 @@ def update(run: Run, state: State, step: nn.Module, batches: list[Batch], team: 
     return norm
 
 
-def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
+def backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
     """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
     state.model.train()
     _seed_dropout(int(randomness.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
@@ -149,7 +159,7 @@ def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team
     nats = torch.zeros((), device=team.device)
     for batch in batches:
         assert batch.sample is not None
-        with accumulating(step, last=batch is batches[-1]):
+        with accumulate_gradients(step, last=batch is batches[-1]):
             with state.precision.autocast(team.device):
                 loss = step(batch, randomness.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
             loss.mean.backward()
@@ -157,11 +167,11 @@ def backward(run: Run, state: State, step: nn.Module, batches: list[Batch], team
     return float(team.sum(nats)), int(tokens)
 
 
-def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
+def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> float:
     """Scales the gradients down to this norm if theirs is larger; gives the norm they had."""
     learning = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
-    found = float(whole(norm))
+    found = float(gather_rows(norm))
     if not found <= most:
         nn.utils.clip_grads_with_norm_(learning, most, norm)
     return found
@@ -175,12 +185,12 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def assess(run: Run, state: State, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
+def validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
     """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
-    with _averaged(state), gathered(step), state.precision.autocast(team.device), eager:
-        if isinstance(run.objective, Autoencode):  # there is no diffusion yet
-            return {"step": state.step, "valid_reconstruction": reconstruction(state.model, valid.batches)}
+    with _averaged(state), unsharded(step), state.precision.autocast(team.device), eager:
+        if isinstance(run.objective, CodecObjective):  # there is no diffusion yet
+            return {"step": state.step, "valid_reconstruction": reconstruction_accuracy(state.model, valid.batches)}
         result = likelihood(state.model, valid.batches, draws=2, seed=run.seed)
         found: dict[str, Any] = {
             "step": state.step,
@@ -188,18 +198,18 @@ def assess(run: Run, state: State, step: nn.Module, valid: HeldOut, team: Worker
             "valid_bits_per_char": result.bits_per_char,
         }
         if valid.truth is not None:
-            over, error = excess(result, valid.truth.log_probs)
+            over, error = excess_bits(result, valid.truth.log_probs)
             found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
-            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / BIT
+            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / NATS_PER_BIT
         if run.samples:
-            canvas = to_write(state.model, run.framing, run.samples, valid.batches[0])
+            canvas = blank_canvases(state.model, run.framing, run.samples, valid.batches[0])
             found["samples"] = sample_texts(state.model, run.sampler, canvas, seed=run.seed)
         return found
 
 
 def require_memory(run: Run, team: Workers) -> None:
     """Refuses sizes that no memory here can hold, before anything is built."""
-    need, free = least_memory(run, team.world), free_memory(team.device)
+    need, free = minimum_memory(run, team.world), free_memory(team.device)
     if free is None or sum(need.values()) <= free:
         return
     most = max(need, key=lambda part: need[part])
@@ -210,18 +220,18 @@ def require_memory(run: Run, team: Workers) -> None:
     )
 
 
-def save_state(run: Run, state: State, out: Path, team: Workers) -> None:
+def save_state(run: Run, state: TrainState, out: Path, team: Workers) -> None:
     """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
     numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
     documents = {"config": serialization.to_json(run), "state": numbers}
     tensors = state.tensors()
-    if team.any((wrong := reader.not_finite(tensors["raw"])) is not None):
+    if team.any((wrong := reader.first_nonfinite(tensors["raw"])) is not None):
         raise TrainingError(
             f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
             "this step was not saved, but earlier ones are intact. Try a lower learning rate, in another directory"
         )
     if run.shard:
-        writer.save(out, state.step, tensors, documents, run.keep, team)
+        writer.save_checkpoint(out, state.step, tensors, documents, run.keep, team)
     elif team.first:
-        writer.save(out, state.step, tensors, documents, run.keep)
+        writer.save_checkpoint(out, state.step, tensors, documents, run.keep)
     team.wait()

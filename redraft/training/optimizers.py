@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
 from redraft.models.networks.transformer import hidden_matrices
-from redraft.training.runs.run import Optimiser
+from redraft.training.runs.run import OptimizerConfig
 
 
 class Muon(Optimizer):
@@ -48,19 +48,19 @@ class Muon(Optimizer):
         moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
         torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
         nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
-        updates = orthogonal(torch.stack(nesterov), group["dtype"]).to(params[0].dtype)
+        updates = orthogonalize(torch.stack(nesterov), group["dtype"]).to(params[0].dtype)
         scale = max(1, params[0].shape[0] / params[0].shape[1]) ** 0.5
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(params, list(updates.unbind()), alpha=-group["lr"] * scale)
 
 
-def orthogonal(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) -> Tensor:
+def orthogonalize(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) -> Tensor:
     """(…, a, b) → nearly U Vᵀ of its singular value decomposition, by Newton–Schulz iteration (quintic) in `dtype`.
 
     Of sharded matrices every worker computes the whole and keeps its rows.
     """
     if isinstance(m, DTensor):
-        return DTensor.from_local(orthogonal(m.full_tensor(), dtype, steps), m.device_mesh).redistribute(
+        return DTensor.from_local(orthogonalize(m.full_tensor(), dtype, steps), m.device_mesh).redistribute(
             placements=m.placements
         )
     x = m.to(dtype)
@@ -73,8 +73,10 @@ def orthogonal(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) ->
     return x.mT if tall else x
 
 
-def optimisers(model: nn.Module, settings: Optimiser, dtype: torch.dtype = torch.float32) -> list[Optimizer]:
-    """AdamW for all, or for all but the matrices between hidden states, which go to Muon; `adjust` sets their rates.
+def build_optimizers(
+    model: nn.Module, settings: OptimizerConfig, dtype: torch.dtype = torch.float32
+) -> list[Optimizer]:
+    """AdamW for all, or for all but the matrices between hidden states, which go to Muon; `set_learning_rates` sets their rates.
 
     `dtype` is that of the matrix products inside Muon.
     """
@@ -95,13 +97,13 @@ def _groups(optimisers: list[Optimizer]) -> list[dict[str, Any]]:
     return [group for optimiser in optimisers for group in optimiser.param_groups]
 
 
-def adjust(optimisers: list[Optimizer], share: float) -> None:
+def set_learning_rates(optimisers: list[Optimizer], share: float) -> None:
     """Every learning rate becomes this share of its full value."""
     for group in _groups(optimisers):
         group["lr"] = group["full_lr"] * share
 
 
-def rate(settings: Optimiser, step: int, steps: int) -> float:
+def learning_rate_fraction(settings: OptimizerConfig, step: int, steps: int) -> float:
     """The share of the full learning rate at a step, counted from 0: warm-up from 1/warmup, then down to the floor.
 
     The last step of a run has (almost) the floor; floor 1 is a constant rate.

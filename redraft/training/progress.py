@@ -54,7 +54,7 @@ class ProgressBar:
 
 
 @contextmanager
-def waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
+def show_waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
     """Says from time to time that something goes on, where nothing can be counted."""
     began, ended = time.monotonic(), Event()
 

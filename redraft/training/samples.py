@@ -7,12 +7,12 @@ import torch
 from redraft.core import randomness
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
-from redraft.decoding.samplers.base import Sampler, last
-from redraft.models.diffusion_lm import DiffusionLM, evaluating
+from redraft.decoding.samplers.base import Sampler, final_canvas
+from redraft.models.diffusion_lm import DiffusionLM, inference
 from redraft.training.data.framing import Framing
 
 
-def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
+def blank_canvases(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
     """Empty canvases as long as the training rows; for models that answer sources, one per held-out source.
 
     At most as many answers as the batch has rows.
@@ -27,6 +27,6 @@ def to_write(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -
 
 def sample_texts(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int) -> list[str]:
     """Fills a canvas with the sampler and returns the texts; row i draws from the key (seed, i)."""
-    with evaluating(model) as device:
+    with inference(model) as device:
         keys = randomness.rng(seed, torch.arange(len(canvas.z), device=device))
-        return model.text(last(sampler(model, model.process, canvas, rng=keys)))
+        return model.text(final_canvas(sampler(model, model.process, canvas, rng=keys)))

@@ -15,8 +15,8 @@ from redraft.core.hardware.precision import (
     PrecisionError,
     PrecisionName,
     Shapes,
+    block_shapes,
     choose_precision,
-    shapes_like,
 )
 from redraft.models.checkpoints import lock, reader, serialization
 from redraft.training.distributed import Workers
@@ -40,18 +40,18 @@ def hold_lock(out: Path, team: Workers) -> Iterator[None]:
     with ExitStack() as held:
         try:
             if team.first:
-                held.enter_context(lock.only_writer(out))
-        except (lock.Busy, OSError) as error:
+                held.enter_context(lock.exclusive_lock(out))
+        except (lock.DirectoryLocked, OSError) as error:
             problem = error
         if team.any(problem is not None):
-            raise problem or lock.Busy(f"the first worker cannot write to {out}")
+            raise problem or lock.DirectoryLocked(f"the first worker cannot write to {out}")
         yield
 
 
-def claim(run: Run, out: Path, team: Workers) -> None:
+def claim_directory(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; refuses one that holds another."""
     file = out / "run.json"
-    if file.exists() and not run.is_held((held := reader.read_claim(file)).get("run")):
+    if file.exists() and not run.is_held((held := reader.read_run_file(file)).get("run")):
         other = held.get("hash")
         raise TrainingError(f"{out} holds another run ({other}, this one is {run.digest}); choose another directory")
     team.wait()
@@ -60,14 +60,14 @@ def claim(run: Run, out: Path, team: Workers) -> None:
         _replace(file, {"hash": run.digest, "run": serialization.to_json(run)})
 
 
-def settle(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
+def choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
     """The precision of a run, for all workers the one of the first; said, and kept in run.json.
 
     A resumed run goes on in the precision it began with, so that it stays the same bit for bit on another machine;
     where that is impossible it ends here, before anything is changed.
     """
     file = out / "run.json"
-    held = reader.read_claim(file) if team.first else {}
+    held = reader.read_run_file(file) if team.first else {}
     before = _begun_in(held)
     choice = _agreed(run, team, before)
     if team.first and before != choice.name:
@@ -84,7 +84,7 @@ _told: set[tuple[str, str]] = set()  # once per process is enough: a demo trains
 
 def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
     """The first worker chooses, the others follow; if it cannot, all end."""
-    shapes = shapes_of(run, team.world)
+    shapes = training_shapes(run, team.world)
     if not team.first:
         if (code := team.agree(0)) < 0:
             raise PrecisionError("the first worker cannot compute in the precision of the run")
@@ -104,10 +104,10 @@ def _begun_in(document: dict[str, Any]) -> PrecisionName | None:
     return name if name in get_args(PrecisionName) else None
 
 
-def shapes_of(run: Run, world: int = 1) -> Shapes:
+def training_shapes(run: Run, world: int = 1) -> Shapes:
     """Products like those of a training step."""
     network, rows = run.model.network, run.batch * run.framing.length
-    return shapes_like(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
+    return block_shapes(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
 
 
 def _replace(file: Path, document: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from redraft.core.hardware.precision import Precision
 from redraft.models.checkpoints import reader
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.distributed import local, shard_like
+from redraft.training.distributed import local_rows, shard_like
 
 
 class TrainingError(RuntimeError):
@@ -23,7 +23,7 @@ class TrainingError(RuntimeError):
 
 
 @dataclass
-class State:
+class TrainState:
     """All that changes while training, and the precision, which does not."""
 
     model: DiffusionLM
@@ -38,13 +38,13 @@ class State:
         """By file: averaged weights, those being trained, moments. Of sharded ones the rows of this worker."""
         names = {id(p): n for n, p in self.model.named_parameters()}
         moments = {
-            f"{names[id(p)]}|{key}": local(value)
+            f"{names[id(p)]}|{key}": local_rows(value)
             for optimiser in self.optimisers
             for p, entry in optimiser.state.items()
             for key, value in entry.items()
         }
-        weights = {n: local(p.detach()) for n, p in self.model.named_parameters()}
-        return {"model": {n: local(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
+        weights = {n: local_rows(p.detach()) for n, p in self.model.named_parameters()}
+        return {"model": {n: local_rows(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
 
     @torch.no_grad()
     def restore(self, saved: reader.Checkpoint) -> None:
@@ -72,7 +72,7 @@ def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> 
     if not moments or any(m.shape not in fit_in.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
         raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
     for tensors in (saved.tensors["raw"], moments):
-        if (wrong := reader.not_finite(tensors)) is not None:
+        if (wrong := reader.first_nonfinite(tensors)) is not None:
             raise CheckpointError(f"{wrong} of step {saved.step} has values that are nan or infinite; remove this step")
     match saved.documents.get("state"):
         case {"step": int(step), "nats": int() | float() as nats, "tokens": int(tokens)} if step == saved.step:
@@ -81,7 +81,7 @@ def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> 
 
 
 @contextmanager
-def _averaged(state: State) -> Iterator[None]:
+def _averaged(state: TrainState) -> Iterator[None]:
     """The model with its averaged weights, for a while."""
     raw = _copies(state.model)
     state.model.load_state_dict(state.ema)

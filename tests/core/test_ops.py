@@ -128,7 +128,7 @@ def test_one_is_never_reached() -> None:
 
 def test_the_largest_number_draws_a_state() -> None:
     u = Rng(torch.tensor([LAST])).uniform(1)[:, 0]
-    assert int(randomness.draw(torch.zeros(1, 4), u)) == 3
+    assert int(randomness.sample_categorical(torch.zeros(1, 4), u)) == 3
 
 
 def test_no_columns_need_no_numbers() -> None:
@@ -143,14 +143,14 @@ def test_no_columns_need_no_numbers() -> None:
     u=st.floats(0, 1, exclude_min=True, exclude_max=True),
 )
 def test_a_state_of_zero_weight_is_never_drawn(weights: list[float], u: float) -> None:
-    drawn = randomness.draw(torch.tensor([weights]).log(), torch.tensor([u], dtype=torch.float64))
+    drawn = randomness.sample_categorical(torch.tensor([weights]).log(), torch.tensor([u], dtype=torch.float64))
     assert weights[int(drawn)] > 0
 
 
 @pytest.mark.parametrize("u", [2.0**-54, 1 - 2.0**-53])
 def test_the_extreme_numbers_draw_the_extreme_states(u: float) -> None:
     log_weights = torch.tensor([-torch.inf, 0.0, 1.0, 2.0, -torch.inf]).expand(1, -1)
-    drawn = int(randomness.draw(log_weights, torch.tensor([u], dtype=torch.float64)))
+    drawn = int(randomness.sample_categorical(log_weights, torch.tensor([u], dtype=torch.float64)))
     assert drawn == (1 if u < 0.5 else 3)
 
 
@@ -158,7 +158,9 @@ def test_the_extreme_numbers_draw_the_extreme_states(u: float) -> None:
 def test_draws_need_no_normalised_weights(shift: float, seed: int) -> None:
     log_weights = torch.randn(20, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     u = rng(seed, 20).uniform()
-    assert torch.equal(randomness.draw(log_weights + shift, u), randomness.draw(log_weights, u))
+    assert torch.equal(
+        randomness.sample_categorical(log_weights + shift, u), randomness.sample_categorical(log_weights, u)
+    )
 
 
 STATES, TAIL = 50_000, 2_000
@@ -172,7 +174,9 @@ def zipf() -> Tensor:
 def test_draws_follow_a_zipf_law_to_its_tail(p_value: PValue) -> None:
     p, draws = zipf(), 1500
     log_p = p.log().float().expand(draws // 10, -1)
-    drawn = torch.cat([randomness.draw(log_p, r.uniform()) for r in map(rng(0, draws // 10).fold, range(10))])
+    drawn = torch.cat(
+        [randomness.sample_categorical(log_p, r.uniform()) for r in map(rng(0, draws // 10).fold, range(10))]
+    )
     edges = torch.tensor([0, 1, 2, 5, 10, 30, 100, 500, TAIL, 10_000, 25_000, STATES])
     expected = torch.stack([part.sum() for part in p.split(edges.diff().tolist())]) * draws
     observed = torch.bucketize(drawn, edges[1:], right=True).bincount(minlength=len(expected))
@@ -202,7 +206,9 @@ def test_gumbel_noise_in_float32_loses_the_tail_and_ours_does_not() -> None:
     weights = torch.full((STATES + 1,), 1e-3 / STATES, dtype=torch.float64)
     weights[0] = 1 - 1e-3
     u = torch.linspace(0, 1, 1001, dtype=torch.float64)[:-1] * 2e-3 + (1 - 2e-3) + 1e-6  # the upper end, evenly
-    drawn = torch.cat([randomness.draw(weights.log().float().expand(200, -1), part) for part in u.split(200)])
+    drawn = torch.cat(
+        [randomness.sample_categorical(weights.log().float().expand(200, -1), part) for part in u.split(200)]
+    )
     assert int((drawn > 0).sum()) == pytest.approx(500, abs=1)
     assert torch.histc(drawn[drawn > 0].double(), 5, 1, STATES + 1).tolist() == pytest.approx([100] * 5, abs=1)
 
@@ -235,7 +241,7 @@ rows_of_scores = st.lists(
 def test_top_marks_the_best_and_on_ties_the_first(scores: list[list[float]], data: st.DataObject) -> None:
     among = torch.tensor(data.draw(st.lists(st.booleans(), min_size=6, max_size=6))).expand(len(scores), -1)
     count = torch.tensor(data.draw(st.lists(st.integers(0, 7), min_size=len(scores), max_size=len(scores))))
-    marked = ops.top(torch.tensor(scores), among, count)
+    marked = ops.top_per_row(torch.tensor(scores), among, count)
     for row, score in enumerate(scores):
         order = sorted((i for i in range(6) if among[row, i]), key=lambda i: (-score[i], i))
         assert sorted(order[: int(count[row])]) == marked[row].nonzero().flatten().tolist()
@@ -243,13 +249,13 @@ def test_top_marks_the_best_and_on_ties_the_first(scores: list[list[float]], dat
 
 def test_among_thousands_of_equal_scores_the_first_win() -> None:
     score = torch.arange(5000).remainder(2).float().expand(2, -1)  # the odd positions are better
-    marked = ops.top(score, torch.ones(2, 5000, dtype=torch.bool), torch.tensor([100, 3000]))
+    marked = ops.top_per_row(score, torch.ones(2, 5000, dtype=torch.bool), torch.tensor([100, 3000]))
     assert marked[0].nonzero().flatten().tolist() == list(range(1, 200, 2))
     assert marked[1].nonzero().flatten().tolist() == sorted([*range(1, 5000, 2), *range(0, 1000, 2)])
 
 
 def test_top_counts_a_marked_position_without_any_score() -> None:
-    marked = ops.top(torch.tensor([[0.0, -torch.inf]]), torch.tensor([[False, True]]), torch.tensor([1]))
+    marked = ops.top_per_row(torch.tensor([[0.0, -torch.inf]]), torch.tensor([[False, True]]), torch.tensor([1]))
     assert marked.tolist() == [[False, True]]
 
 
@@ -311,12 +317,12 @@ def test_dropout_of_nothing_draws_nothing() -> None:
 
 def test_the_price_of_a_wrong_rate() -> None:
     r, m = (torch.tensor(a, dtype=torch.float64) for a in ([2.0, 0.0, 1.0, 0.0], [3.0, 0.5, 0.0, 0.0]))
-    assert ops.pkl(r, m).tolist() == pytest.approx([1 + 2 * math.log(2 / 3), 0.5, math.inf, 0])
-    assert ops.pkl(r, r).tolist() == [0, 0, 0, 0]
+    assert ops.poisson_kl(r, m).tolist() == pytest.approx([1 + 2 * math.log(2 / 3), 0.5, math.inf, 0])
+    assert ops.poisson_kl(r, r).tolist() == [0, 0, 0, 0]
 
 
 def test_the_price_of_a_wrong_rate_has_finite_slopes() -> None:
     m = torch.tensor([3.0, 0.5, 0.0], requires_grad=True)
-    ops.pkl(torch.tensor([2.0, 0.0, 0.0]), m).sum().backward()
+    ops.poisson_kl(torch.tensor([2.0, 0.0, 0.0]), m).sum().backward()
     assert m.grad is not None
     assert m.grad.tolist() == pytest.approx([1 / 3, 1, 1])

@@ -10,21 +10,21 @@ from hypothesis import given, strategies as st
 from torch import Tensor
 
 from redraft.core import (
-    Chain,
-    Clamped,
+    ClampedLogSnr,
     Cosine,
     CosineOffset,
     CosineRatio,
     CosineSquared,
+    DiscreteChain,
     Exponential,
     Geometric,
     Linear,
+    PiecewiseKeep,
+    PiecewiseLogSnr,
     Polynomial,
-    Retimed,
     Schedule,
-    Shifted,
+    ShiftedLogSnr,
     Sqrt,
-    Tabulated,
     TanD,
     VPLinear,
 )
@@ -38,15 +38,17 @@ KINDS: dict[type[Schedule], st.SearchStrategy[Schedule]] = {
     Exponential: st.builds(Exponential, st.floats(1e-5, 1e-1), st.floats(1, 12)),
     Geometric: st.builds(Geometric, st.floats(1e-5, 1e-2), st.floats(0.5, 20)),
     CosineRatio: st.builds(CosineRatio, st.floats(0, 0.1)),
-    Tabulated: st.sampled_from([Tabulated(), Tabulated((1.0, 0.7, 0.6, 0.0)), Tabulated((1.0, 0.2, 0.1))]),
+    PiecewiseKeep: st.sampled_from(
+        [PiecewiseKeep(), PiecewiseKeep((1.0, 0.7, 0.6, 0.0)), PiecewiseKeep((1.0, 0.2, 0.1))]
+    ),
     VPLinear: st.builds(VPLinear, st.floats(0.05, 1), st.floats(5, 20)),
     CosineOffset: st.builds(CosineOffset, st.floats(0, 0.1), st.booleans()),
     Sqrt: st.builds(Sqrt, st.floats(1e-5, 1e-2)),
     TanD: st.builds(TanD, st.floats(0.2, 12)),
-    Shifted: st.builds(Shifted, st.just(Linear()), st.floats(0.2, 5)),
-    Clamped: st.builds(Clamped, st.just(VPLinear()), st.floats(-20, -11), st.floats(16, 20)),
-    Chain: st.builds(Chain, st.just(Sqrt()), st.integers(10, 50), normalized=st.booleans()),
-    Retimed: st.sampled_from([Retimed((9.0, -9.0)), Retimed((6.0, 3.0, 2.0, -1.0, -7.0))]),
+    ShiftedLogSnr: st.builds(ShiftedLogSnr, st.just(Linear()), st.floats(0.2, 5)),
+    ClampedLogSnr: st.builds(ClampedLogSnr, st.just(VPLinear()), st.floats(-20, -11), st.floats(16, 20)),
+    DiscreteChain: st.builds(DiscreteChain, st.just(Sqrt()), st.integers(10, 50), normalized=st.booleans()),
+    PiecewiseLogSnr: st.sampled_from([PiecewiseLogSnr((9.0, -9.0)), PiecewiseLogSnr((6.0, 3.0, 2.0, -1.0, -7.0))]),
 }
 every_kind = pytest.mark.parametrize("kind", list(KINDS))
 times = st.floats(0, 1)
@@ -71,7 +73,7 @@ def test_ends(kind: type[Schedule], data: st.DataObject) -> None:
             ends = (1.0, eps)
         case Polynomial() | CosineRatio():
             ends = (1.0, 0.0)
-        case Tabulated(keeps):
+        case PiecewiseKeep(keeps):
             ends = (keeps[0], keeps[-1])
         case Exponential(low, high) | Geometric(low, high):
             ends = (math.exp(-low), math.exp(-high))
@@ -81,20 +83,20 @@ def test_ends(kind: type[Schedule], data: st.DataObject) -> None:
             ends = (1.0 if normalized else math.cos(offset / (1 + offset) * math.pi / 2) ** 2, 0.0)
         case Sqrt(offset):
             ends = (1 - math.sqrt(offset), 0.0)
-        case TanD() | Shifted():
+        case TanD() | ShiftedLogSnr():
             ends = (1.0, 0.0)
-        case Clamped(_, _, high):
+        case ClampedLogSnr(_, _, high):
             ends = (sigmoid(high), math.exp(-10.05))
-        case Chain(sqrt, steps, cap, normalized):
+        case DiscreteChain(sqrt, steps, cap, normalized):
             before, first, last = sqrt.keep(torch.tensor([0, 1 / steps, 1 - 1 / steps], dtype=torch.float64)).tolist()
             ends = tuple(keep / (before if normalized else 1) for keep in (first, (1 - cap) * last))
-        case Retimed(logsnrs):
+        case PiecewiseLogSnr(logsnrs):
             ends = (sigmoid(logsnrs[0]), sigmoid(logsnrs[-1]))
     assert (schedule.start, schedule.end) == pytest.approx(ends, abs=1e-15, rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    "schedule", [Linear(), Cosine(), CosineSquared(), Polynomial(2), Polynomial(0.5), CosineRatio(), Tabulated()]
+    "schedule", [Linear(), Cosine(), CosineSquared(), Polynomial(2), Polynomial(0.5), CosineRatio(), PiecewiseKeep()]
 )
 def test_whole_schedules_end_exactly(schedule: Schedule) -> None:
     """A prior of masks only, and no jump at the clean end, need exact ends."""
@@ -159,19 +161,19 @@ def test_a_power_must_decrease(power: float) -> None:
         lambda: Exponential(10, 1e-3),
         lambda: CosineRatio(-1.0),
         lambda: CosineRatio(floor=1.0),
-        lambda: Tabulated((1.0,)),
-        lambda: Tabulated((1.0, 0.5, 0.5)),
+        lambda: PiecewiseKeep((1.0,)),
+        lambda: PiecewiseKeep((1.0, 0.5, 0.5)),
         lambda: VPLinear(20.0, 0.1),
         lambda: CosineOffset(-1.0),
         lambda: Sqrt(0.0),
         lambda: TanD(0.0),
-        lambda: Shifted(Linear(), 0.0),
-        lambda: Clamped(Linear(), 3.0, 3.0),
-        lambda: Chain(Sqrt(), 1),
-        lambda: Chain(Sqrt(), cap=1.0),
-        lambda: Retimed((1.0,)),
-        lambda: Retimed((math.inf, 0.0)),
-        lambda: Retimed((1.0, 1.0)),
+        lambda: ShiftedLogSnr(Linear(), 0.0),
+        lambda: ClampedLogSnr(Linear(), 3.0, 3.0),
+        lambda: DiscreteChain(Sqrt(), 1),
+        lambda: DiscreteChain(Sqrt(), cap=1.0),
+        lambda: PiecewiseLogSnr((1.0,)),
+        lambda: PiecewiseLogSnr((math.inf, 0.0)),
+        lambda: PiecewiseLogSnr((1.0, 1.0)),
     ],
 )
 def test_a_schedule_that_does_not_decrease_within_bounds_is_refused(make: type[Schedule]) -> None:
@@ -194,7 +196,7 @@ def test_a_floor_leaves_signal_at_the_end() -> None:
 
 
 def test_a_table_is_straight_between_its_points() -> None:
-    keep = Tabulated((1.0, 0.5, 0.4, 0.0)).keep(torch.tensor([0, 1 / 6, 1 / 3, 0.5, 2 / 3, 1], dtype=torch.float64))
+    keep = PiecewiseKeep((1.0, 0.5, 0.4, 0.0)).keep(torch.tensor([0, 1 / 6, 1 / 3, 0.5, 2 / 3, 1], dtype=torch.float64))
     assert keep.tolist() == pytest.approx([1, 0.75, 0.5, 0.45, 0.4, 0])
 
 
@@ -208,12 +210,12 @@ def test_tan_d_is_the_cosine_shifted(d: float) -> None:
     """By −2 ln d of log-SNR."""
     tangent, cosine = TanD(d).keep(GRID), CosineSquared().keep(GRID)
     assert torch.allclose(tangent.logit(), cosine.logit() - 2 * math.log(d), atol=1e-9)
-    assert torch.allclose(tangent, Shifted(CosineSquared(), 1 / d).keep(GRID), rtol=1e-9)
+    assert torch.allclose(tangent, ShiftedLogSnr(CosineSquared(), 1 / d).keep(GRID), rtol=1e-9)
 
 
 def test_shifts_add_up() -> None:
-    twice = Shifted(Shifted(Cosine(), 0.5), 0.5)
-    assert torch.allclose(twice.keep(GRID), Shifted(Cosine(), 0.25).keep(GRID), rtol=1e-9)
+    twice = ShiftedLogSnr(ShiftedLogSnr(Cosine(), 0.5), 0.5)
+    assert torch.allclose(twice.keep(GRID), ShiftedLogSnr(Cosine(), 0.25).keep(GRID), rtol=1e-9)
 
 
 def test_the_linear_chain_of_ddpm_tends_to_vp_linear() -> None:
@@ -227,15 +229,15 @@ def test_sqrt_begins_with_a_tenth_of_noise() -> None:
     """σ is 0.1 at t = 0 and 0.157 after one of 2000 steps; a chain of ratios divides keep by its start: 0.121."""
     keep = Sqrt().keep(torch.tensor([0, 1 / 2000], dtype=torch.float64))
     assert (1 - keep).sqrt().tolist() == pytest.approx([0.1, 0.1565], abs=1e-4)
-    starts = [Chain(Sqrt(), normalized=normalized).start for normalized in (True, False)]
+    starts = [DiscreteChain(Sqrt(), normalized=normalized).start for normalized in (True, False)]
     assert [math.sqrt(1 - start) for start in starts] == pytest.approx([0.1210, 0.1565], abs=1e-4)
-    assert Chain(Sqrt()).end == pytest.approx(2e-7, rel=0.1)
+    assert DiscreteChain(Sqrt()).end == pytest.approx(2e-7, rel=0.1)
 
 
 def test_a_chain_has_the_steps_of_ddpm() -> None:
     """β_i = 1 − ᾱ(i/T)/ᾱ((i − 1)/T), and the cap at the end."""
     grid = torch.linspace(0, 1, 20, dtype=torch.float64)
-    beta = 1 - (kept := Chain(CosineOffset(), 20).keep(grid))[1:] / kept[:-1]
+    beta = 1 - (kept := DiscreteChain(CosineOffset(), 20).keep(grid))[1:] / kept[:-1]
     nominal = CosineOffset().keep(torch.linspace(0, 1, 21, dtype=torch.float64))
     assert torch.allclose(beta[:-1], (1 - nominal[1:] / nominal[:-1])[1:-1])
     assert float(beta[-1]) == pytest.approx(0.999)
@@ -249,7 +251,7 @@ def test_a_normalized_cosine_begins_with_one() -> None:
 
 
 def test_a_clamp_holds_the_log_snr_and_changes_nothing_within() -> None:
-    schedule = Clamped(CosineSquared(), -4.0, 5.0)
+    schedule = ClampedLogSnr(CosineSquared(), -4.0, 5.0)
     t = torch.linspace(0, 1, 101, dtype=torch.float64)
     logsnr, free = schedule.keep(t).logit(), CosineSquared().keep(t).logit()
     assert torch.allclose(logsnr, free.clamp(-4, 5), atol=1e-12)
@@ -259,5 +261,7 @@ def test_a_clamp_holds_the_log_snr_and_changes_nothing_within() -> None:
 
 
 def test_a_retimed_schedule_is_straight_in_log_snr() -> None:
-    keep = Retimed((6.0, 2.0, 0.0, -7.0)).keep(torch.tensor([0, 1 / 6, 1 / 3, 0.5, 2 / 3, 1], dtype=torch.float64))
+    keep = PiecewiseLogSnr((6.0, 2.0, 0.0, -7.0)).keep(
+        torch.tensor([0, 1 / 6, 1 / 3, 0.5, 2 / 3, 1], dtype=torch.float64)
+    )
     assert keep.logit().tolist() == pytest.approx([6, 4, 2, 1, 0, -7])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Batch, Canvas, Context, Known, Loss, Vocab
+from redraft.core import Batch, Canvas, Context, Loss, TablePrediction, Vocab
 
 seeds = st.integers(0, 2**31)
 
@@ -106,7 +106,7 @@ def test_a_known_prediction_answers_in_the_order_of_nonzero(seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     log_p = torch.randn(2, 4, 5, generator=g).log_softmax(-1)
     where, target = torch.rand(2, 4, generator=g) < 0.5, torch.randint(0, 5, (2, 4), generator=g)
-    known = Known(log_p)
+    known = TablePrediction(log_p)
     rows, loss = known.at(where), known.nll(where, target)
     assert torch.equal(rows, torch.stack([log_p[b, l] for b, l in where.nonzero()]) if where.any() else rows)
     assert len(rows) == where.sum()

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from redraft.core import (
+    AbsorbingRates,
     Batch,
     Canvas,
     Interpolating,
     Markov,
     Masked,
-    MaskJumps,
     MaskNoise,
     TokenProcess,
     UniformNoise,
     Vocab,
     rng,
 )
-from redraft.decoding import Ancestral, last
+from redraft.decoding import Ancestral, final_canvas
 from redraft.models import DiffusionLM, Softmax, Subs, TransformerConfig
 from redraft.training import Bound, Objective, likelihood
 
@@ -62,7 +62,7 @@ def enumerated(model: DiffusionLM, process: TokenProcess, direct: bool) -> Tenso
         (Interpolating(LETTERS, mixing=MaskNoise()), OPEN),
         (Interpolating(LETTERS, mixing=MaskNoise()), Subs(carry_over=False)),
         (Interpolating(LETTERS, mixing=UniformNoise()), Subs(carry_over=False)),
-        (Markov(LETTERS, MaskJumps()), OPEN),
+        (Markov(LETTERS, AbsorbingRates()), OPEN),
     ],
 )
 def test_the_t_step_bound_is_the_enumerated_one(
@@ -110,7 +110,7 @@ def test_the_loss_of_the_last_step_has_a_gradient(build: Build, tiny: Transforme
 
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("head", [OPEN, Subs(zero_mask=False), Softmax()])
-@pytest.mark.parametrize("process", [Interpolating(LETTERS, mixing=MaskNoise()), Markov(LETTERS, MaskJumps())])
+@pytest.mark.parametrize("process", [Interpolating(LETTERS, mixing=MaskNoise()), Markov(LETTERS, AbsorbingRates())])
 def test_a_finished_text_has_no_mask(
     build: Build, process: Interpolating | Markov, head: Subs | Softmax, direct: bool
 ) -> None:
@@ -122,5 +122,5 @@ def test_a_finished_text_has_no_mask(
     canvas = Canvas(torch.zeros(64, 5, dtype=torch.int64), torch.zeros(64, 5, dtype=torch.bool))
     pred = model(torch.full((64, 5), MASK), torch.ones(64, 1))
     assert float(pred.x.detach().softmax(-1)[..., MASK].max()) > 0.99
-    done = last(Ancestral(4)(model, model.process, canvas, rng=rng(0, 64)))
+    done = final_canvas(Ancestral(4)(model, model.process, canvas, rng=rng(0, 64)))
     assert not (done.z == MASK).any()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from redraft.core import Batch, Clamped, CosineSquared, Gaussian, Masked, Preserving, Words
+from redraft.core import Batch, ClampedLogSnr, CosineSquared, Gaussian, Masked, VariancePreserving, WordTokenizer
 from redraft.evaluation import NoiseLevel, noise_levels as diagnose
 from redraft.models import (
     Contextual,
@@ -17,13 +17,13 @@ from redraft.models import (
     Embedding,
     MaskedLM,
     PredictX,
-    Size,
     TransformerConfig,
+    TransformerSize,
 )
 
-WORDS = Words(tuple("abcdefgh"), ("eos", "mask"))
+WORDS = WordTokenizer(tuple("abcdefgh"), ("eos", "mask"))
 D = 32
-PROCESS = Gaussian(WORDS.vocab, Preserving(Clamped(CosineSquared(), -8, 8)))
+PROCESS = Gaussian(WORDS.vocab, VariancePreserving(ClampedLogSnr(CosineSquared(), -8, 8)))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def batches(sizes: Sequence[int] = (6, 4)) -> list[Batch]:
 
 
 def test_tokens_are_told_from_little_noise_and_not_from_much(model: DiffusionLM) -> None:
-    clean, noisy = diagnose.accuracy(model, batches(), [0.05, 0.99])
+    clean, noisy = diagnose.accuracy_by_noise(model, batches(), [0.05, 0.99])
     assert clean.accuracy == 1
     assert clean.nats < 0.01
     assert noisy.accuracy < 0.5
@@ -54,13 +54,13 @@ def test_tokens_are_told_from_little_noise_and_not_from_much(model: DiffusionLM)
 
 def test_a_denoiser_that_says_zero_knows_no_token(model: DiffusionLM) -> None:
     """x̂ = 0 leaves the bias alone, which is the same for all tokens: nats = ln V, squared error = that of x."""
-    (level,) = diagnose.accuracy(model, batches(), [0.5])
+    (level,) = diagnose.accuracy_by_noise(model, batches(), [0.5])
     assert level.denoised_nats == pytest.approx(math.log(WORDS.vocab.size), rel=1e-5)
     assert level.error == pytest.approx(1, rel=1e-5)  # vectors of the norm √D
 
 
 def test_no_figure_depends_on_the_batch_size(model: DiffusionLM) -> None:
-    one, other = (diagnose.accuracy(model, batches(sizes), [0.8])[0] for sizes in ((6, 4), (10,)))
+    one, other = (diagnose.accuracy_by_noise(model, batches(sizes), [0.8])[0] for sizes in ((6, 4), (10,)))
     assert one.accuracy == other.accuracy
     assert one.nats == pytest.approx(other.nats, rel=1e-5)
 
@@ -117,23 +117,23 @@ def level(logsnr: float, nats: float) -> NoiseLevel:
 def test_retiming_spreads_the_news_evenly() -> None:
     """Cross-entropy rises between the log-SNRs 2 and −2 alone: there the new schedule spends most of its time."""
     table = [level(8, 0.0), level(2, 0.0), level(-2, 3.0), level(-8, 3.0)]
-    schedule = diagnose.retimed(table, points=40, even=0.1)
+    schedule = diagnose.fit_schedule(table, points=40, even=0.1)
     assert schedule.logsnrs[0] == pytest.approx(8)
     assert schedule.logsnrs[-1] == pytest.approx(-8)
     inside = sum(-2 <= x <= 2 for x in schedule.logsnrs)
     assert inside >= 0.9 * 40
     with pytest.raises(ValueError, match="1 noise levels are too few for a schedule"):
-        diagnose.retimed(table[:1])
+        diagnose.fit_schedule(table[:1])
 
 
 def test_retiming_of_a_line_changes_nothing() -> None:
     table = [level(8 - 2 * k, 0.5 * k) for k in range(9)]
-    found = diagnose.retimed(table, points=8).logsnrs
+    found = diagnose.fit_schedule(table, points=8).logsnrs
     assert found == pytest.approx([8 - 2 * k for k in range(9)])
 
 
 def test_how_well_an_encoder_guesses() -> None:
-    codec = Contextual(MaskedLM(8, Size(8, 1, 2), share=0.5), 8, Size(8, 1, 2))
+    codec = Contextual(MaskedLM(8, TransformerSize(8, 1, 2), share=0.5), 8, TransformerSize(8, 1, 2))
     network = TransformerConfig(width=8, layers=1, heads=2)
     made = DiffusionLM(DiffusionLMConfig(PROCESS, network, PredictX(), codec=codec), WORDS).eval()
     assert made.codec is not None
@@ -142,15 +142,15 @@ def test_how_well_an_encoder_guesses() -> None:
     with torch.no_grad():  # zero logits name the first of all tokens
         output.weight.zero_()
     firsts = sum(int((batch.tokens == 0).sum()) for batch in batches())
-    assert diagnose.guessing(made, batches()) == pytest.approx(firsts / (words + 10), abs=0.1)
+    assert diagnose.masked_accuracy(made, batches()) == pytest.approx(firsts / (words + 10), abs=0.1)
 
 
 def test_models_without_vectors_are_refused(model: DiffusionLM) -> None:
     network = TransformerConfig(width=8, layers=1, heads=2)
     tokens = DiffusionLM(DiffusionLMConfig(Masked(WORDS.vocab), network), WORDS)
     with pytest.raises(ValueError, match="Gaussian noise"):
-        diagnose.accuracy(tokens, batches(), [0.5])
+        diagnose.accuracy_by_noise(tokens, batches(), [0.5])
     with pytest.raises(ValueError, match="no codec"):
         diagnose.robustness(tokens, batches(), [0.5])
     with pytest.raises(ValueError, match="only MaskedLM"):
-        diagnose.guessing(model, batches())
+        diagnose.masked_accuracy(model, batches())

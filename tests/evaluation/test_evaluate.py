@@ -19,9 +19,9 @@ import redraft
 from redraft import tasks
 from redraft.core import (
     Batch,
-    Bytes,
+    ByteTokenizer,
     Canvas,
-    Characters,
+    CharTokenizer,
     Context,
     Cosine,
     Linear,
@@ -37,25 +37,25 @@ from redraft.core import (
 from redraft.decoding import Ancestral, Blocks, Unmask
 from redraft.evaluation import ModelJudge, TransformersJudge
 from redraft.evaluation.laws import tokens as check
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig
-from redraft.tasks import fill
+from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, TransformerConfig
+from redraft.tasks import sample_canvases
 from redraft.training import (
-    STORIES,
+    STORY_LANGUAGE,
     Bound,
-    Documents,
+    DataStats,
+    DocumentRows,
     Likelihood,
     Objective,
     Split,
-    StoriesData,
-    Tally,
-    evaluation,
+    StoryCorpus,
+    first_batches,
     likelihood,
-    tokenise,
+    load_rows,
 )
 
 Build = Callable[..., DiffusionLM]
 MASK = 6
-SEVEN = Characters("aé世🙂 .")  # its vocabulary is that of the fixtures: six tokens and the mask
+SEVEN = CharTokenizer("aé世🙂 .")  # its vocabulary is that of the fixtures: six tokens and the mask
 
 
 def ragged() -> Batch:
@@ -117,7 +117,7 @@ def timed(config: TransformerConfig) -> TransformerConfig:
     ],
 )
 def test_the_estimate_is_the_enumerated_bound_and_its_error_is_honest(
-    build: Build, tiny: TransformerConfig, vocab: Vocab, pattern: Pattern, schedule: Schedule, draws: int
+    build: Build, tiny: TransformerConfig, vocab: Vocab, pattern: AttentionPattern, schedule: Schedule, draws: int
 ) -> None:
     """No bias within 4.5 errors, and z-scores by the stated error have the spread of a normal."""
     model = build(pattern, timed(tiny), process=Masked(vocab, schedule))
@@ -135,7 +135,7 @@ def test_the_estimate_is_the_enumerated_bound_and_its_error_is_honest(
 
 @pytest.mark.parametrize(("pattern", "draws"), [(BlockCausal(2), 2), (BlockCausal(3), 4), (Full(), 16)])
 def test_the_bound_itself_where_it_costs_no_more_calls(
-    build: Build, tiny: TransformerConfig, vocab: Vocab, pattern: Pattern, draws: int
+    build: Build, tiny: TransformerConfig, vocab: Vocab, pattern: AttentionPattern, draws: int
 ) -> None:
     model, batch = build(pattern, timed(tiny), process=Masked(vocab, Cosine())), ragged()
     found = likelihood(model, [batch], draws=draws)
@@ -196,7 +196,7 @@ def disguised(inner: TokenProcess) -> TokenProcess:
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2)])
-def test_stratified_times_estimate_the_same_bound(build: Build, vocab: Vocab, pattern: Pattern) -> None:
+def test_stratified_times_estimate_the_same_bound(build: Build, vocab: Vocab, pattern: AttentionPattern) -> None:
     """The count form against the integral over time, by request and for a process that has no count form."""
     batch = tile(ragged(), 400)
     model, other = build(pattern), build(pattern, process=disguised(Masked(vocab)))
@@ -278,10 +278,10 @@ def test_strata_of_times_draw_noise_of_their_own(build: Build) -> None:
 
 
 @pytest.mark.parametrize("pattern", [Causal(MASK), BlockCausal(1)])
-def test_causal_likelihood_is_exact_at_one_call_and_sums_to_one(build: Build, pattern: Pattern) -> None:
+def test_causal_likelihood_is_exact_at_one_call_and_sums_to_one(build: Build, pattern: AttentionPattern) -> None:
     model = build(pattern, process=Masked(Vocab(7, mask=MASK), Linear(1e-3)))
     x = torch.tensor(list(product(range(MASK), repeat=3)))
-    with tasks.calls(model) as counted:
+    with tasks.count_calls(model) as counted:
         found = likelihood(model, [Batch.of(x)], draws=8)
     assert counted.rows == len(x) == 216
     assert float((-found.row_nats).exp().sum()) == pytest.approx(1, abs=1e-5)
@@ -294,7 +294,7 @@ def test_causal_likelihood_is_exact_at_one_call_and_sums_to_one(build: Build, pa
 @pytest.mark.parametrize(
     ("pattern", "bound"), [(Full(), None), (BlockCausal(3), None), (Full(), Bound()), (Full(), Bound(3))]
 )
-def test_neither_batches_nor_padding_change_a_row(build: Build, pattern: Pattern, bound: Bound | None) -> None:
+def test_neither_batches_nor_padding_change_a_row(build: Build, pattern: AttentionPattern, bound: Bound | None) -> None:
     model, batch = build(pattern), ragged()
     assert batch.pad is not None
     whole = likelihood(model, [batch], draws=3, seed=4, bound=bound)
@@ -333,7 +333,7 @@ def test_units_are_those_of_the_learnt_text(build: Build) -> None:
     assert found.bits_per_byte == pytest.approx(bits / 19)
     assert found.perplexity == pytest.approx(math.exp(float(found.row_nats.sum()) / 9))
     assert found.stderr == pytest.approx(float(found.row_variance.sum()) ** 0.5 / math.log(2) / 9)
-    named = likelihood(model, [batch], texts=["éé", "\udcff"])  # a byte that is no UTF-8, as `Bytes` keeps it
+    named = likelihood(model, [batch], texts=["éé", "\udcff"])  # a byte that is no UTF-8, as `ByteTokenizer` keeps it
     assert (named.row_chars.tolist(), named.row_bytes.tolist()) == ([2, 1], [4, 1])
     assert torch.equal(named.row_nats, found.row_nats)
 
@@ -369,16 +369,16 @@ def known(nats: list[float], chars: list[int]) -> Likelihood:
 
 def test_excess_cancels_what_stories_differ_in() -> None:
     truth = [-5.0, -50.0, -20.0]
-    value, error = redraft.training.excess(known([6.0, 54.0, 22.0], [10, 40, 20]), truth)
+    value, error = redraft.training.excess_bits(known([6.0, 54.0, 22.0], [10, 40, 20]), truth)
     assert value == pytest.approx(0.1 / math.log(2))
     assert error == pytest.approx(0, abs=1e-9)
-    value, error = redraft.training.excess(known([6.0, 54.0, 25.0], [10, 40, 20]), truth)
+    value, error = redraft.training.excess_bits(known([6.0, 54.0, 25.0], [10, 40, 20]), truth)
     rest = [d - 10 / 70 * c for d, c in ((1, 10), (4, 40), (5, 20))]
     assert value == pytest.approx(10 / 70 / math.log(2))
     assert error == pytest.approx((sum(r * r for r in rest) * 3 / 2) ** 0.5 / 70 / math.log(2))
     for wrong in (truth[:2], [-5.0, -math.inf, -20.0]):
         with pytest.raises(ValueError, match="finite one"):
-            redraft.training.excess(known([6.0, 54.0, 22.0], [10, 40, 20]), wrong)
+            redraft.training.excess_bits(known([6.0, 54.0, 22.0], [10, 40, 20]), wrong)
 
 
 # --- generation ---
@@ -387,28 +387,28 @@ def test_excess_cancels_what_stories_differ_in() -> None:
 def test_texts_do_not_depend_on_the_batch(build: Build) -> None:
     model = build(tokenizer=SEVEN)
     canvas = model.compose([["aé", 4], [5], ["世", 3, "a"], [7], ["🙂🙂", 1], [2]])
-    whole = fill(model, Ancestral(8), canvas, seed=3)
+    whole = sample_canvases(model, Ancestral(8), canvas, seed=3)
     assert [len(text) for text in whole.texts] == [6, 5, 5, 7, 3, 2]
     for batch in (1, 4):
-        assert fill(model, Ancestral(8), canvas, seed=3, batch=batch).texts == whole.texts
-    assert fill(model, Ancestral(8), canvas, seed=4).texts != whole.texts
+        assert sample_canvases(model, Ancestral(8), canvas, seed=3, batch=batch).texts == whole.texts
+    assert sample_canvases(model, Ancestral(8), canvas, seed=4).texts != whole.texts
     assert whole.new_tokens == 4 + 5 + 3 + 7 + 1 + 2
     assert whole.tokens_per_second == pytest.approx(whole.new_tokens / whole.seconds)
 
 
 def test_network_calls_are_counted_per_row(build: Build) -> None:
     full, causal = build(tokenizer=SEVEN), build(Causal(MASK), tokenizer=SEVEN)
-    assert fill(full, Unmask(4), full.canvas(new=8, rows=5)).nfe == 4
-    assert fill(full, Unmask(4), full.canvas(new=8, rows=5), batch=2).nfe == 4
-    assert fill(causal, Blocks(Ancestral(1)), causal.canvas(new=6, rows=3)).nfe == 6, "one call per token"
-    assert fill(causal, Blocks(Ancestral(1), cache=False), causal.canvas(new=6, rows=3)).nfe == 6
+    assert sample_canvases(full, Unmask(4), full.canvas(new=8, rows=5)).nfe == 4
+    assert sample_canvases(full, Unmask(4), full.canvas(new=8, rows=5), batch=2).nfe == 4
+    assert sample_canvases(causal, Blocks(Ancestral(1)), causal.canvas(new=6, rows=3)).nfe == 6, "one call per token"
+    assert sample_canvases(causal, Blocks(Ancestral(1), cache=False), causal.canvas(new=6, rows=3)).nfe == 6
     mixed = full.compose([[8], ["é" * 7, 1]])
-    assert fill(full, Unmask(4), mixed).nfe == (4 + 1) / 2, "a finished row is not called"
+    assert sample_canvases(full, Unmask(4), mixed).nfe == (4 + 1) / 2, "a finished row is not called"
 
 
 def test_the_counting_ends_with_its_block(build: Build) -> None:
     model = build()
-    with tasks.calls(model) as counted:
+    with tasks.count_calls(model) as counted:
         likelihood(model, [ragged()], draws=2)
     sizes = ragged().learn.sum(-1).tolist()
     assert counted.rows == sum(2**size - 1 if size <= 2 else 2 * 2 for size in sizes) < 2 * 2 * 12
@@ -426,21 +426,26 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True
     start = Canvas(torch.full_like(z, 6), fixed, Context(pad=pad))
-    assert tasks.generated(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
-    assert tasks.generated(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
-    assert tasks.generated(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [3, 3, 2, 0]
+    assert tasks.generated_mask(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
+    assert tasks.generated_mask(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
+    assert tasks.generated_mask(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [
+        3,
+        3,
+        2,
+        0,
+    ]
 
 
 # --- judgements ---
 
 
 def test_texts_against_the_true_language() -> None:
-    stories = [STORIES.story(1, i) for i in range(3)]
+    stories = [STORY_LANGUAGE.story(1, i) for i in range(3)]
     first, second, third = (story.text for story in stories)
     sentences = [s + "." for s in second.removesuffix(".").split(".")]
     broken = "".join([sentences[0], " The the the.", *sentences[2:]])
-    found = redraft.evaluation.grammatical([first, broken, third, "no story"])
-    assert found.share == redraft.evaluation.possible([first, broken, third, "no story"], StoriesData()) == 0.5
+    found = redraft.evaluation.grammar_score([first, broken, third, "no story"])
+    assert found.share == redraft.evaluation.fraction_possible([first, broken, third, "no story"], StoryCorpus()) == 0.5
     assert found.bits == pytest.approx((stories[0].log_prob + stories[2].log_prob) / 2 / math.log(2))
     counts = [split_words(text).count(".") for text in (first, broken, third)]
     for k, share in enumerate(found.by_sentence, 1):
@@ -451,12 +456,12 @@ def test_texts_against_the_true_language() -> None:
 
 
 def test_no_text_is_no_figure() -> None:
-    nothing = redraft.evaluation.grammatical([])
+    nothing = redraft.evaluation.grammar_score([])
     assert math.isnan(nothing.share)
     assert nothing.by_sentence == ()
-    strange = redraft.evaluation.grammatical(["word"])
+    strange = redraft.evaluation.grammar_score(["word"])
     assert (strange.share, math.isnan(strange.bits), strange.by_sentence) == (0, True, ())
-    assert math.isnan(redraft.evaluation.distinct(["one"], 2))
+    assert math.isnan(redraft.evaluation.distinct_ngrams(["one"], 2))
 
 
 def test_diversity_by_hand() -> None:
@@ -464,31 +469,31 @@ def test_diversity_by_hand() -> None:
     within, together = redraft.evaluation.unigram_entropy(texts)
     assert within == pytest.approx(math.log(2) / 2)
     assert together == pytest.approx(-(4 / 6 * math.log(4 / 6) + 2 / 6 * math.log(2 / 6)))
-    assert [redraft.evaluation.distinct(texts, n) for n in (1, 2, 3)] == [2 / 6, 3 / 4, 2 / 2]
-    assert redraft.evaluation.distinct(["aba"], 1, cut=Characters("ab").encode) == 2 / 3
+    assert [redraft.evaluation.distinct_ngrams(texts, n) for n in (1, 2, 3)] == [2 / 6, 3 / 4, 2 / 2]
+    assert redraft.evaluation.distinct_ngrams(["aba"], 1, cut=CharTokenizer("ab").encode) == 2 / 3
 
 
 def test_memory_by_hand() -> None:
     training = ["a b c d e", "c d x y"]
     texts = ["a b c d e", "a b c d x y", "a b x y", "a"]
-    assert redraft.evaluation.seen(texts, training) == 1 / 4
-    assert redraft.evaluation.stitched(texts, iter(training), 2) == 2 / 4
-    assert redraft.evaluation.stitched(texts, training, 3) == 2 / 4
-    assert redraft.evaluation.stitched(texts, training, 4) == 1 / 4
-    assert redraft.evaluation.stitched(texts, training, 1) == 1
+    assert redraft.evaluation.fraction_copied(texts, training) == 1 / 4
+    assert redraft.evaluation._stitched(texts, iter(training), 2) == 2 / 4
+    assert redraft.evaluation._stitched(texts, training, 3) == 2 / 4
+    assert redraft.evaluation._stitched(texts, training, 4) == 1 / 4
+    assert redraft.evaluation._stitched(texts, training, 1) == 1
 
 
 # --- judges ---
 
-MARKED = Characters("ab .", ("bos", "eos", "pad", "mask"))
+MARKED = CharTokenizer("ab .", ("bos", "eos", "pad", "mask"))
 
 
-@pytest.mark.parametrize("tokenizer", [MARKED, Characters("ab .", ("eos", "mask")), Characters("ab .")])
-def test_our_judge_tells_its_model_s_likelihood(build: Build, tokenizer: Characters) -> None:
+@pytest.mark.parametrize("tokenizer", [MARKED, CharTokenizer("ab .", ("eos", "mask")), CharTokenizer("ab .")])
+def test_our_judge_tells_its_model_s_likelihood(build: Build, tokenizer: CharTokenizer) -> None:
     vocab, text = tokenizer.vocab, "ab ba."
     network = TransformerConfig(width=16, layers=2, heads=2, hidden=32)
     model = build(Causal(vocab.masked), network, process=Masked(vocab), tokenizer=tokenizer)
-    row = Documents(20).frame(tokenizer.encode(text), vocab, Tally())
+    row = DocumentRows(20).frame(tokenizer.encode(text), vocab, DataStats())
     stream = torch.tensor([[vocab.masked, *row[:-1]]])
     with torch.no_grad():  # the chain rule by hand
         raw = model.network.logits(model.network._run(stream, None, Context())[0])
@@ -566,7 +571,9 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_are_json_with_stable_keys() -> None:
-    line = redraft.evaluation.record("bits_per_char", 0.25, run="0123", seed=3, stderr=math.nan, draws=4, best=math.inf)
+    line = redraft.evaluation.figure_record(
+        "bits_per_char", 0.25, run="0123", seed=3, stderr=math.nan, draws=4, best=math.inf
+    )
     assert json.dumps(line, allow_nan=False) == (
         '{"name": "bits_per_char", "value": 0.25, "run": "0123", "seed": 3, "best": null, "draws": 4, "stderr": null}'
     )
@@ -593,27 +600,31 @@ class Untold:
 
 
 def test_any_source_may_know_its_truth() -> None:
-    held = redraft.training.HeldOut.of(Coins(), "valid", Bytes(), Documents(8), 5)
-    assert held.truth == redraft.training.Truth([-3 * math.log(2)] * 5, math.log(2))
-    assert redraft.training.HeldOut.of(Untold(), "valid", Bytes(), Documents(8), 5).truth is None
-    assert redraft.training.HeldOut.of(Coins(), "valid", Bytes(), Documents(2), 5).truth is None, "a document was cut"
-    told = redraft.training.HeldOut.of(StoriesData(), "test", Bytes(), Documents(600), 3).truth
-    texts = [StoriesData().document("test", i) for i in range(3)]
-    assert told == redraft.training.Truth([STORIES.log_prob(text) for text in texts], STORIES.entropy_per_char())
+    held = redraft.training.HeldOut.of(Coins(), "valid", ByteTokenizer(), DocumentRows(8), 5)
+    assert held.truth == redraft.training.TrueProbabilities([-3 * math.log(2)] * 5, math.log(2))
+    assert redraft.training.HeldOut.of(Untold(), "valid", ByteTokenizer(), DocumentRows(8), 5).truth is None
+    assert redraft.training.HeldOut.of(Coins(), "valid", ByteTokenizer(), DocumentRows(2), 5).truth is None, (
+        "a document was cut"
+    )
+    told = redraft.training.HeldOut.of(StoryCorpus(), "test", ByteTokenizer(), DocumentRows(600), 3).truth
+    texts = [StoryCorpus().document("test", i) for i in range(3)]
+    assert told == redraft.training.TrueProbabilities(
+        [STORY_LANGUAGE.log_prob(text) for text in texts], STORY_LANGUAGE.entropy_per_char()
+    )
 
 
 def test_stories_from_data_to_excess(build: Build) -> None:
     """An untrained model knows nothing: log2 of the number of ids for each token."""
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32)
     model = DiffusionLM(build(network=network, process=Masked(tokenizer.vocab)).config, tokenizer)
-    rows = tokenise(StoriesData(), "valid", tokenizer, Documents(600))
-    batches = evaluation(rows, 4, batch=3)
+    rows = load_rows(StoryCorpus(), "valid", tokenizer, DocumentRows(600))
+    batches = first_batches(rows, 4, batch=3)
     found = likelihood(model, batches, draws=2)
-    texts = [StoriesData().document("valid", i) for i in range(4)]
+    texts = [StoryCorpus().document("valid", i) for i in range(4)]
     assert found.row_chars.tolist() == [len(text) for text in texts]
     assert found.row_tokens.tolist() == [len(text) + 1 for text in texts]
     assert found.bits_per_token == pytest.approx(math.log2(tokenizer.vocab.size - 1), rel=1e-4)
-    value, _ = redraft.training.excess(found, [STORIES.log_prob(text) for text in texts])
-    truth = -sum(STORIES.log_prob(text) for text in texts) / math.log(2) / sum(map(len, texts))
+    value, _ = redraft.training.excess_bits(found, [STORY_LANGUAGE.log_prob(text) for text in texts])
+    truth = -sum(STORY_LANGUAGE.log_prob(text) for text in texts) / math.log(2) / sum(map(len, texts))
     assert value == pytest.approx(found.bits_per_char - truth)

@@ -10,15 +10,15 @@ import torch
 
 from redraft.apps.cli import main
 from redraft.core import Batch
-from redraft.evaluation import linear_probe, pooled, tuned_probe, windowed
+from redraft.evaluation import linear_probe, mean_states, tuned_probe, window_batch
 from redraft.models import DiffusionLM
-from redraft.training import Labelled, StoryClasses, evaluation, presets, tokenise
+from redraft.training import LabeledRows, StoryClasses, first_batches, load_rows, presets
 from redraft.training.runs import variations
 
 
 def batches(split: str, count: int = 96) -> list[Batch]:
     run = presets.mdlm_tiny()
-    return evaluation(tokenise(StoryClasses("plot"), split, run.tokenizer, Labelled(68)), count, 32)  # type: ignore[arg-type]
+    return first_batches(load_rows(StoryClasses("plot"), split, run.tokenizer, LabeledRows(68)), count, 32)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "ar_tiny", "bd3_tiny", "udlm_tiny"])
@@ -49,11 +49,11 @@ def test_a_window_hides_the_rest() -> None:
     torch.manual_seed(0)
     model, vocab, (batch, *_) = DiffusionLM(run.model, run.tokenizer).eval(), run.tokenizer.vocab, batches("test", 32)
     for window in ({"first": 5, "last": None}, {"first": None, "last": 5}):
-        seen = windowed(batch, vocab, **window)
+        seen = window_batch(batch, vocab, **window)
         assert bool((seen.learn.sum(-1) == 5).all())
         other = Batch(torch.where(seen.learn, batch.tokens, 7), seen.learn, seen.pad)
-        assert torch.allclose(pooled(model, seen), pooled(model, other), atol=1e-6)
-    assert not bool((batch.tokens == vocab.eos)[windowed(batch, vocab, None, None).learn].any())
+        assert torch.allclose(mean_states(model, seen), mean_states(model, other), atol=1e-6)
+    assert not bool((batch.tokens == vocab.eos)[window_batch(batch, vocab, None, None).learn].any())
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from redraft import fit
 from redraft.apps import cli
-from redraft.core import Characters
-from redraft.training import Detokenised, Packed, TextFiles, detokenise, presets, rules_of
+from redraft.core import CharTokenizer
+from redraft.training import DetokenizedCorpus, PackedRows, TextFiles, detokenize_text, detokenizer_for, presets
 from redraft.training.runs import variations
 
 PTB = " no it was n't black monday \n the N stock firms \\/ the buyer 's <unk> fell $ N billion \n"
@@ -29,14 +29,14 @@ WIKI = ' = = Plot = = \n He had a guest @-@ starring role , in " The Bill " ( 2 
     ],
 )
 def test_text_becomes_what_people_write(rules: str, text: str, written: str) -> None:
-    assert detokenise(text, rules) == written
+    assert detokenize_text(text, rules) == written
 
 
 def test_rules_are_found_by_the_name_of_the_set() -> None:
     names = ("ptb", "wikitext2", "WikiText103", "lm1b", "mine")
-    assert [rules_of(name) for name in names] == ["ptb", "wikitext", "wikitext", "lm1b", None]
+    assert [detokenizer_for(name) for name in names] == ["ptb", "wikitext", "wikitext", "lm1b", None]
     with pytest.raises(ValueError, match="there are no rules 'x'; there are ptb,"):
-        Detokenised(TextFiles(("a.txt",)), "x")
+        DetokenizedCorpus(TextFiles(("a.txt",)), "x")
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def models(tmp_path: Path) -> Path:
     """A model of letters and a causal judge, hardly trained."""
     (tmp_path / "ptb.txt").write_text(PTB * 20)
     (tmp_path / "wiki.txt").write_text(WIKI * 20)
-    letters = Characters.collect([PTB, WIKI, "1-?"], ("eos", "pad", "mask"))
+    letters = CharTokenizer.collect([PTB, WIKI, "1-?"], ("eos", "pad", "mask"))
     files = str(tmp_path / "ptb.txt"), str(tmp_path / "wiki.txt")
     for name in ("mdlm_tiny", "ar_tiny"):
         run = variations.with_tokenizer(variations.shrunken(presets.PRESETS[name]()), letters)
-        run = replace(run, data=TextFiles(files, files, files), framing=Packed(32))
+        run = replace(run, data=TextFiles(files, files, files), framing=PackedRows(32))
         fit(replace(run, steps=1, batch=2, eval_rows=1, samples=0), tmp_path / name, quiet=True)
     return tmp_path
 

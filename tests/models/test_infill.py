@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from redraft.core import (
-    Bytes,
+    ByteTokenizer,
     Canvas,
-    Cap,
-    Characters,
+    CappedRate,
+    CharTokenizer,
     Gaussian,
-    Hybrid,
+    HybridNoise,
     Insertion,
     Interpolating,
     Markov,
@@ -24,27 +24,28 @@ from redraft.core import (
     Special,
     Tokenizer,
     TokenProcess,
-    Words,
+    WordTokenizer,
     rng,
     train_bpe,
 )
 from redraft.decoding import (
     Ancestral,
     AnyOrder,
-    Blind,
     Blocks,
     Confidence,
+    ConstantScore,
     Entropy,
     FirstHitting,
+    GuidedStar,
     Margin,
-    Remasked,
-    Revise,
     Sampler,
-    Strides,
+    SlidingWindow,
     Unmask,
-    last,
+    WithRemasking,
+    final_canvas,
 )
 from redraft.models import (
+    AttentionPattern,
     BlockCausal,
     Causal,
     DiffusionLM,
@@ -52,7 +53,6 @@ from redraft.models import (
     Embedding,
     Full,
     Head,
-    Pattern,
     PredictX,
     Softmax,
     Subs,
@@ -61,8 +61,13 @@ from redraft.models import (
 
 ALL: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 TEXT = "it was a day, and it was a good day."
-LETTERS = Characters("abcdefghijklmnopqrstuvwxyz ,.", ALL)
-TOKENIZERS = [LETTERS, Words(("it", "was", "a", "good", "day", "."), ALL), Bytes(ALL), train_bpe([TEXT] * 9, 290, ALL)]
+LETTERS = CharTokenizer("abcdefghijklmnopqrstuvwxyz ,.", ALL)
+TOKENIZERS = [
+    LETTERS,
+    WordTokenizer(("it", "was", "a", "good", "day", "."), ALL),
+    ByteTokenizer(ALL),
+    train_bpe([TEXT] * 9, 290, ALL),
+]
 TEMPLATE, WHOLE = "it was a [[4]] day.[[3]]", re.compile(r"it was a.* ?day\.", re.DOTALL)
 ROWS = 20
 
@@ -79,7 +84,7 @@ class Impatient(Head):
 
 
 def model_of(
-    tokenizer: Tokenizer, process: TokenProcess | None = None, head: Head = Subs(), pattern: Pattern = Full()
+    tokenizer: Tokenizer, process: TokenProcess | None = None, head: Head = Subs(), pattern: AttentionPattern = Full()
 ) -> DiffusionLM:
     process = process or Masked(tokenizer.vocab)
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern)
@@ -91,7 +96,7 @@ def model_of(
 
 def filled(model: DiffusionLM, sampler: Sampler, template: str = TEMPLATE) -> tuple[Canvas, list[str]]:
     canvas = model.infill(template, rows=ROWS)
-    end = last(sampler(model, model.process, canvas, rng=rng(0, ROWS)))
+    end = final_canvas(sampler(model, model.process, canvas, rng=rng(0, ROWS)))
     return end, model.text(end)
 
 
@@ -104,9 +109,9 @@ SAMPLERS: list[Sampler] = [
     FirstHitting(),
     *(Unmask(3, pick) for pick in (AnyOrder(), Confidence(), Confidence(1.0), Margin(), Entropy(1.0))),
     Blocks(Unmask(2), decode_block=3),
-    Strides(Ancestral(3), window=12, stride=6),
-    Remasked(Ancestral(6), Cap(0.1)),
-    Revise(6, Blind()),
+    SlidingWindow(Ancestral(3), window=12, stride=6),
+    WithRemasking(Ancestral(6), CappedRate(0.1)),
+    GuidedStar(6, ConstantScore()),
 ]
 
 
@@ -121,9 +126,9 @@ def test_given_text_is_kept_whole(tokenizer: Tokenizer, sampler: Sampler) -> Non
     assert ends_of(model, canvas, slice(behind, None)) > ROWS, "where nothing follows, the text may end"
 
 
-NOISES: list[tuple[TokenProcess, Head, Pattern, Sampler]] = [
+NOISES: list[tuple[TokenProcess, Head, AttentionPattern, Sampler]] = [
     (Interpolating(LETTERS.vocab), Softmax(), Full(), Ancestral(8)),
-    (Interpolating(LETTERS.vocab, mixing=Hybrid(0.2)), Subs(carry_over=False), Full(), Ancestral(8)),
+    (Interpolating(LETTERS.vocab, mixing=HybridNoise(0.2)), Subs(carry_over=False), Full(), Ancestral(8)),
     (Markov(LETTERS.vocab), Softmax(), Full(), Ancestral(8)),
     (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), stop=True)),
     (Masked(LETTERS.vocab), Subs(), BlockCausal(4), Blocks(Ancestral(4), cache=False)),
@@ -132,7 +137,9 @@ NOISES: list[tuple[TokenProcess, Head, Pattern, Sampler]] = [
 
 
 @pytest.mark.parametrize(("process", "head", "pattern", "sampler"), NOISES, ids=repr)
-def test_so_does_any_noise_and_any_order(process: TokenProcess, head: Head, pattern: Pattern, sampler: Sampler) -> None:
+def test_so_does_any_noise_and_any_order(
+    process: TokenProcess, head: Head, pattern: AttentionPattern, sampler: Sampler
+) -> None:
     model = model_of(LETTERS, process, head, pattern)
     canvas, texts = filled(model, sampler)
     assert [text for text in texts if not WHOLE.match(text)] == []

@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Batch, Canvas, Characters, Context, Cosine, Linear, Masked, Precision, Vocab
+from redraft.core import Batch, Canvas, CharTokenizer, Context, Cosine, Linear, Masked, Precision, Vocab
 from redraft.core.text.tokenizers import TEXT8
 from redraft.models import (
+    AttentionPattern,
     BlockCausal,
-    BySigma,
-    ByTime,
     Causal,
+    ConditionOnSigma,
+    ConditionOnTime,
     DiffusionLM,
     DiffusionLMConfig,
     Full,
-    Pattern,
     Shift,
     Softmax,
     Subs,
@@ -35,7 +35,7 @@ texts = st.text(TEXT8, max_size=12)
 @pytest.fixture(scope="module")
 def writer(tiny: TransformerConfig) -> DiffusionLM:
     """A model that reads and writes text8, with all four special tokens."""
-    tokenizer = Characters(TEXT8, ("bos", "eos", "pad", "mask"))
+    tokenizer = CharTokenizer(TEXT8, ("bos", "eos", "pad", "mask"))
     network = tiny
     return DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network), tokenizer)
 
@@ -97,7 +97,7 @@ def test_text_ends_at_the_end_sign(writer: DiffusionLM) -> None:
 
 def test_a_vocabulary_without_signs(build: Build) -> None:
     """No bos, eos or pad: nothing is added, and padding, which is never read, is id 0."""
-    model = build(tokenizer=Characters("abcdef"))
+    model = build(tokenizer=CharTokenizer("abcdef"))
     canvas = model.infill(["ab[[1]]", "[[1]]"])
     assert canvas.z.tolist() == [[0, 1, MASK], [MASK, 0, 0]]
     assert model.text(canvas) == ["ab▒", "▒"]
@@ -149,7 +149,7 @@ def test_spare_outputs_of_a_network_are_no_states(build: Build, tiny: Transforme
 
 @pytest.mark.parametrize(("pattern", "block"), [(Full(), None), (BlockCausal(3), 3), (Causal(MASK), 1)])
 def test_the_attention_says_how_many_tokens_are_written_at_a_time(
-    build: Build, pattern: Pattern, block: int | None
+    build: Build, pattern: AttentionPattern, block: int | None
 ) -> None:
     model, tokens = build(pattern), torch.zeros(1, 6, dtype=torch.int64)
     assert model.block == block
@@ -173,12 +173,14 @@ def test_times_have_two_dimensions(build: Build) -> None:
 
 def test_levels() -> None:
     process, t = Masked(Vocab(7, mask=6), Cosine()), torch.tensor([[0.0, 0.5]], dtype=torch.float64)
-    assert ByTime()(t, process).tolist() == [[0.0, 500.0]]
-    assert BySigma()(t, process).exp().reciprocal().tolist()[0] == pytest.approx(process.schedule.keep(t).tolist()[0])
+    assert ConditionOnTime()(t, process).tolist() == [[0.0, 500.0]]
+    assert ConditionOnSigma()(t, process).exp().reciprocal().tolist()[0] == pytest.approx(
+        process.schedule.keep(t).tolist()[0]
+    )
 
 
 def test_a_model_that_sees_sigma_has_an_answer_at_time_one(build: Build, tiny: TransformerConfig) -> None:
-    model = build(Full(), replace(tiny, time=8), process=Masked(Vocab(7, mask=6), Linear()), level=BySigma())
+    model = build(Full(), replace(tiny, time=8), process=Masked(Vocab(7, mask=6), Linear()), level=ConditionOnSigma())
     assert not model(torch.full((1, 3), MASK), torch.ones(1, 1)).x.isnan().any()
 
 

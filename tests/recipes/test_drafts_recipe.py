@@ -43,7 +43,7 @@ def commands() -> list[list[str]]:
 def test_answers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Greedy answers to questions; a drafter learns from them, and without a network they are looked up."""
     monkeypatch.chdir(tmp_path)
-    hub = presets.story_chat()
+    hub = presets.story_chat_tokenizer()
     process = Masked(hub.vocab)
     network = TransformerConfig(width=32, layers=1, heads=2, pattern=Causal())
     export(tmp_path / "chat", DiffusionLM(DiffusionLMConfig(process, network), hub))

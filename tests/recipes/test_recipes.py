@@ -22,11 +22,11 @@ import torch
 import redraft
 from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
-from redraft.core import Batch, Characters, rng
+from redraft.core import Batch, CharTokenizer, rng
 from redraft.decoding import Ancestral, EntropyBound, Unmask
-from redraft.models import DiffusionLM, MaskedLM, Size
-from redraft.tasks import Opened
-from redraft.training import Packed, Run, StoryClasses, TextFiles, evaluation, fit, load, presets, tokenise
+from redraft.models import DiffusionLM, MaskedLM, TransformerSize
+from redraft.tasks import TextModel
+from redraft.training import PackedRows, Run, StoryClasses, TextFiles, first_batches, fit, load, load_rows, presets
 from redraft.training.runs import variations
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -210,11 +210,15 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
     monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
     base = presets.tencdm_tiny()
-    codec: Any = replace(base.model.codec, encoder=MaskedLM(presets.STORY_LENGTH, Size(8, 1, 2)), decoder=Size(8, 1, 2))
+    codec: Any = replace(
+        base.model.codec,
+        encoder=MaskedLM(presets.STORY_LENGTH, TransformerSize(8, 1, 2)),
+        decoder=TransformerSize(8, 1, 2),
+    )
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
     model = replace(base.model, codec=codec, network=network)
     run = replace(base, model=model, batch=2, sampler=Ancestral(2))
-    bare, first = variations.with_model(run, hint=False), variations.codec_of(run)
+    bare, first = variations.with_model(run, hint=False), variations.codec_stage(run)
     for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(bare, first))):
         found = continuous.row(system, tmp_path / name, 1.0)
         assert found["steps"] == 2
@@ -270,18 +274,18 @@ def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path, half_a_minute: li
     for name, text in (("train", "aaab" * 64), ("test", "ab" * 64)):
         (tmp_path / f"{name}.txt").write_text(text)
     files = [(str(tmp_path / f"{name}.txt"),) for name in ("train", "test", "test")]
-    letters_ab = Characters("ab", ("eos", "pad", "mask"))
+    letters_ab = CharTokenizer("ab", ("eos", "pad", "mask"))
     data = TextFiles(*files, split_by="file")
     run = variations.shrunken(
-        variations.with_embedding(variations.with_text(presets.mdlm_tiny(), letters_ab, data, Packed(4)))
+        variations.with_embedding(variations.with_text(presets.mdlm_tiny(), letters_ab, data, PackedRows(4)))
     )
     size = run.model.vocab.size
     share = [(count + 1) / (256 + size) for count in (192, 64)]
     assert real.guessed(run).tolist()[:2] == pytest.approx([-math.log2(each) for each in share], abs=0.05)
     found = real.against_guess(made := rows.trained(run, tmp_path / "run", 1.0), 1.0)
     assert found["guessed_bits_per_token"] == pytest.approx(-sum(map(math.log2, share)) / 2, abs=0.05)
-    test = evaluation(tokenise(data, "test", letters_ab, run.framing), real.HELD_OUT)
-    likely = redraft.training.likelihood(redraft.training.ending(made.model, 1.0), test, draws=4)
+    test = first_batches(load_rows(data, "test", letters_ab, run.framing), real.HELD_OUT)
+    likely = redraft.training.likelihood(redraft.training.with_final_logsnr(made.model, 1.0), test, draws=4)
     above = likely.bits_per_char - found["guessed_bits_per_token"]  # a token is a character
     assert found["above_guess_bits_per_char"] == pytest.approx(above, abs=1e-4)
     assert 0 < found["above_guess_bits_per_char_stderr"] < likely.row_error("char") + 1
@@ -643,7 +647,7 @@ def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
     torn = [coding.torn_program(index, number) for index in range(2) for number in coding.HOLES.values()]
     assert coding.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
     small = variations.shrunken(presets.PRESETS[preset]())
-    it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
+    it = TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for candidates in ways:
         texts, nfe = coding.continued(it, torn, candidates) if candidates else coding.diffused(it, torn, 4)
         assert len(texts) == len(torn)
@@ -661,7 +665,7 @@ def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
         "python recipes/probing.py tables --write docs/probe.md"
     )
     small = variations.shrunken(presets.mdlm_tiny())
-    row = probing.probed(Opened(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
+    row = probing.probed(TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
     rows.Rows(tmp_path / "probing.jsonl").add("mdlm_tiny, mood", lambda: row)
     assert probing.probe_table(tmp_path).count("±") == 2
 
@@ -696,7 +700,7 @@ def test_cost_grows_with_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize("preset", ["mdlm_tiny", "ar_tiny"])
 def test_claims_are_measured_on_known_grammar(preset: str) -> None:
     small = variations.shrunken(presets.PRESETS[preset]())
-    it = Opened(DiffusionLM(small.model, small.tokenizer).eval(), small)
+    it = TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for claim in claims.CLAIMS:
         row = claims.measured(it, claim, 2)
         assert row["right"] == 0, "nothing is learnt"

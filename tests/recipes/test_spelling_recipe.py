@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.tasks import Corrupted, SpellingErrors
+from redraft.tasks import CorruptedText, ErrorGenerator
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
@@ -22,7 +22,7 @@ def test_words_are_counted() -> None:
     """One word restored, one not, one real-word error restored, one right word spoilt."""
     given, wrong = "the cat sat on the mat by me", "teh cat sat no thee mat by me"
     kinds = (("swap",), (), (), ("swap",), ("double",), (), (), ())
-    made = Corrupted(wrong, given, kinds, 3, 20)  # type: ignore[arg-type]
+    made = CorruptedText(wrong, given, kinds, 3, 20)  # type: ignore[arg-type]
     found = judged.judged([made], ["the cat sat on thee mat be me"], {"no", "the", "cat"})
     assert (found["restored"], found["misspelt"]) == (0.5, 2)
     assert (found["real_words"], found["real"]) == (1.0, 1)
@@ -36,7 +36,7 @@ def test_nobody_is_better_than_the_truth() -> None:
     assert (found["restored"], found["real_words"], found["spoilt"]) == (1.0, 1.0, 0.0)
     lazy = setting.measure(lambda texts: texts)
     assert (lazy["restored"], lazy["spoilt"]) == (0.0, 0.0)
-    assert setting.made[0] == SpellingErrors(0.05)(setting.made[0].given, 0)
+    assert setting.made[0] == ErrorGenerator(0.05)(setting.made[0].given, 0)
 
 
 def test_letters_become_other_letters() -> None:

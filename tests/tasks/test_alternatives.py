@@ -8,14 +8,22 @@ import pytest
 import torch
 
 import redraft
-from redraft.core import Interpolating, Masked, TokenProcess, Words
-from redraft.models import BlockCausal, Causal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
+from redraft.core import Interpolating, Masked, TokenProcess, WordTokenizer
+from redraft.models import (
+    AttentionPattern,
+    BlockCausal,
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Full,
+    TransformerConfig,
+)
 
-WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
+WORDS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 STATES = WORDS.vocab.size
 
 
-def model_of(pattern: Pattern = Full(), process: TokenProcess | None = None) -> DiffusionLM:
+def model_of(pattern: AttentionPattern = Full(), process: TokenProcess | None = None) -> DiffusionLM:
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0)
     head = redraft.models.Softmax() if process else redraft.models.Subs()
     torch.manual_seed(0)
@@ -25,7 +33,7 @@ def model_of(pattern: Pattern = Full(), process: TokenProcess | None = None) -> 
     return model
 
 
-HOW: dict[str, tuple[Pattern, dict[str, Any]]] = {
+HOW: dict[str, tuple[AttentionPattern, dict[str, Any]]] = {
     "ancestral": (Full(), {"sampler": "ancestral", "steps": 4}),
     "confidence": (Full(), {"sampler": "confidence", "steps": 4}),
     "filtered": (Full(), {"sampler": "entropy", "steps": 4, "top_p": 0.7, "repetition_penalty": 1.3}),

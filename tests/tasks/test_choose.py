@@ -7,17 +7,17 @@ import json
 import math
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import redraft_here
 
 import redraft
-from redraft.core import Bytes, Interpolating
+from redraft.core import ByteTokenizer, Interpolating
 from redraft.models import BlockCausal, Causal
-from redraft.tasks import ArgumentError, calls
+from redraft.tasks import ArgumentError, count_calls
 from tests.tasks.test_generate import MODEL, WORDS, model_of
 
 
@@ -31,7 +31,7 @@ def said(template: str) -> torch.Tensor:
 def test_probabilities_are_those_of_enumeration() -> None:
     words = WORDS.words[:6]
     answers = [" ".join(pair) for pair in itertools.product(words, repeat=2)]
-    with calls(MODEL) as counted:
+    with count_calls(MODEL) as counted:
         (found,) = redraft.choose(MODEL, "the [[?]] sat on the mat.", answers)
     assert counted.rows == 1
     log_p = said("the [[2]] sat on the mat.")
@@ -52,7 +52,7 @@ def test_all_answers_together_are_certain() -> None:
 
 
 def test_answers_of_other_lengths_have_canvases_of_their_own() -> None:
-    with calls(MODEL) as counted:
+    with count_calls(MODEL) as counted:
         found = redraft.choose(MODEL, "the [[?]] sat.", ["cat", "mat", "big cat"])
     assert counted.rows == 2
     assert not found.comparable
@@ -63,7 +63,7 @@ def test_answers_of_other_lengths_have_canvases_of_their_own() -> None:
 
 
 def test_several_holes_and_templates_share_the_pass() -> None:
-    with calls(MODEL) as counted:
+    with count_calls(MODEL) as counted:
         found = redraft.choose(MODEL, ["the [[?]] sat on [[?]] mat.", "a [[?]] [[2]]."], ["cat", "big"])
     assert counted.rows == 3 == len(found)
     assert [each.hole for each in found] == [0, 1, 0]
@@ -111,7 +111,7 @@ BOS = [WORDS.vocab.bos or 0]
 
 def test_causal_answers_are_exact_with_the_text_after_them() -> None:
     answers = ["cat", "big cat", "mat on a"]
-    with calls(CAUSAL) as counted:
+    with count_calls(CAUSAL) as counted:
         found = redraft.choose(CAUSAL, "the [[?]] sat on.", answers)
     assert counted.rows == 3
     assert found.kind == "causal"
@@ -128,7 +128,7 @@ def test_causal_answers_at_the_end_sum_to_one() -> None:
     """All pairs of words, and whatever is no word: P(first)·P(second | first) in one row for each first."""
     words = [*WORDS.words]
     answers = [" ".join(pair) for pair in itertools.product(words, repeat=2)]
-    with calls(CAUSAL) as counted:
+    with count_calls(CAUSAL) as counted:
         (found,) = redraft.choose(CAUSAL, "the [[?]]", answers)
     assert counted.rows == len(words)
     rest, total = [i for i in range(WORDS.vocab.size) if i not in set(WORDS.encode(" ".join(words)))], 0.0
@@ -143,7 +143,7 @@ def test_causal_answers_at_the_end_sum_to_one() -> None:
 
 def test_blocks_are_read_one_behind_the_other() -> None:
     """A hole in one block takes a row; one that reaches into the next is read given its own first part."""
-    with calls(BLOCKS) as counted:
+    with count_calls(BLOCKS) as counted:
         inside = redraft.choose(BLOCKS, "the [[?]]", ["cat sat", "big mat"])
     assert counted.rows == 1
     assert inside.kind == "blocks"
@@ -152,7 +152,7 @@ def test_blocks_are_read_one_behind_the_other() -> None:
     ids = [WORDS.encode(answer) for answer in ("cat sat", "big mat")]
     assert inside[0].log_probs == pytest.approx([float(said[0, a] + said[1, b]) for a, b in ids], abs=1e-4)
     answers = ["cat mat", "cat big", "on mat"]
-    with calls(BLOCKS) as counted:
+    with count_calls(BLOCKS) as counted:
         across = redraft.choose(
             BLOCKS, "the cat [[?]]", answers
         )  # with the start token, one place is left of the block
@@ -165,11 +165,13 @@ def test_blocks_are_read_one_behind_the_other() -> None:
 
 
 def test_unicode_answers_of_several_tokens() -> None:
-    model, answers = model_of(tokenizer=Bytes()), ["é", "日本", "a b", "😀"]
+    model, answers = model_of(tokenizer=ByteTokenizer()), ["é", "日本", "a b", "😀"]
     (found,) = redraft.choose(model, "x [[?]] y", answers)
     assert found.tokens == tuple(len(answer.encode()) for answer in answers)
     assert sum(found.probabilities) == pytest.approx(1)
-    (causal,) = redraft.choose(model_of(Causal(start=Bytes().vocab.size - 1), tokenizer=Bytes()), "x [[?]] y", answers)
+    (causal,) = redraft.choose(
+        model_of(Causal(start=ByteTokenizer().vocab.size - 1), tokenizer=ByteTokenizer()), "x [[?]] y", answers
+    )
     assert causal.answers == tuple(answers)
 
 
@@ -183,9 +185,7 @@ def test_other_models_are_refused() -> None:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "redraft.apps.cli", *words], capture_output=True, text=True, check=False
-    )
+    return redraft_here(*words)
 
 
 def test_the_shell_chooses_too(tmp_path: Path) -> None:

@@ -13,16 +13,18 @@ import torch
 
 import redraft
 from redraft import tasks
-from redraft.core import Bytes, Insertion, Interpolating, Masked, TokenProcess, Words
-from redraft.decoding import Ancestral, Blocks, Conditioned, Guided, Unmask
-from redraft.models import BlockCausal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
-from redraft.tasks import ALIASES, ArgumentError, Generation, Infilling, settings_from
+from redraft.core import ByteTokenizer, Insertion, Interpolating, Masked, TokenProcess, WordTokenizer
+from redraft.decoding import Ancestral, Blocks, ConstrainedPrediction, GuidedSampler, Unmask
+from redraft.models import AttentionPattern, BlockCausal, DiffusionLM, DiffusionLMConfig, Full, TransformerConfig
+from redraft.tasks import ALIASES, ArgumentError, GenerationSettings, InfillSettings, settings_from
 from redraft.tasks.engine import plan as writing, sampler_choice
 
-WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
+WORDS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 
 
-def model_of(pattern: Pattern = Full(), process: TokenProcess | None = None, tokenizer: Any = WORDS) -> DiffusionLM:
+def model_of(
+    pattern: AttentionPattern = Full(), process: TokenProcess | None = None, tokenizer: Any = WORDS
+) -> DiffusionLM:
     process = process or Masked(tokenizer.vocab)
     more: dict[str, Any] = {"time": 8, "gaps": 12} if isinstance(process, Insertion) else {}
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0, **more)
@@ -75,7 +77,7 @@ KINDS = {
     "blocks": model_of(BlockCausal(4)),
     "insertion": model_of(process=Insertion(WORDS.vocab)),
     "uniform": model_of(process=Interpolating(WORDS.vocab)),
-    "bytes": model_of(tokenizer=Bytes(("bos", "eos", "pad", "mask"))),
+    "bytes": model_of(tokenizer=ByteTokenizer(("bos", "eos", "pad", "mask"))),
 }
 PROMPTS = ["a cat sat on", "the", "", "a big big cat", "the"]
 
@@ -169,14 +171,16 @@ def test_a_cache_is_chosen_and_says_what_it_is() -> None:
 
 def test_iterating_over_canvases_stays_possible() -> None:
     start = MODEL.canvas("a", new=4, rows=2)
-    writing = redraft.tasks.Writing(MODEL, Ancestral(3), start, seed=5, samples=torch.arange(2))
+    writing = redraft.tasks.DecodingLoop(MODEL, Ancestral(3), start, seed=5, samples=torch.arange(2))
     texts = [MODEL.text(canvas) for canvas in writing]
     assert len(texts) == 4
-    assert writing.record().texts == texts[-1] == redraft.tasks.fill(MODEL, Ancestral(3), start, seed=5).texts
+    assert (
+        writing.record().texts == texts[-1] == redraft.tasks.sample_canvases(MODEL, Ancestral(3), start, seed=5).texts
+    )
 
 
 def test_where_the_time_went() -> None:
-    with redraft.tasks.profiled(MODEL) as spent:
+    with redraft.tasks.profile_model(MODEL) as spent:
         record = redraft.generate(MODEL, "a", max_new_tokens=4, sampler="confidence", steps=4)
     assert {name: part.calls for name, part in spent.parts.items()} == {"network": 4, "output layer": 4}
     assert 0 < sum(part.seconds for part in spent.parts.values()) < record.seconds
@@ -184,12 +188,12 @@ def test_where_the_time_went() -> None:
     assert [line.split()[0] for line in lines] == ["network", "output", "sampler"]
     assert sum(float(line.split()[-1].rstrip("%")) for line in lines) == pytest.approx(100, abs=0.2)
     assert not {"forward", "logits"} & set(vars(MODEL.network))
-    plain = Conditioned.draw
-    with redraft.tasks.profiled(MODEL) as spent:
+    plain = ConstrainedPrediction.draw
+    with redraft.tasks.profile_model(MODEL) as spent:
         redraft.generate(MODEL, "a", max_new_tokens=4, sampler="confidence", steps=4, required="mat")
     assert spent.parts["constraint"].calls == 4
     assert spent.parts["constraint"].seconds > 0
-    assert Conditioned.draw is plain
+    assert ConstrainedPrediction.draw is plain
 
 
 # --- score ----------------------------------------------------------------------------------------------------------
@@ -250,20 +254,24 @@ def test_wrong_scores(texts: Any, options: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "same"),
     [
-        (Generation, {"gen_length": 64, "block_length": 8}, {"max_new_tokens": 64, "decode_block": 8}),
-        (Generation, {"remasking": "low_confidence", "cfg_scale": 0.5}, {"sampler": "confidence", "guidance": 1.5}),
-        (Generation, {"remasking": "random", "cfg_scale": 0}, {"sampler": "any-order"}),
-        (Generation, {"alg": "maskgit_plus", "max_tokens": 3}, {"sampler": "confidence", "max_new_tokens": 3}),
-        (Infilling, {"alg": "topk_margin", "diffusion_max_steps": 4}, {"sampler": "margin", "steps": 4}),
-        (Infilling, {"alg": "origin", "num_return_sequences": 2}, {"sampler": "ancestral", "n": 2}),
-        (Infilling, {"alg": "entropy", "block_size": 2}, {"sampler": "entropy", "decode_block": 2}),
-        (Generation, {"max_denoising_steps": 4}, {"steps": 4}),
+        (GenerationSettings, {"gen_length": 64, "block_length": 8}, {"max_new_tokens": 64, "decode_block": 8}),
         (
-            Generation,
+            GenerationSettings,
+            {"remasking": "low_confidence", "cfg_scale": 0.5},
+            {"sampler": "confidence", "guidance": 1.5},
+        ),
+        (GenerationSettings, {"remasking": "random", "cfg_scale": 0}, {"sampler": "any-order"}),
+        (GenerationSettings, {"alg": "maskgit_plus", "max_tokens": 3}, {"sampler": "confidence", "max_new_tokens": 3}),
+        (InfillSettings, {"alg": "topk_margin", "diffusion_max_steps": 4}, {"sampler": "margin", "steps": 4}),
+        (InfillSettings, {"alg": "origin", "num_return_sequences": 2}, {"sampler": "ancestral", "n": 2}),
+        (InfillSettings, {"alg": "entropy", "block_size": 2}, {"sampler": "entropy", "decode_block": 2}),
+        (GenerationSettings, {"max_denoising_steps": 4}, {"steps": 4}),
+        (
+            GenerationSettings,
             {"guided_regex": "a+", "guided_json": {"type": "null"}},
             {"pattern": "a+", "schema": '{"type": "null"}'},
         ),
-        (Generation, {"regex": "a+", "json_schema": "{}"}, {"pattern": "a+", "schema": "{}"}),
+        (GenerationSettings, {"regex": "a+", "json_schema": "{}"}, {"pattern": "a+", "schema": "{}"}),
     ],
 )
 def test_names_of_others_mean_the_same(kind: Any, options: dict[str, Any], same: dict[str, Any]) -> None:
@@ -271,27 +279,31 @@ def test_names_of_others_mean_the_same(kind: Any, options: dict[str, Any], same:
 
 
 def test_every_alias_is_one_of_an_argument() -> None:
-    names = {field.name for kind in (Generation, Infilling) for field in fields(kind)}
+    names = {field.name for kind in (GenerationSettings, InfillSettings) for field in fields(kind)}
     assert {alias.name for alias in ALIASES.values()} <= names
     assert not set(ALIASES) & names
 
 
 def test_filters_come_in_one_order_inside_of_rules() -> None:
     """Temperature before top-k; where nothing is dropped it is the pick's, as ever."""
-    it = tasks.as_opened(MODEL)
+    it = tasks.as_text_model(MODEL)
     asked = {"sampler": "confidence", "temperature": 0.5}
 
     def made(**options: Any) -> Any:
-        decoding = Generation(**options)
-        return sampler_choice.filtering(it, tasks.choose_sampler(it, decoding)[0], decoding)
+        decoding = GenerationSettings(**options)
+        return sampler_choice.with_filters(it, tasks.choose_sampler(it, decoding)[0], decoding)
 
     assert made(**asked) == Unmask(32, redraft.Confidence(0.5))
-    warm = Guided(Unmask(32, redraft.Confidence(1.0)), redraft.decoding.Filter(temperature=0.5, top_k=3))
+    warm = GuidedSampler(Unmask(32, redraft.Confidence(1.0)), redraft.decoding.LogitFilter(temperature=0.5, top_k=3))
     assert made(**asked, top_k=3) == warm
-    assert made(sampler="ancestral", temperature=0.5) == Guided(Ancestral(), redraft.decoding.Filter(temperature=0.5))
-    greedy = Guided(Unmask(32, redraft.Confidence(0.0)), redraft.decoding.Filter(top_p=0.5))
+    assert made(sampler="ancestral", temperature=0.5) == GuidedSampler(
+        Ancestral(), redraft.decoding.LogitFilter(temperature=0.5)
+    )
+    greedy = GuidedSampler(Unmask(32, redraft.Confidence(0.0)), redraft.decoding.LogitFilter(top_p=0.5))
     assert made(sampler="confidence", temperature=0, top_p=0.5) == greedy
-    assert made(sampler="first-hitting", repetition_penalty=2.0).guidance == redraft.decoding.Filter(repetition=2.0)
+    assert made(sampler="first-hitting", repetition_penalty=2.0).guidance == redraft.decoding.LogitFilter(
+        repetition=2.0
+    )
 
 
 def test_only_the_likeliest_tokens_are_written() -> None:
@@ -384,10 +396,10 @@ def test_wrong_models_and_prompts(model: Any, prompts: Any, says: str) -> None:
 def test_a_network_of_blocks_has_one_size() -> None:
     with pytest.raises(ArgumentError, match="decode_block=3: this network writes blocks of 4; leave it out"):
         redraft.generate(KINDS["blocks"], "a", max_new_tokens=4, decode_block=3)
-    assert isinstance(tasks.choose_sampler(tasks.as_opened(KINDS["blocks"]), Generation())[0], Blocks)
+    assert isinstance(tasks.choose_sampler(tasks.as_text_model(KINDS["blocks"]), GenerationSettings())[0], Blocks)
 
 
-@pytest.mark.parametrize("kind", [Generation, Infilling])
+@pytest.mark.parametrize("kind", [GenerationSettings, InfillSettings])
 def test_every_argument_says_what_it_is(kind: Any) -> None:
     source = "".join(inspect.getsource(each) for each in kind.__mro__[:-1])
     for field in fields(kind):

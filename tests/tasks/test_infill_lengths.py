@@ -15,12 +15,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 import redraft
-from redraft.core import Characters, Hub, Insertion, Masked, Process, Tokenizer, Words, train_bpe
+from redraft.core import CharTokenizer, HubTokenizer, Insertion, Masked, Process, Tokenizer, WordTokenizer, train_bpe
 from redraft.core.text.tokenizers import UNKNOWN
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, Head, Subs, TransformerConfig
-from redraft.tasks import ArgumentError, Hole, Opened, Template, Verbatim, infill
-from redraft.tasks.engine.given_text import given_ids
-from redraft.tasks.infilling.hole_length import Search
+from redraft.tasks import ArgumentError, GivenText, Hole, Template, TextModel, infill
+from redraft.tasks.engine.given_text import encode_given
+from redraft.tasks.infilling.hole_length import LengthSearch
 from redraft.training import presets
 
 LETTERS = "abcdeéößABC .,!\t\n"
@@ -28,7 +28,7 @@ PIECES = [*"abcdeo", "ss", *(f"##{c}" for c in "abcdeo"), "##ss", "bad", "##ed",
 
 
 @cache
-def wordpiece() -> Hub:
+def wordpiece() -> HubTokenizer:
     """Like BERT's: capitals, accents and the kind of white space are forgotten."""
     table = {piece: i for i, piece in enumerate(["[UNK]", *PIECES])}
     backend = tokenizers.Tokenizer(models.WordPiece(table, unk_token="[UNK]"))
@@ -36,19 +36,19 @@ def wordpiece() -> Hub:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     backend.add_special_tokens(["[CLS]", "[SEP]", "[PAD]", "[MASK]"])
-    return Hub(backend.to_str(), "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+    return HubTokenizer(backend.to_str(), "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
 @cache
-def bpe() -> Hub:
+def bpe() -> HubTokenizer:
     return train_bpe(["the red kite and the blue kite, a day by the lake. "] * 4, 300)
 
 
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "bpe": bpe,
     "wordpiece": wordpiece,
-    "words": lambda: Words((*"abcde", "bad", ".", ",", "!"), ("bos", "eos", "pad", "mask")),
-    "characters": lambda: Characters(LETTERS, ("eos", "mask")),
+    "words": lambda: WordTokenizer((*"abcde", "bad", ".", ",", "!"), ("bos", "eos", "pad", "mask")),
+    "characters": lambda: CharTokenizer(LETTERS, ("eos", "mask")),
 }
 
 
@@ -113,12 +113,12 @@ def test_so_it_is_around_holes_of_any_length(name: str, hole: str, inserting: bo
 
 def test_a_space_before_a_hole_is_left_to_it() -> None:
     """Byte-level BPE writes a space with its word; elsewhere the space is a token like any other."""
-    assert bpe().decode(given_ids(bpe(), "the red ")) == "the red"
-    assert bpe().decode(given_ids(bpe(), "the red")) == "the red"
+    assert bpe().decode(encode_given(bpe(), "the red ")) == "the red"
+    assert bpe().decode(encode_given(bpe(), "the red")) == "the red"
     letters = TOKENIZERS["characters"]()
-    assert given_ids(letters, "a ") == letters.encode("a ")
+    assert encode_given(letters, "a ") == letters.encode("a ")
     red, kite = bpe().encode("the red"), bpe().encode(" kite")
-    verbatim = Verbatim(bpe(), ("the red ", "!"), (tuple(red), tuple(bpe().encode("!"))), (len(kite),))
+    verbatim = GivenText(bpe(), ("the red ", "!"), (tuple(red), tuple(bpe().encode("!"))), (len(kite),))
     ids, known = [*red, *kite, *bpe().encode("!")], [*[True] * len(red), *[False] * len(kite), True]
     assert verbatim.text(ids, known) == "the red kite!"
     assert verbatim.fills(ids, known) == ("kite",)
@@ -128,7 +128,7 @@ def test_words_beside_each_other_get_a_space() -> None:
     """A template without spaces still gives words, and what was given stays."""
     words = TOKENIZERS["words"]()
     a, b, bad = (words.encode(text) for text in ("a", "b", "bad"))
-    verbatim = Verbatim(words, ("a", "b"), (tuple(a), tuple(b)), (1,))
+    verbatim = GivenText(words, ("a", "b"), (tuple(a), tuple(b)), (1,))
     assert verbatim.text([*a, *bad, *b], [True, False, True]) == "a bad b"
     assert verbatim.pieces([*a, *bad, *b], [True, False, True]) == ("a", " bad ", "b")
 
@@ -137,21 +137,21 @@ def test_words_beside_each_other_get_a_space() -> None:
 
 
 @pytest.fixture(scope="module")
-def story_model() -> Opened:
+def story_model() -> TextModel:
     run = presets.mdlm_tiny()
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return Opened(model, run)
+    return TextModel(model, run)
 
 
-def test_the_bound_of_one_word_is_what_the_network_says(story_model: Opened) -> None:
+def test_the_bound_of_one_word_is_what_the_network_says(story_model: TextModel) -> None:
     """With one given token behind the hole there is nothing to draw: −log x̂ of it, everything else being masked."""
     encode = story_model.tokenizer.encode
     before, after = tuple(encode("One spring day, Anna")), tuple(encode("garden"))
-    found = Search(story_model, (before, after), [range(1, 5)], 10).best()
+    found = LengthSearch(story_model, (before, after), [range(1, 5)], 10).best()
     z = torch.full((4, 68), story_model.model.config.vocab.masked)
     z[:, : len(before)] = torch.tensor(before)
     places = [len(before) + n for n in range(1, 5)]
@@ -162,20 +162,20 @@ def test_the_bound_of_one_word_is_what_the_network_says(story_model: Opened) -> 
     assert [each.sizes[0] for each in found] == sorted(expected, key=lambda n: expected[n])
 
 
-def test_several_holes_are_found_together(story_model: Opened) -> None:
+def test_several_holes_are_found_together(story_model: TextModel) -> None:
     """Left to right, each with the cost of what follows it: the sum of all is the cost of the whole."""
     encode = story_model.tokenizer.encode
     parts = tuple(tuple(encode(word)) for word in ("One", "Anna", "garden"))
-    found = Search(story_model, parts, [range(1, 3), range(1, 3)], 10).best()
+    found = LengthSearch(story_model, parts, [range(1, 3), range(1, 3)], 10).best()
     assert sorted(each.sizes for each in found) == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    alone = Search(story_model, parts[:2], [range(1, 3)], 10).best()
+    alone = LengthSearch(story_model, parts[:2], [range(1, 3)], 10).best()
     first = {each.sizes[0]: each.nats for each in alone}
     assert all(each.before == pytest.approx(first[each.sizes[0]], abs=1e-5) for each in found)
-    tight = Search(story_model, parts, [range(1, 3), range(1, 3)], 3).best()
+    tight = LengthSearch(story_model, parts, [range(1, 3), range(1, 3)], 3).best()
     assert sorted(each.sizes for each in tight) == [(1, 1), (1, 2), (2, 1)], "no more than fits"
 
 
-def test_ranges_hold(story_model: Opened) -> None:
+def test_ranges_hold(story_model: TextModel) -> None:
     found = infill(story_model, ["One [[2-4]] day, Anna [[3-3]] to [[*]] lake."] * 2, n=2, steps=4, room=5)
     for text in found:
         sizes = [len(story_model.tokenizer.encode(fill)) for fill in text.fills]
@@ -194,12 +194,12 @@ class Impatient(Head):
         return Subs().estimate(raw + 50.0 * ends, z, t, process)
 
 
-def test_a_range_at_the_end_is_not_left_too_early(story_model: Opened) -> None:
+def test_a_range_at_the_end_is_not_left_too_early(story_model: TextModel) -> None:
     """Nothing follows, so the text ends by itself, but not before it may."""
     run = story_model.run
     assert run is not None
     model = DiffusionLM(replace(run.model, head=Impatient()), run.tokenizer)
-    found = infill(Opened(model, run), ["One spring day[[3-9]]", "One spring day[[*]]"], steps=4)
+    found = infill(TextModel(model, run), ["One spring day[[3-9]]", "One spring day[[*]]"], steps=4)
     assert [len(text.tokens) for text in found] == [6, 3]
 
 
@@ -226,10 +226,10 @@ def test_insertion_models_size_their_own_holes() -> None:
         ("One [[9999999999]] day", "too long"),
     ],
 )
-def test_wrong_holes_are_refused(story_model: Opened, template: str, reason: str) -> None:
-    model = Opened(story_model.model) if "99999]]" in template else story_model
+def test_wrong_holes_are_refused(story_model: TextModel, template: str, reason: str) -> None:
+    model = TextModel(story_model.model) if "99999]]" in template else story_model
     if "99999]]" in template:
-        model = Opened(model_of("words"))
+        model = TextModel(model_of("words"))
         template = template.replace("One", "a").replace("day", "b")
     with pytest.raises(ArgumentError, match=reason) as error:
         infill(model, template)
@@ -253,7 +253,7 @@ def test_templates() -> None:
     assert math.prod(hole.sized for hole in template.holes) == 0
 
 
-def test_drafts_keep_given_text_too(story_model: Opened) -> None:
+def test_drafts_keep_given_text_too(story_model: TextModel) -> None:
     """What is committed is the beginning of the final text, spaces as they were given."""
     drafts = list(redraft.infill(story_model, "One  spring day,Anna [[2-3]] to the lake.", stream=True, steps=4))
     final = drafts[-1].written

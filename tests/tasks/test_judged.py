@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft.core import Canvas, Context, rng
-from redraft.decoding import last
+from redraft.decoding import final_canvas
 from redraft.models import Causal, DiffusionLM
 from redraft.tasks import ProposeAndJudge
 
@@ -61,12 +61,12 @@ def canvas(rows: int = 1) -> Canvas:
 def test_the_best_of_all_texts(both: tuple[DiffusionLM, ByCausal]) -> None:
     proposer, judge = both
     pairs, total = enumerated(proposer, judge)
-    done = last(ProposeAndJudge(judge, tries=36)(proposer, proposer.process, canvas(), rng=rng(0)))
+    done = final_canvas(ProposeAndJudge(judge, tries=36)(proposer, proposer.process, canvas(), rng=rng(0)))
     assert done.z[0, list(HOLES)].tolist() == pairs[total.argmax()].tolist()
     assert torch.equal(done.z[done.fixed], ROW[canvas().fixed])
     assert done.confidence is not None
     assert (done.confidence > 0).tolist() == (~done.fixed).tolist()
-    alone = last(
+    alone = final_canvas(
         ProposeAndJudge(lambda z, pad: torch.zeros(len(z)), tries=36)(proposer, proposer.process, canvas(), rng=rng(0))
     )
     assert not torch.equal(alone.z, done.z)  # the judge has a say
@@ -80,7 +80,7 @@ def test_the_causal_model_has_a_say_in_what_is_kept(both: tuple[DiffusionLM, ByC
     def left(z: Tensor, column: int) -> Tensor:
         return law.expand(len(z), -1)
 
-    done = last(ProposeAndJudge(judge, 1, left=left)(proposer, proposer.process, canvas(), rng=rng(0))).z
+    done = final_canvas(ProposeAndJudge(judge, 1, left=left)(proposer, proposer.process, canvas(), rng=rng(0))).z
     z = ROW.clone()
     z[0, list(HOLES)] = MASK
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_the_causal_model_has_a_say_in_what_is_kept(both: tuple[DiffusionLM, ByC
             t = torch.where(z == MASK, (z == MASK).double().mean(), 0.0)
             z[0, column] = (proposer(z, t, Context()).at(where)[0] + law).argmax()
     assert torch.equal(done, z)
-    alone = last(ProposeAndJudge(judge, 1)(proposer, proposer.process, canvas(), rng=rng(0))).z
+    alone = final_canvas(ProposeAndJudge(judge, 1)(proposer, proposer.process, canvas(), rng=rng(0))).z
     assert not torch.equal(done, alone)
 
 
@@ -99,7 +99,7 @@ def test_draws_have_the_weights_of_both(both: tuple[DiffusionLM, ByCausal], p_va
     _, total = enumerated(proposer, judge)
     rows = 300
     sampler = ProposeAndJudge(judge, tries=36, temperature=2.0)
-    done = last(sampler(proposer, proposer.process, canvas(rows), rng=rng(0, rows))).z[:, list(HOLES)]
+    done = final_canvas(sampler(proposer, proposer.process, canvas(rows), rng=rng(0, rows))).z[:, list(HOLES)]
     law = (total / 2).softmax(-1).view(WORDS, WORDS) * rows
     first, second = (done[:, i].bincount(minlength=WORDS) for i in (0, 1))
     assert p_value(first, law.sum(1)) > 1e-3
@@ -109,4 +109,4 @@ def test_draws_have_the_weights_of_both(both: tuple[DiffusionLM, ByCausal], p_va
 
 def test_causal_models_are_refused(both: tuple[DiffusionLM, ByCausal]) -> None:
     with pytest.raises(ValueError, match="sees both sides"):
-        last(ProposeAndJudge(both[1])(both[1].model, both[1].model.process, canvas(), rng=rng(0)))
+        final_canvas(ProposeAndJudge(both[1])(both[1].model, both[1].model.process, canvas(), rng=rng(0)))

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import redraft
-from redraft.core import Canvas, Masked, Noised, rng
-from redraft.decoding import Ancestral, AnyOrder, Ddim, Edited, Euler, FirstHitting, Unmask, last
+from redraft.core import Canvas, Masked, NoisySample, rng
+from redraft.decoding import Ancestral, AnyOrder, Ddim, Euler, FirstHitting, SDEdit, Unmask, final_canvas
 from redraft.models import DiffusionLM
-from redraft.tasks import ArgumentError, Opened, rewrite
+from redraft.tasks import ArgumentError, TextModel, rewrite
 from redraft.training import Run, presets
 
 DRAFT = "One spring day, Anna felt sad and went to the lake. She found a red kite near the nets."
@@ -21,14 +21,14 @@ EDITING = ["mdlm_tiny", "ar_tiny", "bd3_tiny", "udlm_tiny", "gidd_tiny", "d3pm_t
 
 
 @cache
-def fresh(name: str) -> Opened:
+def fresh(name: str) -> TextModel:
     run: Run = getattr(presets, name)()
     network = replace(run.model.network, width=32, hidden=32, layers=1, heads=4)
     codec = run.model.codec
     if codec is None or not hasattr(codec, "size"):
         run = replace(run, model=replace(run.model, network=network))
     torch.manual_seed(0)
-    return Opened(DiffusionLM(run.model, run.tokenizer), run)
+    return TextModel(DiffusionLM(run.model, run.tokenizer), run)
 
 
 @pytest.mark.parametrize("name", EDITING)
@@ -91,8 +91,8 @@ def test_with_all_noise_it_is_a_new_text() -> None:
     it = fresh("mdlm_tiny")
     canvas = Canvas(torch.tensor([it.row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool))
     process, sampler = it.model.process, Unmask(4, AnyOrder())
-    edited = last(Edited(sampler, 1.0)(it.model, process, canvas, rng=rng(3, 1)))
-    plain = last(sampler(it.model, process, it.model.canvas(new=68), rng=rng(3, 1).split(2)[1]))
+    edited = final_canvas(SDEdit(sampler, 1.0)(it.model, process, canvas, rng=rng(3, 1)))
+    plain = final_canvas(sampler(it.model, process, it.model.canvas(new=68), rng=rng(3, 1).split(2)[1]))
     assert torch.equal(edited.z, plain.z)
 
 
@@ -109,7 +109,7 @@ def test_samplers_begin_where_the_draft_is(sampler: redraft.Sampler, monkeypatch
     monkeypatch.setattr(it.model, "forward", seen)
     canvas = Canvas(torch.tensor([it.row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), since=0.25)
     assert canvas.since == 0.25
-    last(sampler(it.model, it.model.process, canvas, rng=rng(0, 1)))
+    final_canvas(sampler(it.model, it.model.process, canvas, rng=rng(0, 1)))
     assert times == [] if name == "mdlm_tiny" else max(times) == 0.25
 
 
@@ -129,7 +129,7 @@ def test_consensus() -> None:
     it = fresh("mdlm_tiny")
     several = rewrite(it, DRAFT, strength=0.5, n=6, steps=2)
     (one,) = chosen = rewrite(it, DRAFT, strength=0.5, candidates=6, steps=2)
-    assert one.text == redraft.core.minimum_risk(several.texts)
+    assert one.text == redraft.core.minimum_bayes_risk(several.texts)
     assert chosen.nfe == pytest.approx(several.nfe * 6)
     two = rewrite(it, [DRAFT, "One winter day, Leo felt tired."], candidates=3, n=2, steps=2)
     assert [each.row for each in two] == [0, 1, 2, 3]
@@ -173,10 +173,10 @@ def test_text_that_stays_is_not_cut_off() -> None:
     process = it.model.process
     assert isinstance(process, Masked)
     canvas = Canvas(torch.tensor([it.row(DRAFT)] * 8), torch.zeros(8, 68, dtype=torch.bool))
-    for written in Edited(Unmask(2, AnyOrder()), 0.5)(it.model, process, canvas, rng=rng(0, 8)):
+    for written in SDEdit(Unmask(2, AnyOrder()), 0.5)(it.model, process, canvas, rng=rng(0, 8)):
         words = written.fixed & (written.z != it.model.config.vocab.eos)
         inside = written.context.inside
         assert inside is not None
         behind = words.flip(-1).cumsum(-1).flip(-1) > 0
         assert torch.equal(inside, behind & ~written.fixed)
-    assert bool((process.undetermined(Noised(written.z, torch.ones(8, 1), written.z)) == 0).all())
+    assert bool((process.undetermined(NoisySample(written.z, torch.ones(8, 1), written.z)) == 0).all())

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import redraft_here
 from hypothesis import given, settings, strategies as st
 
 import redraft
-from redraft.core import Bytes, Interpolating, train_bpe
+from redraft.core import ByteTokenizer, Interpolating, train_bpe
 from redraft.models import BlockCausal, Causal, Simplex
-from redraft.tasks import ArgumentError, Generation
+from redraft.tasks import ArgumentError, GenerationSettings
 from redraft.tasks.engine import plan as writing
 from tests.tasks.test_generate import MODEL, WORDS, model_of
 
@@ -111,16 +111,16 @@ SENSES: list[tuple[str, Any, str, str]] = [  # model, sampler, exactness, cache
     *(("full", name, "matches", "none") for name in ("confidence", "demanded-first", "threshold", "klass", "revoke")),
     ("full", redraft.decoding.MultiBlock(redraft.decoding.AnyOrder(), 3), "steps", "none"),
     ("full", redraft.decoding.MultiBlock(decode_block=3), "matches", "none"),
-    ("full", redraft.decoding.Particles(3, 2), "model", "none"),
+    ("full", redraft.decoding.ParticleSampler(3, 2), "model", "none"),
     (
         "full",
-        redraft.Blocks(redraft.Ancestral(3), decode_block=3, cache=redraft.decoding.Dual()),
+        redraft.Blocks(redraft.Ancestral(3), decode_block=3, cache=redraft.decoding.DualCache()),
         "steps",
         "approximate",
     ),
     (
         "full",
-        redraft.Blocks(redraft.Unmask(3), decode_block=3, cache=redraft.decoding.Prefix()),
+        redraft.Blocks(redraft.Unmask(3), decode_block=3, cache=redraft.decoding.PrefixCache()),
         "matches",
         "approximate",
     ),
@@ -161,7 +161,7 @@ def test_any_holes_obey(words: list[str], sizes: list[int], adjacent: bool, seed
     assert re.fullmatch(rf"the {holes} on\.", text.text), text.text
 
 
-BYTES = model_of(tokenizer=Bytes(("bos", "eos", "pad", "mask")))
+BYTES = model_of(tokenizer=ByteTokenizer(("bos", "eos", "pad", "mask")))
 LETTERS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=4)
 
 
@@ -244,7 +244,7 @@ def test_a_hole_of_unknown_length_has_one_that_can_obey() -> None:
 )
 def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, line: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(line)) as error:
-        Generation(**options).rules(1)
+        GenerationSettings(**options).rules(1)
     assert error.value.argument == argument
 
 
@@ -274,9 +274,7 @@ def test_contradictions_cost_no_network_call(
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "redraft.apps.cli", *words], capture_output=True, text=True, check=False
-    )
+    return redraft_here(*words)
 
 
 def test_the_shell_obeys_too(tmp_path: Path) -> None:

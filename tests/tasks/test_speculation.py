@@ -12,26 +12,26 @@ import pytest
 import torch
 
 import redraft
-from redraft.core import Masked, Words
+from redraft.core import Masked, WordTokenizer
 from redraft.models import (
-    Beside,
+    AttentionPattern,
     Causal,
     DiffusionLM,
     DiffusionLMConfig,
     DraftConfig,
     Full,
-    Itself,
-    Lora,
-    Pattern,
+    LoraConfig,
+    SelfDrafter,
     Shift,
+    SideDrafter,
     TransformerConfig,
 )
 from redraft.tasks import ArgumentError
 
-WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
+WORDS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 
 
-def model_of(pattern: Pattern, tokenizer: Words = WORDS, **head: Any) -> DiffusionLM:
+def model_of(pattern: AttentionPattern, tokenizer: WordTokenizer = WORDS, **head: Any) -> DiffusionLM:
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0)
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(Masked(tokenizer.vocab), network, **head), tokenizer)
@@ -43,7 +43,7 @@ def model_of(pattern: Pattern, tokenizer: Words = WORDS, **head: Any) -> Diffusi
 @torch.no_grad()
 def drafting(base: DiffusionLM, drafter: DraftConfig) -> DiffusionLM:
     """The same model with a drafter that has learnt nothing."""
-    own = Lora(2, 4.0) if isinstance(drafter, Itself) else None
+    own = LoraConfig(2, 4.0) if isinstance(drafter, SelfDrafter) else None
     config = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
     model, old = DiffusionLM(config, base.tokenizer), dict(base.named_parameters())
     for name, p in model.named_parameters():
@@ -57,9 +57,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     redraft.export(folder / "causal", model_of(Causal()))
     redraft.export(folder / "shift", model_of(Causal(), head=Shift()))
     redraft.export(folder / "masked", model_of(Full()))
-    redraft.export(folder / "beside", drafting(model_of(Causal()), Beside(4)))
-    redraft.export(folder / "itself", drafting(model_of(Causal(), head=Shift()), Itself(4)))
-    redraft.export(folder / "other", model_of(Full(), Words(("one", "two"), ("bos", "eos", "pad", "mask"))))
+    redraft.export(folder / "beside", drafting(model_of(Causal()), SideDrafter(4)))
+    redraft.export(folder / "itself", drafting(model_of(Causal(), head=Shift()), SelfDrafter(4)))
+    redraft.export(folder / "other", model_of(Full(), WordTokenizer(("one", "two"), ("bos", "eos", "pad", "mask"))))
     return lambda name: folder / name
 
 

@@ -11,27 +11,46 @@ import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 import redraft
-from redraft.core import Bytes, Characters, Hub, Insertion, Interpolating, Masked, TokenProcess, Words
-from redraft.models import BlockCausal, Causal, DiffusionLM, DiffusionLMConfig, Full, Pattern, TransformerConfig
-from redraft.tasks import ArgumentError, StopTexts
+from redraft.core import (
+    ByteTokenizer,
+    CharTokenizer,
+    HubTokenizer,
+    Insertion,
+    Interpolating,
+    Masked,
+    TokenProcess,
+    WordTokenizer,
+)
+from redraft.models import (
+    AttentionPattern,
+    BlockCausal,
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Full,
+    TransformerConfig,
+)
+from redraft.tasks import ArgumentError, StopStrings
 
-WORDS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
-ENDLESS = Words(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "mask"))
+WORDS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
+ENDLESS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "mask"))
 
-LETTERS = Characters("abcehst ", ("eos", "mask"))
+LETTERS = CharTokenizer("abcehst ", ("eos", "mask"))
 
 
-def chat() -> Hub:
+def chat() -> HubTokenizer:
     """Bytes, and two special tokens besides the end token, one of which ends a turn."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = tokenizers.Tokenizer(models.BPE({letter: i for i, letter in enumerate(alphabet)}, []))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     specials = ("<|eos|>", "<|eot|>", "<|turn|>", "<|mask|>")
     backend.add_special_tokens([AddedToken(token, special=True) for token in specials])
-    return Hub(backend.to_str(), eos="<|eos|>", mask="<|mask|>")
+    return HubTokenizer(backend.to_str(), eos="<|eos|>", mask="<|mask|>")
 
 
-def model_of(pattern: Pattern = Full(), tokenizer: Any = WORDS, process: TokenProcess | None = None) -> DiffusionLM:
+def model_of(
+    pattern: AttentionPattern = Full(), tokenizer: Any = WORDS, process: TokenProcess | None = None
+) -> DiffusionLM:
     process = process or Masked(tokenizer.vocab)
     more: dict[str, Any] = {"time": 8, "gaps": 12} if isinstance(process, Insertion) else {}
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern, rotary=100.0, **more)
@@ -43,7 +62,7 @@ def model_of(pattern: Pattern = Full(), tokenizer: Any = WORDS, process: TokenPr
     return model
 
 
-HOW: dict[str, tuple[Pattern, dict[str, Any]]] = {
+HOW: dict[str, tuple[AttentionPattern, dict[str, Any]]] = {
     "whole row": (Full(), {"sampler": "confidence", "steps": 12}),
     "several at once": (Full(), {"sampler": "threshold", "threshold": 0.3}),
     "from the left": (Full(), {"sampler": "left-to-right", "steps": 12}),
@@ -113,16 +132,16 @@ def test_what_is_streamed_never_shows_a_stop_string(how: str) -> None:
 def test_special_tokens_are_stop_strings() -> None:
     """No text shows them, and with what follows they can make a stop string too."""
     hub = chat()
-    stop = StopTexts(("<|eot|>",), hub)
+    stop = StopStrings(("<|eot|>",), hub)
     turn, eot = hub.id_of("<|turn|>"), hub.id_of("<|eot|>")
     assert turn is not None
     assert eot is not None
     ids = [turn, *hub.encode("hi"), eot, *hub.encode("there")]
     assert stop.count(ids) == 4
     assert stop.before(ids) == "hi"
-    assert StopTexts(("<|eot|>th",), hub).count(ids) == 6
-    assert StopTexts(("i<|eot|>",), hub).before(ids) == "h"
-    assert StopTexts(("x",), hub).before(ids) == "hithere"
+    assert StopStrings(("<|eot|>th",), hub).count(ids) == 6
+    assert StopStrings(("i<|eot|>",), hub).before(ids) == "h"
+    assert StopStrings(("x",), hub).before(ids) == "hithere"
     model = model_of(Causal(), hub)
     with torch.no_grad():
         model.network.output.weight[eot] = model.network.output.weight[eot] * 8  # type: ignore[union-attr,operator,index]
@@ -133,13 +152,13 @@ def test_special_tokens_are_stop_strings() -> None:
 
 
 def test_a_letter_of_several_tokens() -> None:
-    stop = StopTexts(("é",), Bytes(("eos", "mask")))
+    stop = StopStrings(("é",), ByteTokenizer(("eos", "mask")))
     ids = list("aé".encode())
     assert stop.count(ids) == 3
     assert stop.count(ids[:2]) is None
     assert stop.before([*ids, 98]) == "a"
-    assert StopTexts(("\n\n",), Bytes()).safe("one\n") == "one"
-    assert StopTexts(("\n\n",), Bytes()).safe("one\n\ntwo") == "one"
+    assert StopStrings(("\n\n",), ByteTokenizer()).safe("one\n") == "one"
+    assert StopStrings(("\n\n",), ByteTokenizer()).safe("one\n\ntwo") == "one"
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from redraft.core import Context, Known, rng
-from redraft.decoding import AnyOrder, AtPlaces, Guided, TokenClassifier, Unmask, last
+from redraft.core import Context, TablePrediction, rng
+from redraft.decoding import AnyOrder, GuidedSampler, PositionClassifier, TokenClassifier, Unmask, final_canvas
 from redraft.models import DiffusionLM, PredictX
-from redraft.tasks import ArgumentError, Controlling, Opened, Wishes, control
+from redraft.tasks import ArgumentError, ControlRequest, ControlSettings, TextModel, control
 from redraft.training import (
-    STORIES,
+    STORY_LANGUAGE,
     STORY_TAGS,
     TAGS,
-    Attribution,
-    Labelled,
-    Match,
+    AttributeObjective,
+    LabeledRows,
     Run,
+    SquaredError,
     StoryClasses,
     presets,
-    tags_of,
+    tag_words,
 )
 from redraft.training.runs import variations
 
@@ -33,19 +33,21 @@ POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 
 
 @cache
-def fresh(name: str) -> Opened:
+def fresh(name: str) -> TextModel:
     run: Run = getattr(presets, name)()
     run = replace(
         run, model=replace(run.model, network=replace(run.model.network, width=32, layers=1, heads=4, hidden=32))
     )
     torch.manual_seed(0)
-    return Opened(DiffusionLM(run.model, run.tokenizer), run)
+    return TextModel(DiffusionLM(run.model, run.tokenizer), run)
 
 
 def test_every_word_of_the_grammar_has_a_part_of_speech() -> None:
-    assert set(STORIES.words()) <= STORY_TAGS.keys()
+    assert set(STORY_LANGUAGE.words()) <= STORY_TAGS.keys()
     assert set(STORY_TAGS.values()) == set(TAGS)
-    assert tags_of("One day, Anna felt sad. Xyz") == (*("NUM", "NOUN", "PUNCT", "PROPN", "VERB", "ADJ", "PUNCT", "X"),)
+    assert tag_words("One day, Anna felt sad. Xyz") == (
+        *("NUM", "NOUN", "PUNCT", "PROPN", "VERB", "ADJ", "PUNCT", "X"),
+    )
 
 
 # --- guidance place by place ---
@@ -59,17 +61,17 @@ def test_it_is_the_token_classifier_of_a_factored_classifier() -> None:
     class Says:
         block = None
 
-        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Known:
-            return Known(said)
+        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
+            return TablePrediction(said)
 
         def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
             return context
 
     z, t, where = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 1), torch.ones(2, 3, dtype=torch.bool)
-    ours = AtPlaces(table, 1.7)(Says())(z, t, Context()).at(where)
+    ours = PositionClassifier(table, 1.7)(Says())(z, t, Context()).at(where)
     tried = TokenClassifier(lambda x, t, context: (x * table).sum((-1, -2)), 1.7)(Says())(z, t, Context()).at(where)
     torch.testing.assert_close(ours, tried)
-    assert AtPlaces(table, 0.0)(denoise := Says()) is denoise
+    assert PositionClassifier(table, 0.0)(denoise := Says()) is denoise
 
 
 def test_places_are_those_of_the_row() -> None:
@@ -80,19 +82,19 @@ def test_places_are_those_of_the_row() -> None:
     table[2, 7] = 0.0
     z, t = torch.full((1, 2), it.model.config.vocab.masked), torch.ones(1, 1, dtype=torch.float64)
     with torch.no_grad():
-        x = AtPlaces(table)(it.model)(z, t, Context(place=torch.tensor([[2, 3]]))).x
+        x = PositionClassifier(table)(it.model)(z, t, Context(place=torch.tensor([[2, 3]]))).x
     assert float(x[0, 0, 7]) == 0.0
     assert float(x[0, 1, 7]) < -1
 
 
 def test_vectors_without_words_are_refused() -> None:
     it = fresh("mdlm_tiny")
-    run = variations.with_head(presets.diffusion_lm_tiny(), PredictX(), Match())
-    vectors = Opened(DiffusionLM(run.model, run.tokenizer), run)
+    run = variations.with_head(presets.diffusion_lm_tiny(), PredictX(), SquaredError())
+    vectors = TextModel(DiffusionLM(run.model, run.tokenizer), run)
     with pytest.raises(ArgumentError, match="names words, or a tagger"):
         control(vectors, pos=POS)
     canvas = vectors.model.canvas(new=4)
-    guided = AtPlaces(torch.zeros(4, it.model.config.vocab.size))(vectors.model)
+    guided = PositionClassifier(torch.zeros(4, it.model.config.vocab.size))(vectors.model)
     with pytest.raises(ValueError, match="predicts none"):
         guided(canvas.z, torch.ones(1, 1), canvas.context)
 
@@ -105,15 +107,15 @@ def test_demanded_parts_of_speech_are_there(name: str) -> None:
     """Fresh weights would write anything."""
     found = control(fresh(name), pos=POS, n=4, **({} if name != "udlm_tiny" else {"steps": 6}))
     for text in found:
-        assert " ".join(tags_of(text.text)) == POS
+        assert " ".join(tag_words(text.text)) == POS
     free = control(fresh("mdlm_tiny"), pos="NUM * NOUN", n=8)
-    assert {tags_of(text.text)[::2] for text in free} == {("NUM", "NOUN")}
-    assert len({tags_of(text.text)[1] for text in free}) > 1
+    assert {tag_words(text.text)[::2] for text in free} == {("NUM", "NOUN")}
+    assert len({tag_words(text.text)[1] for text in free}) > 1
 
 
 def test_guidance_grows_with_its_scale() -> None:
     it = fresh("mdlm_tiny")
-    wishes = Wishes(it, Controlling(pos=POS))
+    wishes = ControlRequest(it, ControlSettings(pos=POS))
     shares = []
     for scale in (0.0, 0.3, 3.0):
         found = control(it, pos=POS, scale=scale, n=32)
@@ -125,7 +127,7 @@ def test_guidance_grows_with_its_scale() -> None:
 
 def test_length_and_words() -> None:
     found = control(fresh("mdlm_tiny"), length=9, required=["kite"], n=3, steps=9)
-    wishes = Wishes(fresh("mdlm_tiny"), Controlling(length=9, required=("kite",)))
+    wishes = ControlRequest(fresh("mdlm_tiny"), ControlSettings(length=9, required=("kite",)))
     assert [wishes.met(text.text) for text in found] == [{"length": 1.0, "kite": 1.0}] * 3
     assert [len(text.tokens) for text in control(fresh("ar_tiny"), length=9, n=2)] == [9, 9]
 
@@ -133,18 +135,22 @@ def test_length_and_words() -> None:
 def test_attributes_are_demanded_by_their_words() -> None:
     (found,) = control(fresh("mdlm_tiny"), attributes=["who=Anna", "plot=find", "mood=sad"], steps=8)
     assert {"Anna", "found", "sad"} <= set(found.text.replace(".", "").replace(",", "").split())
-    story = STORIES.story(0, 3)
-    wishes = Wishes(fresh("mdlm_tiny"), Controlling(attributes=("who=Felix", "mood=sad")))
+    story = STORY_LANGUAGE.story(0, 3)
+    wishes = ControlRequest(fresh("mdlm_tiny"), ControlSettings(attributes=("who=Felix", "mood=sad")))
     assert wishes.met(story.text) == {"who": 1.0, "mood": 0.0}
 
 
 def test_an_attribute_layer_guides() -> None:
     """With a layer trained for nothing the texts are still written; the class is found by its name."""
-    run = replace(presets.mdlm_tiny(), data=StoryClasses("mood"), framing=Labelled(68), objective=Attribution())
+    run = replace(
+        presets.mdlm_tiny(), data=StoryClasses("mood"), framing=LabeledRows(68), objective=AttributeObjective()
+    )
     small = replace(run.model.network, width=16, layers=1, heads=2, hidden=16)
     run = replace(run, model=replace(run.model, network=small, attributes=6))
-    it = Opened(DiffusionLM(run.model, run.tokenizer), run)
-    assert Wishes(it, Controlling(attributes=("mood=sad",), scale=1.0))._class() == it.run.data.classes.index("sad")  # type: ignore[union-attr]
+    it = TextModel(DiffusionLM(run.model, run.tokenizer), run)
+    assert ControlRequest(
+        it, ControlSettings(attributes=("mood=sad",), scale=1.0)
+    )._class() == it.run.data.classes.index("sad")  # type: ignore[union-attr]
     (found,) = control(it, attributes=["mood=sad"], scale=2.0, length=6, steps=3)
     assert len(found.tokens) == 6
 
@@ -191,7 +197,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: control(fresh("mdlm_tiny"), attributes="mood=sad", scale=1.0), "attribute layer"),
     (lambda: control(fresh("mdlm_tiny"), pos="NOUN", scale=-1.0), "from 0 to 1,000"),
     (lambda: control(fresh("flex_tiny"), pos="NOUN"), "moves words"),
-    (lambda: control(Opened(fresh("mdlm_tiny").model), required="kite"), "set length"),
+    (lambda: control(TextModel(fresh("mdlm_tiny").model), required="kite"), "set length"),
     (lambda: control(fresh("diffuseq_tiny"), length=3), "needs a source or a class"),
 ]
 
@@ -204,8 +210,10 @@ def test_wrong_wishes(call: Callable[[], object], reason: str) -> None:
 
 def test_as_a_sampler() -> None:
     it = fresh("mdlm_tiny")
-    table = Wishes(it, Controlling(pos="NOUN VERB")).table()
-    end = last(
-        Guided(Unmask(2, AnyOrder()), AtPlaces(table))(it.model, it.model.process, it.model.canvas(new=2), rng=rng(0))
+    table = ControlRequest(it, ControlSettings(pos="NOUN VERB")).table()
+    end = final_canvas(
+        GuidedSampler(Unmask(2, AnyOrder()), PositionClassifier(table))(
+            it.model, it.model.process, it.model.canvas(new=2), rng=rng(0)
+        )
     )
-    assert tags_of(it.model.text(end)[0]) == ("NOUN", "VERB")
+    assert tag_words(it.model.text(end)[0]) == ("NOUN", "VERB")

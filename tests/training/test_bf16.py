@@ -15,8 +15,8 @@ from torch import Tensor
 
 from redraft.apps.cli.user_code import load_module
 from redraft.core import Precision
-from redraft.models import Ports, Transformer, TransformerConfig
-from redraft.training import fit, orthogonal
+from redraft.models import NetworkIO, Transformer, TransformerConfig
+from redraft.training import fit, orthogonalize
 
 pytestmark = pytest.mark.usefixtures("bf16")
 presets = load_module(TESTS / "training" / "presets" / "test_presets.py")
@@ -38,7 +38,7 @@ def test_gaps_are_near_those_of_float32(bf16: Precision, counts: bool) -> None:
     """The layer for gaps computes in fp32, on states and times that bf16 made."""
     torch.manual_seed(0)
     config = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8, gaps=3, gap_counts=counts)
-    network, z, t = Transformer(config, Ports(7, 7)), torch.randint(0, 7, (3, 5)), torch.rand(3, 1)
+    network, z, t = Transformer(config, NetworkIO(7, 7)), torch.randint(0, 7, (3, 5)), torch.rand(3, 1)
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.1 * torch.randn(p.shape))
@@ -55,9 +55,9 @@ def test_gaps_are_near_those_of_float32(bf16: Precision, counts: bool) -> None:
 def test_muon_in_bf16(shape: tuple[int, ...]) -> None:
     """Directions are kept to a few per cent, and their sizes are levelled as in fp32."""
     m = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 37
-    coarse = orthogonal(m, torch.bfloat16)
+    coarse = orthogonalize(m, torch.bfloat16)
     assert coarse.dtype == torch.bfloat16
-    assert 0 < distance(coarse.float(), orthogonal(m)) < 0.1
+    assert 0 < distance(coarse.float(), orthogonalize(m)) < 0.1
     assert torch.linalg.svdvals(coarse.double()).max() < 1.35
 
 

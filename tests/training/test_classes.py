@@ -11,44 +11,62 @@ from conftest import randomise
 from torch import Tensor
 
 from redraft.apps.cli import main
-from redraft.core import Batch, Context, Gaussian, Insertion, Interpolating, Masked, Tokenizer, Words, randomness
-from redraft.decoding import Ancestral, ClassifierFree, Guided
-from redraft.models import Compressed, DiffusionLM, DiffusionLMConfig, MaskedLM, PredictX, Size, TransformerConfig
-from redraft.tasks import fill
+from redraft.core import (
+    Batch,
+    Context,
+    Gaussian,
+    Insertion,
+    Interpolating,
+    Masked,
+    Tokenizer,
+    WordTokenizer,
+    randomness,
+)
+from redraft.decoding import Ancestral, ClassifierFree, GuidedSampler
+from redraft.models import (
+    Compressed,
+    DiffusionLM,
+    DiffusionLMConfig,
+    MaskedLM,
+    PredictX,
+    TransformerConfig,
+    TransformerSize,
+)
+from redraft.tasks import sample_canvases
 from redraft.training import (
-    STORIES,
-    Classified,
-    Content,
+    STORY_LANGUAGE,
+    CheckableTask,
     DataError,
-    Documents,
+    DataStats,
+    DocumentRows,
+    EncoderRows,
+    ErrorHeadObjective,
+    HasClasses,
     Jsonl,
     JsonlClasses,
-    Labelled,
+    LabeledRows,
     Loader,
-    Mistakes,
     Objective,
-    Optimiser,
+    OptimizerConfig,
     Pair,
-    Recover,
     Run,
-    Sourced,
+    SourceCoverage,
     Split,
-    StoriesData,
     StoryClasses,
-    Tally,
-    Task,
+    StoryCorpus,
+    TokenCrossEntropy,
     drop_condition,
-    evaluation,
     export,
-    faithful,
+    first_batches,
     fit,
     likelihood,
+    load_rows,
+    mean_coverage,
     presets,
-    tokenise,
 )
 from redraft.training.runs import variations
 
-WORDS = Words(("a", "b", "c", "d"), ("eos", "pad", "mask"))
+WORDS = WordTokenizer(("a", "b", "c", "d"), ("eos", "pad", "mask"))
 
 
 @dataclass(frozen=True)
@@ -82,9 +100,9 @@ def toy() -> Run:
         CONFIG,
         Letters(),
         WORDS,
-        Labelled(4),
-        objective=Objective(Recover(), drop_condition=0.25),
-        optimiser=Optimiser(lr=2e-2, floor=0.0, ema=0.9),
+        LabeledRows(4),
+        objective=Objective(TokenCrossEntropy(), drop_condition=0.25),
+        optimiser=OptimizerConfig(lr=2e-2, floor=0.0, ema=0.9),
         steps=80,
         batch=32,
         eval_every=80,
@@ -115,14 +133,14 @@ def noisy(rows: int = 3) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("topic", ["mood", "plot", "season", "length"])
 def test_a_story_is_of_its_class(topic: str) -> None:
     data = StoryClasses(topic)
-    assert isinstance(data, Classified)
-    assert isinstance(data, Task)
-    assert data.classes == STORIES.labels(topic)
+    assert isinstance(data, HasClasses)
+    assert isinstance(data, CheckableTask)
+    assert data.classes == STORY_LANGUAGE.labels(topic)
     pairs = [data.pair("valid", index) for index in range(30)]
     assert {pair.source for pair in pairs} == set(data.classes)
-    assert all(data.check(*pair) == Content(1.0, 1.0) for pair in pairs)
+    assert all(data.check(*pair) == SourceCoverage(1.0, 1.0) for pair in pairs)
     assert [data.document("valid", index) for index in range(30)] == [pair.target for pair in pairs]
-    assert StoriesData().document("valid", 7) == data.document("valid", 7)
+    assert StoryCorpus().document("valid", 7) == data.document("valid", 7)
     assert data.pair("train", 0) != data.pair("valid", 0) != StoryClasses(topic, seed=1).pair("valid", 0)
 
 
@@ -130,9 +148,11 @@ def test_the_share_of_texts_of_the_class_that_was_asked_for() -> None:
     data = StoryClasses("mood")
     text = next(pair.target for pair in (data.pair("test", i) for i in range(99)) if pair.source == "sad")
     spoilt, other = text[:-1] + " !", text.replace("felt sad", "felt tired", 1)
-    assert faithful(data, ["sad"], [text]) == Content(1.0, 1.0)
-    assert faithful(data, ["sad"] * 4, [text, spoilt, other, ""]) == Content(0.5, 0.25)  # spoilt only after the mood
-    assert faithful(data, ["tired"], [text]) == Content(0.0, 0.0)
+    assert mean_coverage(data, ["sad"], [text]) == SourceCoverage(1.0, 1.0)
+    assert mean_coverage(data, ["sad"] * 4, [text, spoilt, other, ""]) == SourceCoverage(
+        0.5, 0.25
+    )  # spoilt only after the mood
+    assert mean_coverage(data, ["tired"], [text]) == SourceCoverage(0.0, 0.0)
     with pytest.raises(ValueError, match="stories have no 'colour'; choose from who, "):
         StoryClasses("colour")
 
@@ -142,11 +162,15 @@ def test_classes_from_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "news.jsonl"
     file.write_text("\n\n".join(json.dumps({"text": f"b {n}", "label": names[n % 2]}) for n in range(20)))
     data = JsonlClasses((str(file),), classes=names)
-    assert list(data.pairs("valid", Tally())) == [Pair("World", "b 18")]
-    assert list(data.documents("test", Tally())) == ["b 19"] == list(Jsonl((str(file),)).documents("test", Tally()))
-    assert len(list(data.pairs("train", tally := Tally()))) == tally.documents == 18
+    assert list(data.pairs("valid", DataStats())) == [Pair("World", "b 18")]
+    assert (
+        list(data.documents("test", DataStats()))
+        == ["b 19"]
+        == list(Jsonl((str(file),)).documents("test", DataStats()))
+    )
+    assert len(list(data.pairs("train", tally := DataStats()))) == tally.documents == 18
     for order, labels in ((names, [0, 1, 0]), (names[::-1], [1, 0, 1])):  # whatever stands first in the file
-        rows = tokenise(replace(data, classes=order), "train", WORDS, Labelled(4))
+        rows = load_rows(replace(data, classes=order), "train", WORDS, LabeledRows(4))
         assert [rows.row(i).label for i in range(3)] == labels
 
 
@@ -157,8 +181,8 @@ def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"news.jsonl:2: 'Wrold' is none of the classes World, Sports; name it in cl.*skip"
     ):
-        list(data.pairs("train", Tally()))
-    assert list(replace(data, on_bad="skip").pairs("train", tally := Tally())) == [Pair("World", "a")]
+        list(data.pairs("train", DataStats()))
+    assert list(replace(data, on_bad="skip").pairs("train", tally := DataStats())) == [Pair("World", "a")]
     assert (tally.bad, tally.problems[1]) == (2, f"{file}:3: not an object with a string in the field 'label'")
     for wrong in ((), ("a", "a"), "World"):
         with pytest.raises(DataError, match="give the names of all classes, each once"):
@@ -169,7 +193,7 @@ def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_labels_survive_rows_batches_and_devices() -> None:
-    rows = tokenise(Letters(), "train", WORDS, Labelled(5, tail=False))
+    rows = load_rows(Letters(), "train", WORDS, LabeledRows(5, tail=False))
     batch = rows.take([0, 3, 4, 5])
     assert batch.label is not None
     assert (batch.label.tolist(), batch.label.dtype) == ([0, 1, 0, 1], torch.int64)
@@ -179,16 +203,18 @@ def test_labels_survive_rows_batches_and_devices() -> None:
     assert batch.to(torch.device("meta")).label.device.type == "meta"  # type: ignore[union-attr]
     loaded = next(Loader(rows, 4).batches(8))
     assert loaded.label.tolist() == [n % 2 for n in loaded.sample.tolist()]  # type: ignore[union-attr]
-    assert [b.label.tolist() for b in evaluation(rows, 3, 2)] == [[0, 1], [0]]  # type: ignore[union-attr]
+    assert [b.label.tolist() for b in first_batches(rows, 3, 2)] == [[0, 1], [0]]  # type: ignore[union-attr]
     context = Context(label=batch.label)
     assert context.rows(torch.tensor([3, 0])).label.tolist() == [1, 0]  # type: ignore[union-attr]
-    assert tokenise(Letters(), "train", WORDS, Documents(4)).take([1]).label is None  # plain documents, too
+    assert load_rows(Letters(), "train", WORDS, DocumentRows(4)).take([1]).label is None  # plain documents, too
 
 
 def test_framings_say_what_they_need() -> None:
     with pytest.raises(DataError, match="StoriesData has texts but no classes, which Labelled needs; use StoryClasses"):
-        tokenise(StoriesData(), "train", WORDS, Labelled(4))
-    sourced = tokenise(Letters(("a", "d")), "train", WORDS, Sourced(5, 3)).take([1])  # an encoder may read the name
+        load_rows(StoryCorpus(), "train", WORDS, LabeledRows(4))
+    sourced = load_rows(Letters(("a", "d")), "train", WORDS, EncoderRows(5, 3)).take(
+        [1]
+    )  # an encoder may read the name
     assert sourced.source.tolist() == [[3, WORDS.vocab.eos]]  # type: ignore[union-attr]
 
 
@@ -250,10 +276,10 @@ def test_insertion_is_told_labels_too() -> None:
 
 def test_the_error_layer_judges_texts_of_their_class() -> None:
     model = build(replace(CONFIG, errors=True))
-    batch = tokenise(Letters(), "train", WORDS, Labelled(4)).take(range(4))
+    batch = load_rows(Letters(), "train", WORDS, LabeledRows(4)).take(range(4))
     assert batch.label is not None
     nats = [
-        Mistakes()(model, b, rng=randomness.rng(0, 4)).nats.sum()
+        ErrorHeadObjective()(model, b, rng=randomness.rng(0, 4)).nats.sum()
         for b in (batch, replace(batch, label=1 - batch.label))
     ]
     assert nats[0] != nats[1]
@@ -264,7 +290,7 @@ def test_the_error_layer_judges_texts_of_their_class() -> None:
 
 @pytest.fixture(scope="module")
 def held_out() -> list[Batch]:
-    return evaluation(tokenise(Letters(), "valid", WORDS, Labelled(4)), 32)
+    return first_batches(load_rows(Letters(), "valid", WORDS, LabeledRows(4)), 32)
 
 
 def test_what_is_told_is_used(learnt: DiffusionLM, held_out: list[Batch]) -> None:
@@ -283,14 +309,14 @@ def test_texts_are_of_the_class_that_is_asked_for(learnt: DiffusionLM, held_out:
 
     canvas = learnt.blank(held_out[0])
     assert canvas.context.label is held_out[0].label
-    written = fill(learnt, Ancestral(4), canvas, batch=9).texts
+    written = sample_canvases(learnt, Ancestral(4), canvas, batch=9).texts
     right = [a == b for a, b in zip(late(written), held_out[0].label.tolist(), strict=True)]  # type: ignore[union-attr]
     assert sum(right) >= 30
     for label in (0, 1):
         asked = learnt.labelled(learnt.canvas(new=4, rows=16), label)
-        guided = fill(learnt, Guided(Ancestral(4), ClassifierFree(2.0)), asked)
+        guided = sample_canvases(learnt, GuidedSampler(Ancestral(4), ClassifierFree(2.0)), asked)
         assert late(guided.texts) == [label] * 16
-        plain = fill(learnt, Ancestral(4), asked)
+        plain = sample_canvases(learnt, Ancestral(4), asked)
         assert guided.nfe == 2 * plain.nfe
 
 
@@ -301,11 +327,11 @@ def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> N
 
     def text(sampler: object, told: bool = True) -> list[str]:
         start = canvas if told else replace(canvas, context=Context())
-        return fill(model, sampler, start).texts  # type: ignore[arg-type]
+        return sample_canvases(model, sampler, start).texts  # type: ignore[arg-type]
 
     plain = Ancestral(4)
-    assert text(Guided(plain, ClassifierFree(1.0))) == text(plain)
-    assert text(Guided(plain, ClassifierFree(0.0))) == text(plain, told=False)
+    assert text(GuidedSampler(plain, ClassifierFree(1.0))) == text(plain)
+    assert text(GuidedSampler(plain, ClassifierFree(0.0))) == text(plain, told=False)
     z, t = noisy(6)
     said = [ClassifierFree(scale, none)(model)(z, t, canvas.context).x for scale in (0.0, 2.0) for none in (None, 2)]
     assert torch.equal(said[0], model(z, t).x)
@@ -340,7 +366,7 @@ def test_the_preset_shares_its_codec_and_loses_labels() -> None:
     assert (run.model.codec, run.base, run.tokenizer) == (plain.model.codec, plain.base, plain.tokenizer)
     assert run.objective == replace(plain.objective, drop_condition=0.1)  # type: ignore[arg-type]
     assert run.model.network == replace(plain.model.network, classes=6)
-    assert run.framing == Labelled(presets.STORY_LENGTH)
+    assert run.framing == LabeledRows(presets.STORY_LENGTH)
     with pytest.raises(ValueError, match=r"Autoencode\(\) trains none"):
         variations.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
 
@@ -348,22 +374,22 @@ def test_the_preset_shares_its_codec_and_loses_labels() -> None:
 def test_a_canvas_of_latents_keeps_its_label() -> None:
     run = small(presets.ld4tg_class_tiny())
     model = build(run.model, run.tokenizer)
-    batch = tokenise(run.data, "valid", run.tokenizer, run.framing).take(range(3))
+    batch = load_rows(run.data, "valid", run.tokenizer, run.framing).take(range(3))
     canvas = model.blank(batch)
     assert canvas.z.dim() == 3
     assert torch.equal(canvas.context.label, batch.label)  # type: ignore[arg-type]
     z = model.process.prior(canvas, rng=randomness.rng(0, 3)).z
     t = torch.full((3, 1), 0.5)
     assert not torch.allclose(model(z, t, canvas.context).x, model(z, t, Context()).x, atol=1e-2)
-    padded = tokenise(run.data, "valid", run.tokenizer, Labelled(run.framing.length, tail=False)).take(range(2))
+    padded = load_rows(run.data, "valid", run.tokenizer, LabeledRows(run.framing.length, tail=False)).take(range(2))
     assert model.blank(padded).z.shape == canvas.z[:2].shape, "padding is nothing given"
     with pytest.raises(ValueError, match="no place for given tokens"):
         model.blank(replace(batch, learn=torch.arange(run.framing.length).expand_as(batch.learn) > 3))
 
 
 def test_a_start_sign_is_nothing_given() -> None:
-    words = Words(("a", "b"), ("bos", "eos", "mask"))
-    codec = Compressed(MaskedLM(4, Size(16, 1, 2)), 4, count=2, width=8)
+    words = WordTokenizer(("a", "b"), ("bos", "eos", "mask"))
+    codec = Compressed(MaskedLM(4, TransformerSize(16, 1, 2)), 4, count=2, width=8)
     model = build(DiffusionLMConfig(Gaussian(words.vocab), NETWORK, PredictX(), codec=codec), words)
     assert model.labelled(model.canvas(new=3, rows=2), [0, 1]).z.shape == (2, 2, 8)
     with pytest.raises(ValueError, match="no place for given tokens"):

@@ -17,7 +17,17 @@ from redraft.apps.cli.user_code import load_module
 from redraft.core import best_device
 from redraft.models import CheckpointError
 from redraft.models.checkpoints import reader, writer
-from redraft.training import Workers, asked_to_stop, load, local, newest, same_bits, shard_like, whole, workers
+from redraft.training import (
+    Workers,
+    deterministic_kernels,
+    gather_rows,
+    join_workers,
+    load,
+    load_newest,
+    local_rows,
+    shard_like,
+    stop_signals,
+)
 
 training = load_module(Path(__file__).with_name("test_train.py"))
 DDP: dict[str, Any] = {"steps": 12}
@@ -46,7 +56,7 @@ def test_one_worker_and_two(tmp_path: Path) -> None:
     two += [job(tmp_path / "auto", AUTO)]
     child.torchrun(tmp_path, two)
     for name, run in HANDS.items():
-        assert newest(tmp_path / f"{name}-down").step == 7
+        assert load_newest(tmp_path / f"{name}-down").step == 7
         assert child.live(job(tmp_path / f"{name}-down", run)) == 0
 
     for name in RUNS:
@@ -75,7 +85,7 @@ def assert_changed_hands(one: Path, changed: Path, workers: list[int]) -> None:
 
 
 def assert_each_worker_wrote_its_rows(one: Path, two: Path) -> None:
-    end = reader.latest(two)
+    end = reader.latest_checkpoint(two)
     assert end is not None
     files = [f"{stem}-{n}of2.safetensors" for stem in ("model", "optimiser", "raw") for n in (1, 2)]
     assert sorted(path.name for path in end.iterdir()) == sorted([*files, "config.json", "manifest.json", "state.json"])
@@ -125,7 +135,7 @@ def save_together(parent: Path, step: int, keep: int = 2) -> None:
 
     def work(rank: int) -> None:
         document = {"state": {"step": step, "rank": rank}}
-        writer.save(parent, step, {"model": parts[rank]}, document, keep, Pair(rank))
+        writer.save_checkpoint(parent, step, {"model": parts[rank]}, document, keep, Pair(rank))
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in (0, 1)]
     for thread in threads:
@@ -138,7 +148,7 @@ def test_parts_are_joined_again(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save_together(tmp_path, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
-    found = newest(tmp_path)
+    found = load_newest(tmp_path)
     assert (found.step, found.documents) == (3, {"state": {"step": 3, "rank": 0}})
     model = found.tensors["model"]
     assert set(model) == {"w", "u", "n"}
@@ -155,20 +165,20 @@ def test_a_damaged_part_damages_the_whole(tmp_path: Path, part: int) -> None:
     (tmp_path / "step-00000002" / f"model-{part}of2.safetensors").unlink()
     with pytest.raises(CheckpointError, match="is missing"):
         reader.read_checkpoint(tmp_path / "step-00000002")
-    assert newest(tmp_path).step == 1
+    assert load_newest(tmp_path).step == 1
 
 
 def test_one_worker_is_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    with workers() as team:
+    with join_workers() as team:
         assert team == Workers(0, 1, best_device())
         assert team.first
         assert torch.equal(team.sum(torch.tensor([2, 3])), torch.tensor([2, 3]))
         assert (team.any(True), team.any(False), team.agree(5)) == (True, False, 5)
         team.wait()
     tensor = torch.arange(3)
-    assert local(tensor) is whole(tensor) is shard_like(tensor, tensor) is tensor
+    assert local_rows(tensor) is gather_rows(tensor) is shard_like(tensor, tensor) is tensor
 
 
 def test_kernels_that_add_in_any_order_are_avoided() -> None:
@@ -185,7 +195,7 @@ def test_kernels_that_add_in_any_order_are_avoided() -> None:
 
     torch.set_num_threads(2)
     try:
-        with same_bits():
+        with deterministic_kernels():
             first = gradient()
             assert all(torch.equal(gradient(), first) for _ in range(5))
             assert not memory.fill_uninitialized_memory
@@ -197,14 +207,14 @@ def test_kernels_that_add_in_any_order_are_avoided() -> None:
 
 def test_signals_are_noted_in_the_main_thread_only() -> None:
     usual = signal.getsignal(signal.SIGTERM)
-    with asked_to_stop() as asked:
+    with stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
         assert asked == [signal.SIGTERM]
         assert signal.getsignal(signal.SIGTERM) is usual  # a second one acts at once
     seen: list[list[int]] = []
 
     def elsewhere() -> None:
-        with asked_to_stop() as asked:
+        with stop_signals() as asked:
             seen.append(asked)
 
     thread = threading.Thread(target=elsewhere)

@@ -11,8 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.models import DiffusionLM, Errors, Ports, Transformer, TransformerConfig, hidden_matrices
-from redraft.training import Muon, Optimiser, adjust, optimisers, orthogonal, rate
+from redraft.models import DiffusionLM, ErrorHead, NetworkIO, Transformer, TransformerConfig, hidden_matrices
+from redraft.training import (
+    Muon,
+    OptimizerConfig,
+    build_optimizers,
+    learning_rate_fraction,
+    orthogonalize,
+    set_learning_rates,
+)
 
 
 def singular_values(m: Tensor) -> Tensor:
@@ -23,7 +30,7 @@ def singular_values(m: Tensor) -> Tensor:
 def test_orthogonal_keeps_directions_and_levels_sizes(shape: tuple[int, ...]) -> None:
     m = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 37
     u, s, v = torch.linalg.svd(m.double(), full_matrices=False)
-    turned = u.mT @ orthogonal(m).double() @ v.mT  # diagonal, in the coordinates of the decomposition
+    turned = u.mT @ orthogonalize(m).double() @ v.mT  # diagonal, in the coordinates of the decomposition
     sizes = turned.diagonal(dim1=-2, dim2=-1)
     assert (turned - torch.diag_embed(sizes)).abs().max() < 1e-4
     well = s > 0.02 * s.amax(-1, keepdim=True)  # the iteration lifts what is not vanishingly small
@@ -33,12 +40,12 @@ def test_orthogonal_keeps_directions_and_levels_sizes(shape: tuple[int, ...]) ->
 
 def test_orthogonal_of_many_is_each_alone() -> None:
     m = torch.randn(4, 6, 10, generator=torch.Generator().manual_seed(1))
-    alone = torch.stack([orthogonal(one) for one in m])
-    assert torch.allclose(orthogonal(m), alone, atol=1e-4)
+    alone = torch.stack([orthogonalize(one) for one in m])
+    assert torch.allclose(orthogonalize(m), alone, atol=1e-4)
 
 
 def test_orthogonal_of_zero_is_zero() -> None:
-    assert torch.equal(orthogonal(torch.zeros(3, 5)), torch.zeros(3, 5))
+    assert torch.equal(orthogonalize(torch.zeros(3, 5)), torch.zeros(3, 5))
 
 
 def test_muon_is_its_formula() -> None:
@@ -54,7 +61,7 @@ def test_muon_is_its_formula() -> None:
         for i, weight in enumerate(weights):
             weight.grad = grad = torch.randn(weight.shape, generator=generator)
             moments[i] = 0.9 * moments[i] + 0.1 * grad
-            update = orthogonal(0.9 * moments[i] + 0.1 * grad)
+            update = orthogonalize(0.9 * moments[i] + 0.1 * grad)
             rows, columns = weight.shape
             by_hand[i] = by_hand[i] * (1 - 0.1 * 0.5) - 0.1 * max(1, rows / columns) ** 0.5 * update
         muon.step()
@@ -65,20 +72,22 @@ def test_muon_is_its_formula() -> None:
 
 def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(build: Callable[..., DiffusionLM]) -> None:
     model = build()
-    adamw, muon = optimisers(model, Optimiser(lr=1e-3, muon=0.02))
+    adamw, muon = build_optimizers(model, OptimizerConfig(lr=1e-3, muon=0.02))
     names = {id(p): n for n, p in model.named_parameters()}
     taken = {names[id(p)] for p in muon.param_groups[0]["params"]}
     matrices = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")
     assert taken == {f"network.blocks.{i}.{matrix}.weight" for i in range(2) for matrix in matrices}
     assert {names[id(p)] for p in adamw.param_groups[0]["params"]} == set(names.values()) - taken
-    (alone,) = optimisers(model, Optimiser(lr=1e-3))
+    (alone,) = build_optimizers(model, OptimizerConfig(lr=1e-3))
     assert len(alone.param_groups[0]["params"]) == len(names)
 
 
 def test_hidden_matrices_are_neither_those_that_read_the_time_nor_those_of_the_error_layer(
     tiny: TransformerConfig,
 ) -> None:
-    model = nn.ModuleDict({"network": Transformer(replace(tiny, time=8), Ports(7, 7, cross=6)), "errors": Errors(tiny)})
+    model = nn.ModuleDict(
+        {"network": Transformer(replace(tiny, time=8), NetworkIO(7, 7, cross=6)), "errors": ErrorHead(tiny)}
+    )
     names = {id(p): n for n, p in model.named_parameters()}
     matrices = ("attention.qkv", "attention.out", "mlp.up", "mlp.down", "cross.q", "cross.kv", "cross.out")
     taken = [names[id(p)] for p in hidden_matrices(model)]
@@ -86,15 +95,15 @@ def test_hidden_matrices_are_neither_those_that_read_the_time_nor_those_of_the_e
 
 
 def test_rates_are_shares_of_the_full_ones(build: Callable[..., DiffusionLM]) -> None:
-    both = optimisers(build(), Optimiser(lr=1e-3, muon=0.02))
+    both = build_optimizers(build(), OptimizerConfig(lr=1e-3, muon=0.02))
     for share in (0.5, 0.25):
-        adjust(both, share)
+        set_learning_rates(both, share)
         assert [optimiser.param_groups[0]["lr"] for optimiser in both] == [1e-3 * share, 0.02 * share]
 
 
 def test_warm_up_then_cosine_to_the_floor() -> None:
-    settings = Optimiser(warmup=4, floor=0.1)
-    shares = [rate(settings, step, 104) for step in range(105)]
+    settings = OptimizerConfig(warmup=4, floor=0.1)
+    shares = [learning_rate_fraction(settings, step, 104) for step in range(105)]
     assert shares[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert shares[54] == pytest.approx(0.55)  # half way down
     assert shares[4 + 25] == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2)
@@ -103,6 +112,6 @@ def test_warm_up_then_cosine_to_the_floor() -> None:
 
 
 def test_floor_one_is_constant_and_no_warm_up_starts_in_full() -> None:
-    assert {rate(Optimiser(), step, 10) for step in range(10)} == {1.0}
-    assert rate(Optimiser(floor=0.0), 0, 10) == 1.0
-    assert rate(Optimiser(warmup=20), 9, 10) == 0.5  # a run shorter than its warm-up
+    assert {learning_rate_fraction(OptimizerConfig(), step, 10) for step in range(10)} == {1.0}
+    assert learning_rate_fraction(OptimizerConfig(floor=0.0), 0, 10) == 1.0
+    assert learning_rate_fraction(OptimizerConfig(warmup=20), 9, 10) == 0.5  # a run shorter than its warm-up

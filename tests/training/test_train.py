@@ -25,18 +25,18 @@ from redraft.core import Precision, choose_precision
 from redraft.models import DiffusionLM
 from redraft.training import (
     Loader,
-    Recover,
     Run,
-    State,
-    Step,
+    TokenCrossEntropy,
     TrainingError,
+    TrainState,
+    TrainStep,
     Workers,
+    build_optimizers,
     fit,
+    load_newest,
+    load_rows,
     loop as train,
-    newest,
-    optimisers,
-    tokenise,
-    update,
+    optimizer_step,
 )
 
 small, metrics = child.small, child.metrics
@@ -102,7 +102,7 @@ def test_sigterm_saves_and_ends(lives: Any, run: dict[str, Any]) -> None:
     """At a step at which neither log nor checkpoint was due."""
     out = lives.folder / f"term-{len(run)}"
     assert lives.live(out, run, term=7) == 128 + signal.SIGTERM
-    assert newest(out).step == 7
+    assert load_newest(out).step == 7
     assert lives.live(out, run, term=10) == 143
     assert lives.live(out, run) == 0
     assert_same_bits(out, lives.whole(run))
@@ -111,9 +111,9 @@ def test_sigterm_saves_and_ends(lives: Any, run: dict[str, Any]) -> None:
 
 def after_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], None]) -> None:
     """Something happens right after that step."""
-    usual = train.update
+    usual = train.optimizer_step
 
-    def wrapped(run: Run, state: State, *rest: Any) -> float:
+    def wrapped(run: Run, state: TrainState, *rest: Any) -> float:
         norm = usual(run, state, *rest)
         if state.step == step:
             act()
@@ -130,7 +130,7 @@ def test_sigint_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(KeyboardInterrupt):
             fit(run, tmp_path / "broken", quiet=True)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-    assert newest(tmp_path / "broken").step == 5
+    assert load_newest(tmp_path / "broken").step == 5
     for out in (tmp_path / "broken", tmp_path / "whole"):
         fit(run, out, quiet=True)
     assert_same_bits(tmp_path / "broken", tmp_path / "whole")
@@ -148,7 +148,7 @@ def test_a_second_signal_acts_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             fit(small(tmp_path), tmp_path / "out", quiet=True)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert newest(tmp_path / "out").step == 4  # no checkpoint of step 5
+    assert load_newest(tmp_path / "out").step == 4  # no checkpoint of step 5
 
 
 def test_a_damaged_checkpoint_costs_steps_not_bits(tmp_path: Path) -> None:
@@ -183,21 +183,21 @@ def test_kernels_are_repeatable_while_it_trains(tmp_path: Path, monkeypatch: pyt
 # --- one step ---
 
 
-def begin(run: Run) -> tuple[State, Step]:
+def begin(run: Run) -> tuple[TrainState, TrainStep]:
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model, run.tokenizer)
     ema = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return State(model, ema, optimisers(model, run.optimiser), choose_precision(run.precision)), Step(
+    return TrainState(model, ema, build_optimizers(model, run.optimiser), choose_precision(run.precision)), TrainStep(
         model, run.objective
     )
 
 
-def weights(state: State) -> dict[str, Tensor]:
+def weights(state: TrainState) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in state.model.named_parameters()}
 
 
 def batches(run: Run) -> Iterator[Any]:
-    return Loader(tokenise(run.data, "train", run.tokenizer, run.framing), run.batch, run.seed).batches()
+    return Loader(load_rows(run.data, "train", run.tokenizer, run.framing), run.batch, run.seed).batches()
 
 
 def test_the_average_is_its_formula(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_the_average_is_its_formula(tmp_path: Path) -> None:
     state, step = begin(run)
     expected, rows = dict(state.ema), batches(run)
     for k in range(1, 13):
-        update(run, state, step, [next(rows)], ALONE)
+        optimizer_step(run, state, step, [next(rows)], ALONE)
         decay = min(0.9, (1 + k) / (10 + k))
         expected = {n: decay * expected[n] + (1 - decay) * w for n, w in weights(state).items()}
     for name, average in state.ema.items():
@@ -222,7 +222,7 @@ def test_long_gradients_are_clipped(tmp_path: Path) -> None:
         run = replace(base, optimiser=replace(base.optimiser, clip=clip, eps=1e3, weight_decay=0.0, warmup=0, lr=1.0))
         state, step = begin(run)
         before = weights(state)
-        norm = update(run, state, step, [next(batches(run))], ALONE)
+        norm = optimizer_step(run, state, step, [next(batches(run))], ALONE)
         assert norm > 0.1  # what is told is the norm before clipping
         moved[clip] = math.sqrt(sum(float((w - before[n]).square().sum()) for n, w in weights(state).items()))
     assert moved[1e-3] == pytest.approx(1e-3 / 1e3, rel=0.05)
@@ -245,17 +245,17 @@ SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("message", SPOILS)
 def test_a_number_that_is_none_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     run, out = small(tmp_path), tmp_path / "out"
-    usual, calls = Recover.__call__, count(1)
+    usual, calls = TokenCrossEntropy.__call__, count(1)
 
-    def spoiled(self: Recover, *args: Any) -> Tensor:
+    def spoiled(self: TokenCrossEntropy, *args: Any) -> Tensor:
         loss = usual(self, *args)
         return SPOILS[message](loss) if next(calls) == 7 else loss
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recover, "__call__", spoiled)
+        patch.setattr(TokenCrossEntropy, "__call__", spoiled)
         with pytest.raises(TrainingError, match=f"step 7 has a {message}.*nothing was saved"):
             fit(run, out, quiet=True)
-    assert newest(out).step == 4
+    assert load_newest(out).step == 4
     assert [line["step"] for line in metrics(out)] == [3, 6]
     fit(run, out, quiet=True)
     fit(run, tmp_path / "whole", quiet=True)
@@ -266,18 +266,18 @@ def test_a_refused_step_leaves_the_weights(tmp_path: Path, monkeypatch: pytest.M
     run = small(tmp_path)
     state, step = begin(run)
     rows = batches(run)
-    update(run, state, step, [next(rows)], ALONE)
+    optimizer_step(run, state, step, [next(rows)], ALONE)
     kept = {file: dict(named) for file, named in copies(state).items()}
-    usual = Recover.__call__
-    monkeypatch.setattr(Recover, "__call__", lambda self, *args: usual(self, *args) * torch.nan)
+    usual = TokenCrossEntropy.__call__
+    monkeypatch.setattr(TokenCrossEntropy, "__call__", lambda self, *args: usual(self, *args) * torch.nan)
     with pytest.raises(TrainingError, match="step 2"):
-        update(run, state, step, [next(rows)], ALONE)
+        optimizer_step(run, state, step, [next(rows)], ALONE)
     assert state.step == 1
     for file, named in copies(state).items():
         assert all(torch.equal(tensor, kept[file][name]) for name, tensor in named.items())
 
 
-def copies(state: State) -> dict[str, dict[str, Tensor]]:
+def copies(state: TrainState) -> dict[str, dict[str, Tensor]]:
     return {file: {n: t.clone() for n, t in named.items()} for file, named in state.tensors().items()}
 
 
@@ -286,7 +286,7 @@ def copies(state: State) -> dict[str, dict[str, Tensor]]:
 
 def assert_close(a: Path, b: Path, tolerance: float) -> None:
     """Weights and averages differ by so much at most, as a share of the largest entry of their tensor."""
-    first, second = newest(a), newest(b)
+    first, second = load_newest(a), load_newest(b)
     assert first.step == second.step
     for file in ("raw", "model"):
         for name, tensor in first.tensors[file].items():
@@ -318,7 +318,9 @@ def test_recomputing_changes_no_bit(tmp_path: Path) -> None:
 def test_half_precision_is_for_matrix_products_only(bf16: Precision, tmp_path: Path) -> None:
     for precision in ("fp32", "bf16"):
         fit(small(tmp_path, steps=4, precision=precision), tmp_path / precision, quiet=True)
-    assert {t.dtype for named in newest(tmp_path / "bf16").tensors.values() for t in named.values()} == {torch.float32}
+    assert {t.dtype for named in load_newest(tmp_path / "bf16").tensors.values() for t in named.values()} == {
+        torch.float32
+    }
     assert_close(tmp_path / "fp32", tmp_path / "bf16", 0.05)
     with pytest.raises(AssertionError):
         assert_close(tmp_path / "fp32", tmp_path / "bf16", 1e-6)
@@ -391,7 +393,7 @@ def test_the_log_tells_what_happens(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[1].keys() == {"step", "valid_bound_bits_per_token", "valid_bits_per_char", "samples"}
     assert len(lines[1]["samples"]) == 1
     saved = json.loads((out / "run.json").read_text())
-    assert saved["run"] == newest(out).documents["config"]
+    assert saved["run"] == load_newest(out).documents["config"]
     fit(run, tmp_path / "quiet", quiet=True)
     assert capsys.readouterr() == ("", "")
 
@@ -437,6 +439,6 @@ def test_clipping_is_that_of_torch(most: float) -> None:
         return [*made, torch.nn.Parameter(torch.zeros(1))]  # one that learns nothing
 
     ours, theirs = weights(), weights()
-    assert train.clip(ours, most) == float(torch.nn.utils.clip_grad_norm_(theirs, most))
+    assert train.clip_gradients(ours, most) == float(torch.nn.utils.clip_grad_norm_(theirs, most))
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours[:2], theirs[:2], strict=True))
     assert ours[2].grad is None

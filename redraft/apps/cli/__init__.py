@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from redraft.apps.cli.arguments import flagged, parse_verb
+from redraft.apps.cli.arguments import name_flags, parse_verb
 from redraft.apps.cli.commands.adapt import AdaptModel
 from redraft.apps.cli.commands.correct import CorrectTexts
 from redraft.apps.cli.commands.exchange import Export, Import
@@ -26,9 +26,9 @@ from redraft.apps.cli.commands.serve import Play, Serve
 from redraft.apps.cli.commands.show import Show
 from redraft.apps.cli.commands.train import Train
 from redraft.apps.cli.commands.write import Choose, Control, Generate, Infill, Rewrite, ScoreTexts
-from redraft.apps.cli.output import say
-from redraft.apps.cli.streams import let_go, prepare
-from redraft.apps.cli.user_code import blamed
+from redraft.apps.cli.output import print_error
+from redraft.apps.cli.streams import detach_streams, prepare_streams
+from redraft.apps.cli.user_code import user_code_location
 
 VERBS = {
     "demo": Demo,
@@ -63,22 +63,22 @@ def main(argv: list[str] | None = None) -> None:
     """Runs one verb; errors that a user can mend end in one line and exit code 2."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        prepare()
+        prepare_streams()
         parse_verb(VERBS, argv)()
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:  # the reader has enough, say `head`
-        let_go(sys.stdout, sys.stderr)
+        detach_streams(sys.stdout, sys.stderr)
         raise SystemExit(0) from None
     except (Exception, SystemExit) as error:
         code, said = _judged(error)
         rank = os.environ.get("RANK", "0")
         where = "redraft" if rank == "0" else f"redraft, worker {rank}"
-        said = flagged(said) if argv[:1] and argv[0] in _WRITING else said
-        say(f"{where}: {_line(said)}")
+        said = name_flags(said) if argv[:1] and argv[0] in _WRITING else said
+        print_error(f"{where}: {_line(said)}")
         if sys.stdout is not None:
-            let_go(sys.stdout)  # perhaps it is this that is full
+            detach_streams(sys.stdout)  # perhaps it is this that is full
         raise SystemExit(code) from None
 
 
@@ -98,7 +98,7 @@ def _judged(error: Exception | SystemExit) -> tuple[int, str]:
         return 2, f"{place}: {reason}; check the path, its permissions and the space on the disk"
     if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
         return 2, "not enough memory for this; ask for less at a time: fewer or shorter texts, a smaller model"
-    if (place := blamed(error)) is not None:
+    if (place := user_code_location(error)) is not None:
         return 2, f"{place}: {type(error).__name__}: {error}"
     if isinstance(error, RuntimeError):
         from redraft.models.checkpoints.reader import CheckpointError

@@ -21,8 +21,17 @@ import tyro
 from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, SuppressFixed
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from redraft.tasks.arguments.settings import Controlling, Correcting, Generation, Infilling, Rewriting, Scoring
+from redraft.tasks.arguments.settings import (
+    ControlSettings,
+    CorrectSettings,
+    GenerationSettings,
+    InfillSettings,
+    RewriteSettings,
+    ScoreSettings,
+)
+from redraft.training.data.registry import CORPUS_NAMES
 
+DATA = "|".join((*CORPUS_NAMES, "PATH..."))  # what --data takes
 _HELP = ("-h", "--help")
 _ABOUT = """Diffusion language models: train them, measure them, let them write.
 
@@ -73,7 +82,7 @@ def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
     if name.startswith("-"):
         return _tyro(_any_of(verbs), argv, "redraft", _ABOUT)
     if name not in verbs:
-        raise ValueError(f"there is no command {name!r}; {suggestion(name, verbs)}")
+        raise ValueError(f"there is no command {name!r}; {suggest(name, verbs)}")
     if name == "train" and rest and rest[0] not in _HELP:
         return _parse_train(verbs[name], rest)
     return _tyro(verbs[name], rest, f"redraft {name}")
@@ -115,9 +124,9 @@ def parse_settings(value: Any, argv: Sequence[str], prog: str, about: str, whole
     return _tyro(type(value), argv, prog, about, default=value, registry=registry)
 
 
-def flagged(said: str) -> str:
+def name_flags(said: str) -> str:
     """What `redraft.tasks` says about arguments, in words of the command line: name=5 is --name 5, name=… is --name."""
-    kinds = (Generation, Infilling, Rewriting, Controlling, Correcting, Scoring)
+    kinds = (GenerationSettings, InfillSettings, RewriteSettings, ControlSettings, CorrectSettings, ScoreSettings)
     names = "|".join({field.name for kind in kinds for field in fields(kind)})
     return re.sub(rf"(?<![\w.(-])({names})=(…?)", _flag, said)
 
@@ -127,7 +136,7 @@ def _flag(found: re.Match[str]) -> str:
     return flag if found[2] else f"{flag} "
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """Advice to somebody who gave a name that is none of those known."""
     known = list(known)
     close = get_close_matches(name, known, n=3, cutoff=0.5)

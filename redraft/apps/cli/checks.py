@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redraft.tasks.arguments.settings import out_of_range, short, wrong_seed
+from redraft.tasks.arguments.settings import range_error, seed_error, shorten_number
 
 
 def require_in_range(flag: str, value: float | None, least: float, most: float) -> None:
     """A number from `least` to `most`, if it is given at all."""
-    if value is not None and (wrong := out_of_range(value, least, most)):
-        raise ValueError(f"{flag} {short(value)}: {wrong}")
+    if value is not None and (wrong := range_error(value, least, most)):
+        raise ValueError(f"{flag} {shorten_number(value)}: {wrong}")
 
 
 def require_seed_flag(seed: int) -> None:
-    if wrong := wrong_seed(seed):
-        raise ValueError(f"--seed {short(seed)}: {wrong}")
+    if wrong := seed_error(seed):
+        raise ValueError(f"--seed {shorten_number(seed)}: {wrong}")
 
 
-def require_python(file: Path | None) -> None:
+def require_python_file(file: Path | None) -> None:
     """A file of the user's own, if one is given."""
     if file is not None and (file.suffix != ".py" or not is_file(file)):
         raise ValueError(f"{file} is not a Python file; give the path of an existing .py file")

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from redraft import tasks
 from redraft.apps.cli import user_code
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import note
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import print_note
 from redraft.apps.cli.progress import Progress
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
@@ -18,25 +17,25 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler
 from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError
-from redraft.models.cpu_weights import in_weights
-from redraft.tasks.engine.model import Opened
+from redraft.models.cpu_weights import with_weight_format
+from redraft.tasks.engine.model import TextModel, open_model as open_text_model
 from redraft.training.presets.index import PRESETS
 
 
-def open_model(path: str | Path, opening: Opening = Opening(), *, codec: bool = False) -> Opened:
+def open_model(path: str | Path, opening: ModelFlags = ModelFlags(), *, codec: bool = False) -> TextModel:
     """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project.
 
     codec: whether a codec alone will do
     """
-    modules = trusted(opening.trust)
+    modules = load_trusted(opening.trust)
     refuse_preset(Path(path))
-    it = tasks.opened(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
+    it = open_text_model(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
     for line in it.model.assumed:
-        note(f"{path}: assumed {line}")
-    return it if opening.weights == "own" else replace(it, model=in_weights(it.model, opening.weights))
+        print_note(f"{path}: assumed {line}")
+    return it if opening.weights == "own" else replace(it, model=with_weight_format(it.model, opening.weights))
 
 
-def open_judge(name: str, opening: Opening = Opening()) -> Judge:
+def open_judge(name: str, opening: ModelFlags = ModelFlags()) -> Judge:
     """A causal model that judges texts: one of ours or a checkpoint that we read; hf:NAME: by transformers."""
     if name.startswith("hf:"):
         return TransformersJudge(name.removeprefix("hf:"))
@@ -48,7 +47,7 @@ def open_judge(name: str, opening: Opening = Opening()) -> Judge:
         raise ValueError(f"--judge {name}: {error}") from None
 
 
-def trusted(file: Path | None) -> tuple[str, ...]:
+def load_trusted(file: Path | None) -> tuple[str, ...]:
     """The module of a user's file, whose classes a checkpoint may then name."""
     if file is None:
         return ()
@@ -63,7 +62,7 @@ def refuse_preset(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class WithProgress:
+class ProgressSampler:
     """A sampler whose canvases are counted, so that one can tell how far it is."""
 
     sampler: Sampler

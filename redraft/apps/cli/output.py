@@ -18,38 +18,38 @@ if TYPE_CHECKING:
 
 def emit(record: Mapping[str, Any], json: bool, text: str) -> None:
     """One result: an object, or a text to be read."""
-    if first():
+    if is_first_worker():
         print(jsonlib.dumps(_finite(record), allow_nan=False) if json else text, flush=True)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A word beside the result; where nobody can read it, the result matters more."""
-    if first():
-        say(text)
+    if is_first_worker():
+        print_error(text)
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """One line on stderr, if stderr still takes one."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        from redraft.apps.cli.streams import let_go
+        from redraft.apps.cli.streams import detach_streams
 
-        let_go(sys.stderr)
+        detach_streams(sys.stderr)
 
 
-def program() -> str:
+def program_name() -> str:
     """How the reader of a page calls us from here."""
     return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))
 
 
-def to_watch(run: Run, place: object) -> str:
+def generate_command(run: Run, place: object) -> str:
     """The rest of the command that lets a trained model write; one that answers is given a source."""
     source = ' --source "TEXT"' if run.framing.asked and run.model.network.classes is None else ""
     return f"generate {quote(str(place))}{source} --watch"
 
 
-def first() -> bool:
+def is_first_worker() -> bool:
     """Whether this is the only process of a command, or the first of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 

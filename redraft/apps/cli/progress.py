@@ -11,7 +11,7 @@ from threading import Event, RLock, Thread
 from types import TracebackType
 from typing import TypeVar
 
-from redraft.apps.cli.output import first, note
+from redraft.apps.cli.output import is_first_worker, print_note
 
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ class Progress:
         self._thread = Thread(target=self._speak, daemon=True)
 
     def __enter__(self) -> Progress:
-        if first():
+        if is_first_worker():
             self._thread.start()
         return self
 
@@ -90,7 +90,7 @@ class Progress:
                     print(f"\r\x1b[K{self}", end="", file=sys.stderr, flush=True)
                     self._drawn = True
                 else:
-                    note(str(self))
+                    print_note(str(self))
 
     def _clear(self) -> None:
         if self._drawn:

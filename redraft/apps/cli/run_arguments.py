@@ -10,14 +10,22 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from redraft.apps.cli.arguments import suggestion
-from redraft.apps.cli.output import note
+from redraft.apps.cli.arguments import suggest
+from redraft.apps.cli.output import print_note
 from redraft.apps.cli.user_code import load_function
-from redraft.core.text.tokenizers import Bytes, Characters, Hub, Special, Tokenizer, Words, train_bpe
-from redraft.training.data.corpora.benchmarks import Sotu
-from redraft.training.data.corpora.stories import STORIES, StoriesData
+from redraft.core.text.tokenizers import (
+    ByteTokenizer,
+    CharTokenizer,
+    HubTokenizer,
+    Special,
+    Tokenizer,
+    WordTokenizer,
+    train_bpe,
+)
+from redraft.training.data.annotations import as_annotated
 from redraft.training.data.pairs import PairCorpus
-from redraft.training.data.sources import Corpus, Endless, Files, Jsonl, Parquet, Tally, TextFiles
+from redraft.training.data.registry import CORPUS_NAMES, named_corpus
+from redraft.training.data.sources import Corpus, DataStats, Files, InfiniteCorpus, Jsonl, Parquet, TextFiles
 from redraft.training.presets.index import PRESETS
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run
@@ -32,7 +40,7 @@ _PAIRS = (
 )
 
 
-def recipe(
+def parse_run(
     name: str, data: Sequence[str] = (), tokenizer: str | None = None, length: int | None = None
 ) -> tuple[Run, str | None]:
     """The run of a preset or of "file.py:function", on other data and with rows of another length if wished for.
@@ -47,14 +55,14 @@ def recipe(
         if parameter in takes and data and fits(Path(data[0])):
             given[parameter], data = data[0], ()
     if "tokenizer" in takes and tokenizer is not None:
-        given["tokenizer"] = Bytes()  # until the right one is made
+        given["tokenizer"] = ByteTokenizer()  # until the right one is made
     _require_files(name, takes, {*given, "path"} if data else {*given})
     run = _built(function, name, given)
     if data and run.framing.asked:
         raise ValueError(f"{name} learns to answer sources, but --data {data[0]} has no pairs; {_PAIRS}")
-    if data and (text := source(data)) != run.data:
-        if tokenizer is None and isinstance(run.data, StoriesData):  # their words do not fit other text
-            tokenizer = "chars" if isinstance(run.tokenizer, Characters) else "bpe"
+    if data and (text := parse_source(data)) != run.data:
+        if tokenizer is None and as_annotated(run.data).words():  # which do not fit other text
+            tokenizer = "chars" if isinstance(run.tokenizer, CharTokenizer) else "bpe"
         run = variations.with_data(run, text)
     return (run if length is None else variations.with_length(run, length)), tokenizer
 
@@ -64,7 +72,7 @@ def _function(name: str) -> Callable[..., Any]:
         return PRESETS[name]
     if ":" in name or name.endswith(".py"):
         return load_function(name)
-    advice = f"{suggestion(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
+    advice = f"{suggest(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
     raise ValueError(f"there is no preset {name!r}; {advice}")
 
 
@@ -92,15 +100,13 @@ def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) ->
 # --- data ---
 
 
-def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless:
-    """`stories`, `sotu`, or files and directories of text, JSON lines or parquet.
+def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | InfiniteCorpus:
+    """A named corpus, or files and directories of text, JSON lines or parquet.
 
     Of files every 20th document is held out for valid and one for test; undivided, all of them are in every split.
     """
-    if list(names) == ["stories"]:
-        return StoriesData()
-    if list(names) == ["sotu"]:
-        return Sotu()
+    if len(names) == 1 and names[0] in CORPUS_NAMES:
+        return named_corpus(names[0])
     paths = [path for name in names for path in _files(name)]
     readers = {_READERS.get(path.suffix, TextFiles) for path in paths}
     if len(readers) > 1:
@@ -113,11 +119,13 @@ def source(names: Sequence[str], *, undivided: bool = False) -> Corpus | Endless
 def _files(name: str) -> list[Path]:
     path = Path(name)
     if not name.strip():
-        raise ValueError("--data names nothing (an empty word); give stories, sotu, files or a directory of text")
+        raise ValueError(
+            f"--data names nothing (an empty word); give {', '.join(CORPUS_NAMES)}, files or a directory of text"
+        )
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise ValueError(f"--data {path} is neither stories nor sotu, nor a file or directory that exists")
+        raise ValueError(f"--data {path} is none of {', '.join(CORPUS_NAMES)}, nor a file or directory that exists")
     if str(path.resolve()) in _NO_TEXTS:
         raise ValueError(f"--data {path} is the whole system or a part that holds no text; name the directory of texts")
     found = sorted(_walk(path))
@@ -136,7 +144,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             raise ValueError(f"--data {folder} holds more than {_MOST_FILES:,} files; name a smaller directory")
         if monotonic() - spoke > 5:
             spoke = monotonic()
-            note(f"looking for text in {folder}: {seen:,} files so far, now in {place}")
+            print_note(f"looking for text in {folder}: {seen:,} files so far, now in {place}")
         readable = (Path(place, name) for name in names if not name.startswith("."))
         yield from (path for path in readable if path.suffix in _READERS and path.is_file())
 
@@ -148,45 +156,45 @@ def _unreadable(error: OSError) -> None:
 # --- tokenizers ---
 
 
-def make_tokenizer(choice: str, text: Corpus | Endless) -> Tokenizer:
+def make_tokenizer(choice: str, text: Corpus | InfiniteCorpus) -> Tokenizer:
     """`chars`, `bytes`, `words`, `words:N`, `bpe`, `bpe:N`, learnt from the training split, or a tokenizer.json."""
     kind, _, size = choice.partition(":")
     specials: tuple[Special, ...] = ("bos", *_SPECIALS) if isinstance(text, PairCorpus) else _SPECIALS
     if choice == "chars":
-        return Characters.collect(training_texts(text), specials)
+        return CharTokenizer.collect(training_texts(text), specials)
     if choice == "bytes":
-        return Bytes(specials)
+        return ByteTokenizer(specials)
     if kind in _SIZES and (size.isdecimal() or kind == choice):
-        learn = train_bpe if kind == "bpe" else Words.collect
+        learn = train_bpe if kind == "bpe" else WordTokenizer.collect
         learnt = learn(training_texts(text), int(size or _SIZES[kind]), specials)
         warn_of_unknown(learnt, training_texts(text))
         return learnt
     if not Path(choice).exists():
         raise ValueError(f"--tokenizer {choice} is not chars, bytes, words:N or bpe:N, nor a tokenizer.json")
     try:
-        return Hub.load(choice)
+        return HubTokenizer.load(choice)
     except ValueError as error:  # also what is no UTF-8 or no JSON
         raise ValueError(f"--tokenizer {choice} cannot be used: {error}") from error
 
 
 def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """Says if a list of words knows too few of those in a text: the others look alike, which flatters all figures."""
-    if not isinstance(tokenizer, Words):
+    if not isinstance(tokenizer, WordTokenizer):
         return
     ids = [token for text in islice(texts, 1000) for token in tokenizer.encode(text)]
     share = ids.count(tokenizer.unknown) / max(1, len(ids))
     if share > 0.05:
-        note(
+        print_note(
             f"{share:.0%} of the words are not among the tokenizer's {len(tokenizer.words):,}; it cannot tell "
             "them apart, so bits per character look better than they are: use more words, bpe:N or bytes"
         )
 
 
-def training_texts(text: Corpus | Endless) -> Iterable[str]:
-    """What a tokenizer learns from: the training split, of an endless one the beginning; of the stories every word."""
+def training_texts(text: Corpus | InfiniteCorpus) -> Iterable[str]:
+    """What a tokenizer learns from: the training split, the beginning of an endless one, and all words of the corpus."""
     if isinstance(text, PairCorpus):
-        return chain.from_iterable(text.pairs("train", Tally()))
-    if not isinstance(text, Endless):
-        return text.documents("train", Tally())
-    words = [" ".join(STORIES.words())] if isinstance(text, StoriesData) else []
+        return chain.from_iterable(text.pairs("train", DataStats()))
+    if not isinstance(text, InfiniteCorpus):
+        return text.documents("train", DataStats())
+    words = filter(None, [" ".join(as_annotated(text).words())])
     return chain(words, (text.document("train", index) for index in range(4096)))

@@ -35,7 +35,7 @@ _ALIKE = {
 }
 
 
-def prepare() -> None:
+def prepare_streams() -> None:
     """Before a verb begins: no character ends it, and no file that it opens is taken for a stream that was closed."""
     codecs.register_error("redraft", _alike)
     gone = [number for number in range(3) if not _is_open(number)]
@@ -50,7 +50,7 @@ def prepare() -> None:
             stream.reconfigure(errors="redraft")
 
 
-def let_go(*streams: TextIO) -> None:
+def detach_streams(*streams: TextIO) -> None:
     """What a stream does not take is dropped, so that Python does not try, and fail, to write it at its end."""
     for stream in streams:
         try:
@@ -69,11 +69,11 @@ def stdin_lines() -> list[str]:
         raise ValueError(f"stdin cannot be read ({error.strerror}); give the text as an argument") from error
     if len(data) > MOST_BYTES:
         raise ValueError(f"stdin gave more than {MOST_BYTES >> 20} MB; split it into several calls")
-    lines = [text(line, f"line {n} of stdin").strip("\r") for n, line in enumerate(data.split(b"\n"), 1)]
+    lines = [decode_text(line, f"line {n} of stdin").strip("\r") for n, line in enumerate(data.split(b"\n"), 1)]
     return [line for line in lines if line.strip()]
 
 
-def text(given: bytes | str, what: str) -> str:
+def decode_text(given: bytes | str, what: str) -> str:
     """Given text, which must be UTF-8; an argument is so too, where the locale knows ASCII alone."""
     try:
         return (given if isinstance(given, bytes) else given.encode("utf-8", "surrogateescape")).decode("utf-8")

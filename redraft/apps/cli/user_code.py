@@ -57,7 +57,7 @@ def _taken(name: str, file: Path) -> bool:
     return spec is not None and spec.origin != str(file)
 
 
-def blamed(error: BaseException) -> str | None:
+def user_code_location(error: BaseException) -> str | None:
     """ "file.py, line 7" if an error came through a file that `load_module` imported: the last such line."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in _IMPORTED]

@@ -74,7 +74,7 @@ class Scale:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        return round_numbers(self.low, self.high) if self.log else ticks(self.high)
+        return log_ticks(self.low, self.high) if self.log else ticks(self.high)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def ticks(most: float, about: float = 5) -> list[float]:
     return [round(k * step, 12) for k in range(math.floor(most / step) + 1)]
 
 
-def round_numbers(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers between two positive ones: 1, 2, 5, 10, …; in a narrow range evenly spaced ones, at least three."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]

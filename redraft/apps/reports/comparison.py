@@ -10,16 +10,17 @@ from typing import Any, TypeAlias
 
 from redraft.apps.reports import charts, page
 from redraft.apps.reports.page import Section
-from redraft.apps.reports.samples import judged
+from redraft.apps.reports.samples import judged_sample
+from redraft.training.data.registry import corpus_of_class
 
 _VECTORS = " Models of vectors are read there at the end of their whole diffusion, far above the bound of the bars."
 SIDE_BY_SIDE = 3  # texts of each method
-Spread: TypeAlias = Mapping[str, float | None]  # mean, between, within
+SeedSpread: TypeAlias = Mapping[str, float | None]  # mean, between, within
 Summary: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class ComparisonData:
     """What the page is made of."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -46,7 +47,7 @@ class Told:
         return [row for row in self.rows if row["method"] == method]
 
 
-def write_comparison(told: Told, out: Path) -> Path:
+def write_comparison(told: ComparisonData, out: Path) -> Path:
     """Writes the page to a file, and returns the file."""
     count, seeds = len(told.names), max(len(each["seeds"]) for each in told.summaries)
     summary = (
@@ -57,14 +58,14 @@ def write_comparison(told: Told, out: Path) -> Path:
         summary += f" So far {len(told.rows)} of {told.planned} rows are measured; the same command goes on."
     row = told.rows[0]
     footer = f"{row['machine']}; {row['commit']}. The figures are in rows.jsonl and compare.json, by redraft compare."
-    return page.write(out, _title(told), summary, _sections(told), footer)
+    return page.write_page(out, _title(told), summary, _sections(told), footer)
 
 
-def _title(told: Told) -> str:
+def _title(told: ComparisonData) -> str:
     return " against ".join(told.names) if len(told.names) < 3 else f"{len(told.names)} methods, one budget"
 
 
-def _sections(told: Told) -> Iterator[Section]:
+def _sections(told: ComparisonData) -> Iterator[Section]:
     yield Section("", (_headline(told),))
     yield Section("Unseen text", (_bars(told), _table(told)), _bits_note(told))
     if drawn := list(_prices(told)):
@@ -87,7 +88,7 @@ def _sections(told: Told) -> Iterator[Section]:
     yield Section("The same again", (page.Commands(told.commands),))
 
 
-def _bits_note(told: Told) -> str:
+def _bits_note(told: ComparisonData) -> str:
     note = (
         f"A bar is {told.unit}, at most (left to right: exactly). The first error is that between seeds, the second "
         "that within one: other rows and other noise. Whiskers join both."
@@ -97,7 +98,7 @@ def _bits_note(told: Told) -> str:
     return note
 
 
-def _headline(told: Told) -> page.Figures:
+def _headline(told: ComparisonData) -> page.Figures:
     best = told.summaries[0]
     figures = [
         page.Figure("lowest bits", best["method"], f"{_with_errors(best['bits'], '.4f')} {told.unit}"),
@@ -118,12 +119,12 @@ def _headline(told: Told) -> page.Figures:
 _NONE = "no text of any method is right; a larger budget may help"
 
 
-def _before(told: Told) -> str:
+def _before(told: ComparisonData) -> str:
     """A word about stages that come first, where there are some."""
     return ", codecs and bases included" if any(len(row.get("stages", ())) > 1 for row in told.rows) else ""
 
 
-def _bars(told: Told) -> charts.Bars:
+def _bars(told: ComparisonData) -> charts.Bars:
     def bar(each: Summary) -> charts.Bar:
         bits = each["bits"]
         parts = [f"seeds ± {bits['between']:.4f}"] if bits["between"] is not None else ["one seed"]
@@ -133,7 +134,7 @@ def _bars(told: Told) -> charts.Bars:
     return charts.Bars(tuple(map(bar, told.summaries)), "")
 
 
-def _table(told: Told) -> page.DataTable:
+def _table(told: ComparisonData) -> page.DataTable:
     head = ("method", "noise", "weights", "training steps", "bits/char", "codec and back")
     survive = any("reconstruction" in each for each in told.summaries)
     rows = tuple(
@@ -150,7 +151,7 @@ def _table(told: Told) -> page.DataTable:
     return page.DataTable(head if survive else head[:-1], rows)
 
 
-def _prices(told: Told) -> Iterator[charts.Chart]:
+def _prices(told: ComparisonData) -> Iterator[charts.Chart]:
     """Quality over network calls and over seconds: right texts, or where nobody can tell, what a judge says.
 
     Where no text is right there is nothing to see.
@@ -176,7 +177,7 @@ def _price(each: Summary, kind: str, axis: str, factor: float) -> charts.Curve:
     return charts.Curve(each["method"], tuple((x, y) for x, y, _ in found), tuple(error for _, _, error in found))
 
 
-def _learning(told: Told) -> charts.Charts | None:
+def _learning(told: ComparisonData) -> charts.Charts | None:
     curves = [curve for name in told.names for curve in _curves(told, name)]
     if not any(len(curve.points) > 1 for curve in curves):
         return None
@@ -184,7 +185,7 @@ def _learning(told: Told) -> charts.Charts | None:
     return charts.Charts((charts.Chart("Held-out text", x, told.unit, tuple(curves)),))
 
 
-def _curves(told: Told, name: str) -> list[charts.Curve]:
+def _curves(told: ComparisonData, name: str) -> list[charts.Curve]:
     return [charts.Curve(name, tuple(_points(row, told.by_minutes))) for row in told.of(name)]
 
 
@@ -198,7 +199,7 @@ def _points(row: Mapping[str, Any], by_minutes: bool) -> Iterator[tuple[float, f
             yield sum(spent[:-1]) + spent[-1] * step / row["steps"], bits
 
 
-def _samples(told: Told) -> Iterator[page.Samples]:
+def _samples(told: ComparisonData) -> Iterator[page.Samples]:
     """The first text of every method side by side, then the second of each, and so on."""
     firsts = [(name, told.of(name)[0]) for name in told.names]
     for i in range(SIDE_BY_SIDE):
@@ -208,10 +209,10 @@ def _samples(told: Told) -> Iterator[page.Samples]:
 
 
 def _sample(row: Mapping[str, Any], text: str) -> page.Sample:
-    return judged(text) if row["text"] == "StoriesData" else page.Sample(text)
+    return judged_sample(text, corpus_of_class(row["text"]))
 
 
-def _written_table(told: Told) -> page.DataTable:
+def _written_table(told: ComparisonData) -> page.DataTable:
     names = {
         "share": ("right", lambda f: _percent(f)),
         "attributes": ("attributes", lambda f: _percent(f)),
@@ -235,17 +236,17 @@ def _written_table(told: Told) -> page.DataTable:
 # --- figures and their errors ---
 
 
-def _joined(figure: Spread) -> float:
+def _joined(figure: SeedSpread) -> float:
     """The error between seeds and the one within, as if they were independent."""
     return math.hypot(figure["between"] or 0.0, figure["within"] or 0.0)
 
 
-def _with_errors(figure: Spread, form: str) -> str:
+def _with_errors(figure: SeedSpread, form: str) -> str:
     errors = (figure[key] for key in ("between", "within"))
-    return page.minus(f"{figure['mean']:{form}}") + "".join(f" ± {e:{form}}" for e in errors if e is not None)
+    return page.format_number(f"{figure['mean']:{form}}") + "".join(f" ± {e:{form}}" for e in errors if e is not None)
 
 
-def _percent(figure: Spread) -> str:
+def _percent(figure: SeedSpread) -> str:
     scaled = {key: None if value is None else 100 * value for key, value in figure.items()}
     return f"{_with_errors(scaled, '.0f')} %" if figure["mean"] else "0 %"
 

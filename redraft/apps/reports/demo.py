@@ -22,7 +22,7 @@ from rich.console import Console
 
 from redraft.apps.reports import demo_console, findings, page, pictures
 from redraft.apps.reports.demo_sections import sections
-from redraft.apps.reports.findings import Findings, Pieces, Scores, Trained
+from redraft.apps.reports.findings import DemoModel, DemoResults, DemoTexts, ModelScores
 from redraft.apps.reports.page import Section
 from redraft.apps.reports.watch import Frame
 from redraft.training import presets
@@ -44,25 +44,29 @@ def demo(
     """
     console = Console(stderr=json, quiet=quiet)
     ours, baseline = runs(seed, minutes)
-    demo_console.heading(console, "1/4  Learning", f"masked diffusion, {ours.steps} steps of {ours.batch} stories")
-    model = Trained.fit(ours, out, quiet)
-    demo_console.heading(console, "2/4  A baseline", f"the same network, left to right, {baseline.steps} steps")
-    causal = Trained.fit(baseline, out / "ar", quiet)
-    demo_console.heading(
+    demo_console.print_heading(
+        console, "1/4  Learning", f"masked diffusion, {ours.steps} steps of {ours.batch} stories"
+    )
+    model = DemoModel.fit(ours, out, quiet)
+    demo_console.print_heading(console, "2/4  A baseline", f"the same network, left to right, {baseline.steps} steps")
+    causal = DemoModel.fit(baseline, out / "ar", quiet)
+    demo_console.print_heading(
         console,
         "3/4  Against the truth",
         f"{findings.HELD_OUT} unseen stories, {findings.WRITTEN} stories written by each",
     )
     clock = time.perf_counter()
-    found = Findings(Scores.of(model, seed), Scores.of(causal, seed), seed)
-    demo_console.tell_figures(console, found)
-    demo_console.heading(console, "4/4  Writing", "the first stories, gaps filled, and one story from noise to text")
-    pieces = Pieces.of(found)
-    demo_console.tell_pieces(console, pieces, model.model)
+    found = DemoResults(ModelScores.of(model, seed), ModelScores.of(causal, seed), seed)
+    demo_console.print_figures(console, found)
+    demo_console.print_heading(
+        console, "4/4  Writing", "the first stories, gaps filled, and one story from noise to text"
+    )
+    pieces = DemoTexts.of(found)
+    demo_console.print_texts(console, pieces, model.model)
     seconds = time.perf_counter() - clock
     commands = next_commands(out, pieces.gaps[0].template)
     _leave(out, found, sections(found, pieces, seconds, commands), pieces.frames)
-    demo_console.farewell(console, out, commands)
+    demo_console.print_next_steps(console, out, commands)
     if json:
         print(jsonlib.dumps(found.result()), flush=True)
 
@@ -95,7 +99,7 @@ def next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
     )
 
 
-def _leave(out: Path, found: Findings, parts: list[Section], written: tuple[Frame, ...]) -> None:
+def _leave(out: Path, found: DemoResults, parts: list[Section], written: tuple[Frame, ...]) -> None:
     (out / "result.json").write_text(jsonlib.dumps(found.result(), indent=1) + "\n")
     (out / "writing.svg").write_text(pictures.picture(written), "utf-8")
     model = found.ours.trained
@@ -104,5 +108,5 @@ def _leave(out: Path, found: Findings, parts: list[Section], written: tuple[Fram
         "They come from a grammar with known probabilities, so everything here can be held against the truth."
     )
     footer = f"Run {model.run.digest}, seed {found.seed}, by redraft demo. The figures are in result.json."
-    title = f"From noise to stories, learnt in {page.clock(model.seconds)}"
-    page.write(out / "report.html", title, summary, parts, footer)
+    title = f"From noise to stories, learnt in {page.format_duration(model.seconds)}"
+    page.write_page(out / "report.html", title, summary, parts, footer)

@@ -9,30 +9,30 @@ from rich.console import Console
 from rich.text import Text
 
 from redraft.apps.reports import page
-from redraft.apps.reports.findings import SHOWN, Findings, Pieces
+from redraft.apps.reports.findings import SHOWN, DemoResults, DemoTexts
 from redraft.apps.reports.page import Sample
 from redraft.apps.reports.watch import Frame, display, styled
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.runs import metrics
 
 
-def heading(console: Console, title: str, note: str) -> None:
+def print_heading(console: Console, title: str, note: str) -> None:
     """A stage of the demo."""
     console.print(Text.assemble("\n", (title, "bold"), ("  " + note, "dim")))
 
 
-def tell_figures(console: Console, found: Findings) -> None:
+def print_figures(console: Console, found: DemoResults) -> None:
     """Both models beside the truth."""
     for name, scores, exact in (("masked diffusion", found.ours, "at most "), ("left to right", found.baseline, "")):
         console.print(
             f"{name:>18}: {exact}{scores.likelihood.bits_per_char:.4f} bits per character, "
-            f"{metrics.above_truth(*scores.excess)}; {scores.grammar.share:.0%} of its stories are right",
+            f"{metrics.format_excess(*scores.excess)}; {scores.grammar.share:.0%} of its stories are right",
             highlight=False,
         )
     console.print(f"{'the truth':>18}: {found.truth:.4f} bits per character of the same stories", highlight=False)
 
 
-def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
+def print_texts(console: Console, pieces: DemoTexts, model: DiffusionLM) -> None:
     """What the model wrote, and one story being written."""
     console.print("Stories; dim from the first word on that cannot stand there:\n", style="italic")
     for story in pieces.stories:
@@ -52,13 +52,13 @@ def tell_pieces(console: Console, pieces: Pieces, model: DiffusionLM) -> None:
 def _styled(story: Sample) -> Text:
     """✓ with the true log-probability, or ✗; then the text, dimmed from its first error on."""
     if story.whole:
-        return Text.assemble(("✓ ", "bold green"), (page.minus(f"{story.bits:.1f} bits  "), "dim"), story.text)
+        return Text.assemble(("✓ ", "bold green"), (page.format_number(f"{story.bits:.1f} bits  "), "dim"), story.text)
     return Text.assemble(("✗ ", "bold red"), story.text[: story.right], (story.text[story.right :], "dim"))
 
 
-def farewell(console: Console, out: Path, commands: Iterable[page.Command]) -> None:
+def print_next_steps(console: Console, out: Path, commands: Iterable[page.Command]) -> None:
     """Where the report is, and what to try next."""
-    heading(console, "Done", f"open {out / 'report.html'} in a browser, and go on:")
+    print_heading(console, "Done", f"open {out / 'report.html'} in a browser, and go on:")
     for command in commands:
         line = Text.assemble(("# " + command.purpose + "\n", "dim"), command.line)
         console.print(line, soft_wrap=True)

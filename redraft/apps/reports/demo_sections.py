@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from redraft.apps.reports import charts, findings, page
-from redraft.apps.reports.findings import Findings, Pieces, Scores
+from redraft.apps.reports.findings import DemoResults, DemoTexts, ModelScores
 from redraft.apps.reports.page import Section
-from redraft.apps.reports.samples import judged
+from redraft.apps.reports.samples import judged_sample
 
 
-def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[page.Command, ...]) -> list[Section]:
+def sections(
+    found: DemoResults, pieces: DemoTexts, seconds: float, commands: tuple[page.Command, ...]
+) -> list[Section]:
     """All sections, from the headline to the commands to try next."""
     return [
         Section("", (_headline(found),)),
@@ -52,13 +54,13 @@ def sections(found: Findings, pieces: Pieces, seconds: float, commands: tuple[pa
         Section(
             "Time",
             (_times(found),),
-            f"Training without the measuring between steps. All measuring and writing took {page.clock(seconds)}.",
+            f"Training without the measuring between steps. All measuring and writing took {page.format_duration(seconds)}.",
         ),
         Section("Go on", (page.Commands(commands),)),
     ]
 
 
-def _headline(found: Findings) -> page.Figures:
+def _headline(found: DemoResults) -> page.Figures:
     r, model = found.result(), found.ours.trained
     over, error = found.ours.excess
     return page.Figures(
@@ -70,13 +72,15 @@ def _headline(found: Findings) -> page.Figures:
             page.Figure("the truth", f"{found.truth:.4f}", "bits per character of the same stories"),
             page.Figure("left to right", f"{r['ar_bits_per_char']:.4f}", "baseline, a quarter of the steps"),
             page.Figure("stories right", f"{r['grammatical']:.0%}", f"of {findings.WRITTEN}, every word of them"),
-            page.Figure("training", page.clock(model.seconds), f"{r['tokens_per_second']:,.0f} tokens a second"),
+            page.Figure(
+                "training", page.format_duration(model.seconds), f"{r['tokens_per_second']:,.0f} tokens a second"
+            ),
         )
     )
 
 
-def _bars(found: Findings) -> charts.Bars:
-    def bar(name: str, scores: Scores) -> charts.Bar:
+def _bars(found: DemoResults) -> charts.Bars:
+    def bar(name: str, scores: ModelScores) -> charts.Bar:
         value, error = scores.excess
         return charts.Bar(name, value, f"{scores.likelihood.bits_per_char:.4f} in all", error)
 
@@ -85,7 +89,7 @@ def _bars(found: Findings) -> charts.Bars:
     )
 
 
-def _comparison(found: Findings) -> page.DataTable:
+def _comparison(found: DemoResults) -> page.DataTable:
     return _side_by_side(
         found,
         ("steps of training", lambda s: f"{s.trained.run.steps:,}"),
@@ -95,22 +99,22 @@ def _comparison(found: Findings) -> page.DataTable:
     )
 
 
-def _times(found: Findings) -> page.DataTable:
+def _times(found: DemoResults) -> page.DataTable:
     return _side_by_side(
         found,
-        ("training", lambda s: page.clock(s.trained.seconds)),
+        ("training", lambda s: page.format_duration(s.trained.seconds)),
         ("training, tokens a second", lambda s: f"{s.trained.tokens / s.trained.seconds:,.0f}"),
-        (f"writing {findings.WRITTEN} stories", lambda s: page.clock(s.generated.seconds)),
+        (f"writing {findings.WRITTEN} stories", lambda s: page.format_duration(s.generated.seconds)),
         ("writing, tokens a second", lambda s: f"{s.generated.tokens_per_second:,.0f}"),
     )
 
 
-def _side_by_side(found: Findings, *rows: tuple[str, Callable[[Scores], str]]) -> page.DataTable:
+def _side_by_side(found: DemoResults, *rows: tuple[str, Callable[[ModelScores], str]]) -> page.DataTable:
     cells = tuple((name, tell(found.ours), tell(found.baseline)) for name, tell in rows)
     return page.DataTable(("", "masked diffusion", "left to right"), cells)
 
 
-def _curves(found: Findings) -> charts.Charts:
+def _curves(found: DemoResults) -> charts.Charts:
     def curves(key: str) -> tuple[charts.Curve, ...]:
         named = (("masked diffusion", found.ours), ("left to right", found.baseline))
         return tuple(charts.Curve(name, scores.trained.curve(key)) for name, scores in named)
@@ -121,8 +125,11 @@ def _curves(found: Findings) -> charts.Charts:
     return charts.Charts((unseen, training))
 
 
-def _progress(found: Findings) -> page.Samples:
+def _progress(found: DemoResults) -> page.Samples:
     moments = [line for line in found.ours.trained.log if line.get("samples")]
     return page.Samples(
-        tuple(replace(judged(line["samples"][0]), label=f"after {line['step']} steps") for line in moments[::3][:3])
+        tuple(
+            replace(judged_sample(line["samples"][0], found.ours.trained.run.data), label=f"after {line['step']} steps")
+            for line in moments[::3][:3]
+        )
     )

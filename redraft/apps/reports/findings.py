@@ -12,19 +12,20 @@ import torch.nn.functional as F
 
 from redraft.apps.reports import page
 from redraft.apps.reports.page import Sample
-from redraft.apps.reports.samples import judged
+from redraft.apps.reports.samples import judged_sample
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core import randomness
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
-from redraft.core.text.tokenizers import spell, split_words
-from redraft.evaluation.text_metrics import Grammar, grammatical
+from redraft.core.text.tokenizers import join_words, split_words
+from redraft.evaluation.text_metrics import GrammarScore, grammar_score
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.canvases import fill
-from redraft.tasks.engine.result import Record
-from redraft.training.data.corpora.stories import STORIES, StoriesData
-from redraft.training.data.loader import evaluation, tokenise
-from redraft.training.heldout import BIT, Likelihood, excess, likelihood
+from redraft.tasks.canvases import sample_canvases
+from redraft.tasks.engine.result import TextResults
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
+from redraft.training.data.corpora.story_tasks import StoryCorpus
+from redraft.training.data.loader import first_batches, load_rows
+from redraft.training.heldout import NATS_PER_BIT, Likelihood, excess_bits, likelihood
 from redraft.training.loop import fit
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
@@ -35,7 +36,7 @@ SHOWN = 6  # of these, the first ones
 
 
 @dataclass(frozen=True)
-class Trained:
+class DemoModel:
     """A trained model, its run and its log."""
 
     run: Run
@@ -43,7 +44,7 @@ class Trained:
     log: tuple[dict[str, Any], ...]  # the lines of metrics.jsonl
 
     @classmethod
-    def fit(cls, run: Run, out: Path, quiet: bool) -> Trained:
+    def fit(cls, run: Run, out: Path, quiet: bool) -> DemoModel:
         model = fit(run, out, quiet=quiet)
         return cls(run, model, tuple(metrics.read_metrics(out)))
 
@@ -54,11 +55,11 @@ class Trained:
     @cached_property
     def unseen(self) -> list[Batch]:
         """Stories of the test stream."""
-        return evaluation(tokenise(self.run.data, "test", self.run.tokenizer, self.run.framing), HELD_OUT)
+        return first_batches(load_rows(self.run.data, "test", self.run.tokenizer, self.run.framing), HELD_OUT)
 
     def story(self, index: int) -> str:
         """The text of a story of the test stream."""
-        assert isinstance(self.run.data, StoriesData)
+        assert isinstance(self.run.data, StoryCorpus)
         return self.run.data.document("test", index)
 
     @property
@@ -101,14 +102,14 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Scores:
+class ModelScores:
     """A model against the truth."""
 
-    trained: Trained
+    trained: DemoModel
     likelihood: Likelihood
     excess: tuple[float, float]  # bits per character above the truth, and the standard error
-    generated: Record
-    grammar: Grammar
+    generated: TextResults
+    grammar: GrammarScore
 
     @property
     def first_sentence(self) -> float:
@@ -116,25 +117,25 @@ class Scores:
         return self.grammar.by_sentence[0] if self.grammar.by_sentence else 0.0
 
     @classmethod
-    def of(cls, model: Trained, seed: int) -> Scores:
+    def of(cls, model: DemoModel, seed: int) -> ModelScores:
         found = likelihood(model.model, model.unseen, seed=seed)
-        truth = [STORIES.log_prob(model.story(i)) for i in range(HELD_OUT)]
-        generated = fill(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
-        return cls(model, found, excess(found, truth), generated, grammatical(generated.texts))
+        truth = [STORY_LANGUAGE.log_prob(model.story(i)) for i in range(HELD_OUT)]
+        generated = sample_canvases(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
+        return cls(model, found, excess_bits(found, truth), generated, grammar_score(generated.texts, STORY_LANGUAGE))
 
 
 @dataclass(frozen=True)
-class Findings:
+class DemoResults:
     """Both models' scores, and the figures that sum them up."""
 
-    ours: Scores
-    baseline: Scores
+    ours: ModelScores
+    baseline: ModelScores
     seed: int
 
     @property
     def limit(self) -> float:
         """The entropy of the stories in bits per character: no model can do better."""
-        return STORIES.entropy_per_char() / BIT
+        return STORY_LANGUAGE.entropy_per_char() / NATS_PER_BIT
 
     @property
     def truth(self) -> float:
@@ -165,48 +166,51 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class DemoTexts:
     """What the model wrote."""
 
     stories: tuple[Sample, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[CutStory, ...]
     infills: tuple[page.FilledText, ...]
     canvases: tuple[Canvas, ...]  # one story being written
     frames: tuple[Frame, ...]  # the same to look at
 
     @classmethod
-    def of(cls, found: Findings) -> Pieces:
-        model, stories = found.ours.trained, tuple(map(judged, found.ours.generated.texts))
+    def of(cls, found: DemoResults) -> DemoTexts:
+        model, stories = (
+            found.ours.trained,
+            tuple(judged_sample(text, found.ours.trained.run.data) for text in found.ours.generated.texts),
+        )
         best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # stays right longest
-        gaps = tuple(cut(model, HELD_OUT + i) for i in range(2))
+        gaps = tuple(cut_story(model, HELD_OUT + i) for i in range(2))
         # a row draws from its own key: alone it becomes the same text as among the others
         canvases = model.writing(model.blank(1), row=best, seed=found.seed)
-        infills = tuple(filled(model, gap, found.seed) for gap in gaps)
+        infills = tuple(fill_story(model, gap, found.seed) for gap in gaps)
         return cls(stories[:SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
 
 
 @dataclass(frozen=True)
-class Gap:
+class CutStory:
     """A story with holes, as one types it, and the words that were there."""
 
     template: str
     hidden: tuple[str, ...]
 
 
-def cut(model: Trained, index: int) -> Gap:
+def cut_story(model: DemoModel, index: int) -> CutStory:
     """An unseen story with two holes: five words after its first quarter, six after its middle."""
     words = split_words(model.story(index))
     first, second = len(words) // 4, len(words) // 2
     a, b, c, d, e = (
-        spell(words[lo:hi])
+        join_words(words[lo:hi])
         for lo, hi in ((0, first), (first, first + 5), (first + 5, second), (second, second + 6), (second + 6, None))
     )
     holes = [f"[[{len(model.run.tokenizer.encode(hidden))}]]" for hidden in (b, d)]
-    return Gap(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
+    return CutStory(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
 
 
-def filled(model: Trained, gap: Gap, seed: int) -> page.FilledText:
+def fill_story(model: DemoModel, gap: CutStory, seed: int) -> page.FilledText:
     """The story with its holes filled by the model; everything else is unchanged."""
     canvas = model.ended(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
-    return page.FilledText(end.tokens, judged(end.text), gap.hidden)
+    return page.FilledText(end.tokens, judged_sample(end.text, model.run.data), gap.hidden)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from redraft.apps.reports.watch import Frame, Token, TokenState
-from redraft.core.batch import Batch, Noised
+from redraft.core.batch import Batch, NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.randomness import rng
-from redraft.core.text.tokenizers import shares
-from redraft.models.diffusion_lm import DiffusionLM, evaluating
+from redraft.core.text.tokenizers import token_texts
+from redraft.models.diffusion_lm import DiffusionLM, inference
 
 
 @dataclass(frozen=True)
-class Noisy:
+class NoisyText:
     """A text at one time of the forward process."""
 
     t: float
@@ -25,7 +25,7 @@ class Noisy:
     frame: Frame
 
 
-def noised(model: DiffusionLM, text: str, times: Sequence[float], seed: int = 0) -> list[Noisy]:
+def noise_text(model: DiffusionLM, text: str, times: Sequence[float], seed: int = 0) -> list[NoisyText]:
     """A text noised to each of some times, 0 (clean) to 1 (noise), always with the same random numbers.
 
     So a token that mask noise hides stays hidden at all later times. Vectors are decoded as the model decodes what it
@@ -38,12 +38,12 @@ def noised(model: DiffusionLM, text: str, times: Sequence[float], seed: int = 0)
         raise ValueError("there is no text to noise; give a few words")
     if any(not 0 <= t <= 1 for t in times):
         raise ValueError(f"times={list(times)}; 0 is the clean text, 1 is noise")
-    with evaluating(model) as device:
+    with inference(model) as device:
         x = torch.tensor([ids], device=device)
         return [_at(model, x, t, step, seed) for step, t in enumerate(times)]
 
 
-def _at(model: DiffusionLM, x: Tensor, t: float, step: int, seed: int) -> Noisy:
+def _at(model: DiffusionLM, x: Tensor, t: float, step: int, seed: int) -> NoisyText:
     encoded = model.encode(Batch.of(x))
     time = torch.full((1, 1), t, dtype=torch.float64, device=x.device)
     found = model.process.noise(encoded.x, time, pad=encoded.pad, rng=rng(seed))
@@ -53,11 +53,11 @@ def _at(model: DiffusionLM, x: Tensor, t: float, step: int, seed: int) -> Noisy:
     same = [clean[place] == token for place, token in zip(places, ids, strict=True)]
     states: list[TokenState] = ["settled" if right else "noise" for right in same]
     assert model.tokenizer is not None
-    tokens = map(Token, shares(model.tokenizer, ids), states, places)
-    return Noisy(t, sum(same) / len(clean), Frame(step, tuple(token for token in tokens if token.text)))
+    tokens = map(Token, token_texts(model.tokenizer, ids), states, places)
+    return NoisyText(t, sum(same) / len(clean), Frame(step, tuple(token for token in tokens if token.text)))
 
 
-def _places(x: Tensor, found: Noised) -> list[int]:
+def _places(x: Tensor, found: NoisySample) -> list[int]:
     """Where each token of z stood in x: the same place, unless some are missing and the rest moved together."""
     if found.gaps is None:
         return list(range(x.shape[1]))

@@ -3,7 +3,7 @@
 The page is one file: style, script and drawings are inside, nothing is fetched. It reads without the script, in light
 and dark, on paper and by a screen reader. All text from outside is escaped.
 
-    write("report.html", "A run", "What it learnt.", [Section("Stories", (Samples((Sample("Once."),)),))])
+    write("report.html", "A run", "What it learnt.", [Section("Texts", (Samples((Sample("Once."),)),))])
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from redraft.apps.reports.watch import Frame, Token, TokenState
-from redraft.core.text.tokenizers import HIDDEN
+from redraft.core.text.tokenizers import MASK_GLYPH
 
 STATES: dict[TokenState, str] = {
     "given": "given",
@@ -51,7 +51,7 @@ class Section:
         return f"<section>\n{heading}{note}{inside}\n</section>"
 
 
-def page(title: str, summary: str, sections: Iterable[Section], footer: str = "") -> str:
+def render_page(title: str, summary: str, sections: Iterable[Section], footer: str = "") -> str:
     """The whole document."""
     style, script = (
         files("redraft.apps.reports").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
@@ -84,11 +84,11 @@ def page(title: str, summary: str, sections: Iterable[Section], footer: str = ""
 """
 
 
-def write(path: str | Path, title: str, summary: str, sections: Iterable[Section], footer: str = "") -> Path:
+def write_page(path: str | Path, title: str, summary: str, sections: Iterable[Section], footer: str = "") -> Path:
     """Writes the page to a file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(title, summary, sections, footer), "utf-8")
+    path.write_text(render_page(title, summary, sections, footer), "utf-8")
     return path
 
 
@@ -151,7 +151,7 @@ class Commands:
         return f'<dl class="commands">{"".join(items)}</dl>'
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration for people: 41.2 s, 3 min 52 s."""
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -159,7 +159,7 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def minus(number: str) -> str:
+def format_number(number: str) -> str:
     """A number with a real minus sign."""
     return number.replace("-", "−")
 
@@ -200,7 +200,7 @@ class Sample:
         if self.bits is None:
             return ""
         if self.whole:
-            bits = minus(f"{self.bits:.1f}\N{NO-BREAK SPACE}bits")
+            bits = format_number(f"{self.bits:.1f}\N{NO-BREAK SPACE}bits")
             return f'<p class="verdict yes"><b>✓ grammatical</b> true log-probability {bits}</p>'
         good, wrong, _ = self._parts()
         count = len(good.split())
@@ -259,7 +259,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TokenSpan:
     """Steps lo ≤ step < hi during which one position looks the same; no token: the text ended before it."""
 
     lo: int
@@ -267,20 +267,20 @@ class Stretch:
     token: Token | None
 
 
-def stretches(frames: Sequence[Frame]) -> list[list[Stretch]]:
+def token_spans(frames: Sequence[Frame]) -> list[list[TokenSpan]]:
     """For each position of the canvas, its tokens from the first frame to the last."""
     found = [{token.position: token for token in frame.tokens} for frame in frames]
     length = 1 + max((position for tokens in found for position in tokens), default=-1)
     return [_column([tokens.get(position) for tokens in found]) for position in range(length)]
 
 
-def _column(tokens: list[Token | None]) -> list[Stretch]:
-    column: list[Stretch] = []
+def _column(tokens: list[Token | None]) -> list[TokenSpan]:
+    column: list[TokenSpan] = []
     for step, token in enumerate(tokens):
         if column and _look(column[-1].token) == _look(token):
             column[-1] = replace(column[-1], hi=step + 1)
         else:
-            column.append(Stretch(step, step + 1, token))
+            column.append(TokenSpan(step, step + 1, token))
     return column
 
 
@@ -289,7 +289,7 @@ def _look(token: Token | None) -> tuple[str, str]:
     if token is None:
         return "gone", ""
     body = _parted(token.text)[1]
-    return token.state, "" if body == HIDDEN else body
+    return token.state, "" if body == MASK_GLYPH else body
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class Playback:
     frames: tuple[Frame, ...]
 
     def html(self) -> str:
-        columns = stretches(self.frames)
+        columns = token_spans(self.frames)
         steps, last = len(self.frames) - 1, self.frames[-1]
         data = json.dumps({"columns": [[(s.lo, *_look(s.token)) for s in column] for column in columns]})
         data = data.replace("<", "\\u003c")  # no text may close the script
@@ -321,7 +321,7 @@ class Playback:
         return [(state, name) for state, name in STATES.items() if state in seen]
 
 
-def _cells(column: list[Stretch]) -> str:
+def _cells(column: list[TokenSpan]) -> str:
     return "".join(
         f'<rect class="{s.token.state}" x="{s.token.position}" y="{s.lo}" width="1" height="{s.hi - s.lo}">'
         f"<title>step {s.lo}: {escape(_look(s.token)[1] or STATES[s.token.state])}</title></rect>"
@@ -330,10 +330,10 @@ def _cells(column: list[Stretch]) -> str:
     )
 
 
-def _word(column: list[Stretch]) -> str:
+def _word(column: list[TokenSpan]) -> str:
     """One position of the finished text; positions after its end are there for earlier steps."""
     token = column[-1].token
     if token is None:
-        return f' <span class="gone">{HIDDEN}</span>'
+        return f' <span class="gone">{MASK_GLYPH}</span>'
     lead, body = _parted(token.text)
     return f'{lead}<span class="{token.state}">{escape(body)}</span>'

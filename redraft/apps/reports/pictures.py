@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from redraft.apps.reports.noising import Noisy
-from redraft.apps.reports.page import _look, _parted, stretches
+from redraft.apps.reports.noising import NoisyText
+from redraft.apps.reports.page import _look, _parted, token_spans
 from redraft.apps.reports.watch import Frame, Token
 
 _CHAR, _LINE, _GUTTER, _COLUMNS, _SPARE = 7.9, 21, 84, 92, 4  # pixels, pixels, pixels, characters, characters
@@ -30,7 +30,7 @@ def picture(frames: Sequence[Frame], shown: int = 6) -> str:
     return _drawing(picked, [f"step {frame.step}" for frame in picked], picked[-1].text, _layout(picked))
 
 
-def strip(noisy: Sequence[Noisy]) -> str:
+def strip(noisy: Sequence[NoisyText]) -> str:
     """An SVG of a text at some times of its noise, the clean text first."""
     frames = [each.frame for each in noisy]
     return _drawing(frames, [f"t = {each.t:.2f}" for each in noisy], frames[0].text, _layout(frames[::-1]))
@@ -67,7 +67,7 @@ def _layout(frames: Sequence[Frame]) -> tuple[dict[int, Place], int]:
     """The place of every position, the same in all frames, and the number of lines; lines break at white space."""
     places: dict[int, Place] = {}
     column = line = 0
-    for position, stretch in enumerate(stretches(frames)):
+    for position, stretch in enumerate(token_spans(frames)):
         widths = [len(text) for s in stretch if s.token and (text := _look(s.token)[1])]
         last = stretch[-1].token
         lead, body = (" ", "") if last is None else _parted(last.text)

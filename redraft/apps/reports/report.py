@@ -14,22 +14,22 @@ from redraft.apps.reports.page import Section
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
-from redraft.tasks.engine.loop import Writing
-from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.result import Record
-from redraft.training.data.loader import evaluation, tokenise
-from redraft.training.data.sources import KnownSource
-from redraft.training.heldout import HeldOut, Likelihood, excess, likelihood
+from redraft.tasks.engine.loop import DecodingLoop
+from redraft.tasks.engine.model import TextModel
+from redraft.tasks.engine.result import TextResults
+from redraft.training.data.loader import first_batches, load_rows
+from redraft.training.data.sources import KnownDistribution
+from redraft.training.heldout import HeldOut, Likelihood, excess_bits, likelihood
 from redraft.training.runs import metrics
-from redraft.training.runs.memory import parameters
+from redraft.training.runs.memory import parameter_count
 from redraft.training.runs.run import Run
-from redraft.training.samples import to_write
+from redraft.training.samples import blank_canvases
 
 MOST_SHOWN = 6  # texts
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ReportSizes:
     """How much is measured and written."""
 
     rows: int = 256  # held-out rows
@@ -39,28 +39,28 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunReport:
     """What the page tells of a run."""
 
-    it: Opened
+    it: TextModel
     run: Run
     log: tuple[dict[str, Any], ...]
-    sizes: Sizes
+    sizes: ReportSizes
     likelihood: Likelihood
     excess: tuple[float, float] | None  # bits per character above the truth, and the standard error
     truth: float | None  # bits per character of the same rows under the truth
-    written: Record
+    written: TextResults
     frames: tuple[Frame, ...]  # the first text being written
 
     @classmethod
-    def of(cls, it: Opened, sizes: Sizes = Sizes()) -> Measured:
+    def of(cls, it: TextModel, sizes: ReportSizes = ReportSizes()) -> RunReport:
         """Measures and writes; the model must be that of a run of ours."""
         if it.run is None or it.path is None:
             raise ValueError(f"{it.place} is a model without its run; a report tells of a run: give its directory")
         run, path = it.run, it.path.parent if it.path.name.startswith("step-") else it.path
         held = HeldOut.of(run.data, "valid", run.tokenizer, run.framing, sizes.rows)
         found = likelihood(it.model, held.batches, draws=sizes.draws, seed=sizes.seed)
-        above = None if held.truth is None else excess(found, held.truth.log_probs)
+        above = None if held.truth is None else excess_bits(found, held.truth.log_probs)
         truth = None if above is None else found.bits_per_char - above[0]
         written, seen = _written(it, run, sizes)
         log = tuple(metrics.read_metrics(path))
@@ -71,25 +71,25 @@ class Measured:
         return tuple((line["step"], line[key]) for line in self.log if key in line)
 
 
-def _written(it: Opened, run: Run, sizes: Sizes) -> tuple[Record, list[Canvas]]:
+def _written(it: TextModel, run: Run, sizes: ReportSizes) -> tuple[TextResults, list[Canvas]]:
     """Texts by the run's own sampler, and the canvases of the first one."""
     import torch
 
-    (first,) = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), sizes.texts, sizes.texts)
-    start = to_write(it.model, run.framing, sizes.texts, first)
+    (first,) = first_batches(load_rows(run.data, "valid", run.tokenizer, run.framing), sizes.texts, sizes.texts)
+    start = blank_canvases(it.model, run.framing, sizes.texts, first)
     rows = torch.arange(len(start.z), device=start.z.device)
     record = _writing(it, run.sampler, start, rows, sizes.seed).record()
     # a row draws from its own key: alone it becomes the same text as among the others
     return record, list(_writing(it, run.sampler, start.rows(rows[:1]), rows[:1], sizes.seed))
 
 
-def _writing(it: Opened, sampler: Sampler, start: Canvas, rows: Any, seed: int) -> Writing:
-    return Writing(it.model, sampler, start, seed=seed, samples=rows)
+def _writing(it: TextModel, sampler: Sampler, start: Canvas, rows: Any, seed: int) -> DecodingLoop:
+    return DecodingLoop(it.model, sampler, start, seed=seed, samples=rows)
 
 
-def write_report(measured: Measured, out: Path, command: str = "redraft") -> Path:
+def write_report(measured: RunReport, out: Path, command: str = "redraft") -> Path:
     """Writes the page to a file, and returns the file."""
-    run, count = measured.run, parameters(measured.run.model)
+    run, count = measured.run, parameter_count(measured.run.model)
     process = type(run.model.process).__name__
     summary = (
         f"A model of {count / 1e6:.1f} million weights ({process} noise, {run.model.network.layers} layers of "
@@ -97,10 +97,10 @@ def write_report(measured: Measured, out: Path, command: str = "redraft") -> Pat
     )
     footer = f"Run {run.digest}, seed {measured.sizes.seed}, by redraft report."
     title = (measured.it.path or Path("a run")).name
-    return page.write(out, title, summary, _sections(measured, command), footer)
+    return page.write_page(out, title, summary, _sections(measured, command), footer)
 
 
-def _sections(measured: Measured, command: str) -> Iterator[Section]:
+def _sections(measured: RunReport, command: str) -> Iterator[Section]:
     yield Section("", (_headline(measured),))
     if len(measured.frames) > 1:
         yield Section(
@@ -122,7 +122,7 @@ def _sections(measured: Measured, command: str) -> Iterator[Section]:
     yield Section("Go on", (page.Commands(_commands(measured.it, command)),))
 
 
-def _headline(measured: Measured) -> page.Figures:
+def _headline(measured: RunReport) -> page.Figures:
     found, written = measured.likelihood, measured.written
     held = f"{'at most' if bool(found.row_variance.any()) else 'exactly'}, {len(found.row_nats)} held-out rows"
     error = found.relative_error
@@ -133,7 +133,7 @@ def _headline(measured: Measured) -> page.Figures:
     if measured.excess is not None:
         over, stderr = measured.excess
         truth = f"± {stderr:.4f}; the truth has {measured.truth:.4f}"
-        figures.insert(0, page.Figure("above the truth", page.minus(f"{over:.4f}"), truth))
+        figures.insert(0, page.Figure("above the truth", page.format_number(f"{over:.4f}"), truth))
     if (share := _possible(measured)) is not None:
         figures.append(page.Figure("texts right", f"{share:.0%}", f"of {len(written)}, every word of them"))
     figures.append(page.Figure("network calls", f"{written.nfe:.1f}", "for a text"))
@@ -141,14 +141,14 @@ def _headline(measured: Measured) -> page.Figures:
     return page.Figures(tuple(figures))
 
 
-def _possible(measured: Measured) -> float | None:
-    from redraft.evaluation.text_metrics import possible
+def _possible(measured: RunReport) -> float | None:
+    from redraft.evaluation.text_metrics import fraction_possible
 
-    known = isinstance(measured.run.data, KnownSource) and not measured.run.framing.asked
-    return possible(measured.written.texts, measured.run.data) if known else None  # type: ignore[arg-type]
+    known = isinstance(measured.run.data, KnownDistribution) and not measured.run.framing.asked
+    return fraction_possible(measured.written.texts, measured.run.data) if known else None  # type: ignore[arg-type]
 
 
-def _curves(measured: Measured) -> charts.Charts:
+def _curves(measured: RunReport) -> charts.Charts:
     above = measured.curve("valid_excess_bits_per_char")
     held = above or measured.curve("valid_bits_per_char")
     unit = "bits per character above the truth" if above else "bits per character"
@@ -159,13 +159,9 @@ def _curves(measured: Measured) -> charts.Charts:
     return charts.Charts(tuple(drawn))
 
 
-def _samples(measured: Measured) -> page.Samples:
-    from redraft.training.data.corpora.stories import StoriesData
-
-    texts = measured.written.texts[:MOST_SHOWN]
-    if isinstance(measured.run.data, StoriesData) and not measured.run.framing.asked:
-        return page.Samples(tuple(map(samples.judged, texts)))
-    return page.Samples(tuple(map(page.Sample, texts)))
+def _samples(measured: RunReport) -> page.Samples:
+    corpus = None if measured.run.framing.asked else measured.run.data
+    return page.Samples(tuple(samples.judged_sample(text, corpus) for text in measured.written.texts[:MOST_SHOWN]))
 
 
 def _settings(run: Run) -> page.DataTable:
@@ -187,7 +183,7 @@ def _short(value: object, most: int = 240) -> str:
     return said if len(said) <= most else f"{said[:most]}…"
 
 
-def _commands(it: Opened, command: str) -> tuple[page.Command, ...]:
+def _commands(it: TextModel, command: str) -> tuple[page.Command, ...]:
     run = quote(os.path.relpath(it.path or "."))
     return (
         page.Command("Play with it in a browser", f"{command} play {run}"),

@@ -1,18 +1,13 @@
-"""Texts judged against the language they were trained on."""
+"""Texts judged against the corpus they were trained on."""
 
 from __future__ import annotations
 
 from redraft.apps.reports.page import Sample
-from redraft.core.text.tokenizers import spell, split_words
-from redraft.training.data.corpora.grammar import Follow, Telling
-from redraft.training.data.corpora.stories import STORIES
-from redraft.training.heldout import BIT
+from redraft.training.data.annotations import as_annotated
+from redraft.training.heldout import NATS_PER_BIT
 
 
-def judged(text: str) -> Sample:
-    """A text with its true log-probability, and how much of its beginning agrees with some story."""
-    follow = Follow(split_words(text))
-    STORIES.tale.tell(Telling(), follow)
-    agreed = spell(follow.heard[: follow.reach])
-    right = next(n for n in range(len(agreed), -1, -1) if text.startswith(agreed[:n]))
-    return Sample(text, STORIES.log_prob(text) / BIT, right)
+def judged_sample(text: str, corpus: object) -> Sample:
+    """A text with its true log-probability and how much of its beginning is right, if the corpus knows them."""
+    judgment = as_annotated(corpus).judge(text)
+    return Sample(text) if judgment is None else Sample(text, judgment.log_prob / NATS_PER_BIT, judgment.right)

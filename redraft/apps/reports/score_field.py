@@ -14,11 +14,11 @@ from redraft.core import randomness
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes import gaussian
-from redraft.core.processes.gaussian import Gaussian, Path
+from redraft.core.processes.gaussian import Gaussian, NoisePath
 from redraft.decoding.guidance.classifier_free import ClassifierFree
-from redraft.decoding.guidance.vectors import Classifier
-from redraft.decoding.samplers.base import Sampler, last
-from redraft.decoding.solvers.grids import EvenLogSnr
+from redraft.decoding.guidance.vectors import GradientClassifier
+from redraft.decoding.samplers.base import Sampler, final_canvas
+from redraft.decoding.solvers.grids import UniformLogSnrGrid
 from redraft.decoding.solvers.langevin import EulerMaruyama, Langevin
 from redraft.decoding.solvers.ode import Heun
 from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
@@ -29,7 +29,7 @@ TIMES, STEPS, TRAILS, SAMPLES = (0.3, 0.15, 0.06), 60, 7, 240
 SAMPLERS: dict[str, Sampler] = {  # equal steps, so that all begin with the same noise
     "Langevin": Langevin(STEPS, inner=2, rate=0.3),
     "reverse SDE": EulerMaruyama(STEPS),
-    "probability flow (ODE)": Heun(STEPS, EvenLogSnr()),
+    "probability flow (ODE)": Heun(STEPS, UniformLogSnrGrid()),
 }
 _REACH, _SIDE, _GAP, _HEAD, _FOOT = 3.0, 248, 18, 52, 26  # units of the plane, then pixels
 _LEVELS = (0.01, 0.05, 0.15, 0.35, 0.65)  # of the highest density: contours
@@ -48,7 +48,7 @@ _LOOKS = (
 
 
 @dataclass(frozen=True)
-class Scene:
+class ScoreScene:
     """What is drawn: points of a known mixture under noise, and a denoiser of them, the best one or a trained one."""
 
     mixture: Mixture
@@ -59,17 +59,19 @@ class Scene:
     learned: bool = False
 
     @property
-    def path(self) -> Path:
+    def path(self) -> NoisePath:
         return self.process.path
 
 
-def exact_scene(mixture: Mixture, process: Gaussian, toward: int) -> Scene:
+def exact_scene(mixture: Mixture, process: Gaussian, toward: int) -> ScoreScene:
     """The best denoiser, and guidance by the exact classifier: for every γ the same as guidance without one."""
     oracle, classifier = MixtureOracle(mixture, process.path), ModeClassifier(mixture, process.path, toward)
-    return Scene(mixture, process, oracle, lambda scale: (Classifier(classifier, process, scale)(oracle), Context()))
+    return ScoreScene(
+        mixture, process, oracle, lambda scale: (GradientClassifier(classifier, process, scale)(oracle), Context())
+    )
 
 
-def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> Scene:
+def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreScene:
     """A trained model; guidance without a classifier if it knows classes, else by the exact one."""
     process = model.process
     assert isinstance(process, Gaussian)
@@ -77,13 +79,13 @@ def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> Scene:
 
     def guided(scale: float) -> tuple[Denoiser, Context]:
         if model.config.network.classes is None:
-            return Classifier(classifier, process, scale)(model), Context()
+            return GradientClassifier(classifier, process, scale)(model), Context()
         return ClassifierFree(scale)(model), Context(label=torch.full((SAMPLES,), toward))
 
-    return Scene(mixture, process, model, guided, torch.float32, learned=True)
+    return ScoreScene(mixture, process, model, guided, torch.float32, learned=True)
 
 
-def score_picture(scene: Scene, scales: Sequence[float] = (0.0, 1.0, 4.0), seed: int = 0) -> str:
+def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), seed: int = 0) -> str:
     """An SVG of three rows: the score at three noise levels, paths of three samplers, samples at three scales γ."""
     with torch.no_grad():
         rows = [
@@ -127,7 +129,7 @@ class Panel:
 # --- the panels ---
 
 
-def _field_panel(scene: Scene, t: float) -> Panel:
+def _field_panel(scene: ScoreScene, t: float) -> Panel:
     place = _grid(_COARSE, inner=True).to(scene.dtype)
     at = _scales(scene.path, t)
     level = f"log-SNR {float(scene.path.logsnr(torch.tensor(t))):.1f}".replace("-", "−").replace("log−", "log-")
@@ -136,14 +138,14 @@ def _field_panel(scene: Scene, t: float) -> Panel:
     return Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *at) + f'<path class="field" d="{arrows}"/>')
 
 
-def score_of(denoise: Denoiser, path: Path, z: Tensor, t: float) -> Tensor:
+def score_of(denoise: Denoiser, path: NoisePath, z: Tensor, t: float) -> Tensor:
     """(n, 2) points → (n, 2) ∇ log q_t(z), as a denoiser has it: (a·x̂ − z)/s²"""
     time = torch.full((len(z), 1), t, dtype=torch.float64)
     x = denoise(z[:, None], time, Context()).x[:, 0]
     return gaussian.score_from_x(x, z, *_scales(path, t)).to(z.dtype)
 
 
-def score_error(scene: Scene, t: float, points: int = 1000) -> float:
+def score_error(scene: ScoreScene, t: float, points: int = 1000) -> float:
     """√(E‖ŝ − s‖²/E‖s‖²) of a learned score at one time, over points of the noisy mixture."""
     x = scene.mixture.sample(randomness.rng(1), points)
     z = scene.process.noise(x, torch.tensor([[t]]), rng=randomness.rng(2)).z[0].to(scene.dtype)
@@ -153,7 +155,7 @@ def score_error(scene: Scene, t: float, points: int = 1000) -> float:
     return float(((said - true).square().sum() / true.square().sum()).sqrt())
 
 
-def _trails_panel(scene: Scene, name: str, sampler: Sampler, seed: int) -> Panel:
+def _trails_panel(scene: ScoreScene, name: str, sampler: Sampler, seed: int) -> Panel:
     canvases = list(
         sampler(scene.denoise, scene.process, _blank(TRAILS, scene.dtype), rng=randomness.rng(seed, TRAILS))
     )
@@ -167,10 +169,12 @@ def _trails_panel(scene: Scene, name: str, sampler: Sampler, seed: int) -> Panel
     return Panel(name, f"{STEPS} noise levels, from noise to points", inside)
 
 
-def _guided_panel(scene: Scene, scale: float, seed: int) -> Panel:
+def _guided_panel(scene: ScoreScene, scale: float, seed: int) -> Panel:
     denoise, context = scene.guided(scale)
     canvas = _blank(SAMPLES, scene.dtype, context)
-    drawn = last(Heun(20, EvenLogSnr())(denoise, scene.process, canvas, rng=randomness.rng(seed, SAMPLES))).z[:, 0]
+    drawn = final_canvas(
+        Heun(20, UniformLogSnrGrid())(denoise, scene.process, canvas, rng=randomness.rng(seed, SAMPLES))
+    ).z[:, 0]
     inside = _hills(scene.mixture, *_scales(scene.path, 0)) + f'<path class="many" d="{_dots(drawn.tolist())}"/>'
     meaning = {0.0: "no condition", 1.0: "the law of one class"}.get(scale, "exaggerated: narrower, shifted")
     return Panel(f"guidance γ = {scale:g}", meaning, inside)
@@ -180,7 +184,7 @@ def _blank(rows: int, dtype: torch.dtype, context: Context = Context()) -> Canva
     return Canvas(torch.zeros(rows, 1, 2, dtype=dtype), torch.zeros(rows, 1, dtype=torch.bool), context)
 
 
-def _scales(path: Path, t: float) -> tuple[Tensor, Tensor]:
+def _scales(path: NoisePath, t: float) -> tuple[Tensor, Tensor]:
     """(1, 1) a and s, also of t = 0"""
     a, s = path.scales(torch.full((1, 1), t, dtype=torch.float64))
     return a, s

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from redraft.core.canvas import Canvas
-from redraft.core.text.tokenizers import shares
+from redraft.core.text.tokenizers import token_texts
 from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM
 
@@ -66,7 +66,7 @@ def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iter
         before = _followed(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
         states = [_state(*at, mask=vocab.mask) for at in zip(now, before, given, strict=True)]
         shown = _shown(now, states, vocab, None if canvas.context.pad is None else canvas.context.pad[row].tolist())
-        texts = shares(model.tokenizer, [now[i] for i in shown])
+        texts = token_texts(model.tokenizer, [now[i] for i in shown])
         yield Frame(step, tuple(Token(text, states[i], i) for text, i in zip(texts, shown, strict=True)))
         before = now
 

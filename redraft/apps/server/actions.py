@@ -10,108 +10,118 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from redraft.apps.server.errors import Plain
+from redraft.apps.server.errors import JsonObject
 from redraft.core.canvas import Canvas
-from redraft.core.text.tokenizers import shares
-from redraft.decoding.constraints.rules import Json, Regex, compiled
+from redraft.core.text.tokenizers import token_texts
+from redraft.decoding.constraints.rules import Json, Regex, compile_rule
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.models.canvas_builder import text_places
+from redraft.models.canvas_builder import text_positions
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import Controlling, Decoding, Generation, Infilling, Rewriting
+from redraft.tasks.arguments.settings import (
+    ControlSettings,
+    DecodingSettings,
+    GenerationSettings,
+    InfillSettings,
+    RewriteSettings,
+)
 from redraft.tasks.arguments.templates import Hole, Template
-from redraft.tasks.chat import answering
+from redraft.tasks.chat import plan_chat_reply
 from redraft.tasks.choice.choice import choose
-from redraft.tasks.controlled.controlled import controlling
+from redraft.tasks.controlled.controlled import plan_control
 from redraft.tasks.correction.correction import correct
-from redraft.tasks.engine.given_text import Verbatim
-from redraft.tasks.engine.logprobs import LikelyTokens
-from redraft.tasks.engine.loop import Writing
-from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.plan import Plan
-from redraft.tasks.engine.result import Draft, Record, Written
-from redraft.tasks.engine.streaming import View
-from redraft.tasks.generation import generation
-from redraft.tasks.infilling.infilling import infilling
-from redraft.tasks.rewriting import chosen, rewriting
+from redraft.tasks.engine.given_text import GivenText
+from redraft.tasks.engine.logprobs import LogprobRecorder
+from redraft.tasks.engine.loop import DecodingLoop
+from redraft.tasks.engine.model import TextModel
+from redraft.tasks.engine.plan import DecodingPlan
+from redraft.tasks.engine.result import PartialText, TextResult, TextResults
+from redraft.tasks.engine.streaming import StreamView
+from redraft.tasks.generation import plan_generation
+from redraft.tasks.infilling.infilling import plan_infilling
+from redraft.tasks.rewriting import keep_best, plan_rewrite
 from redraft.tasks.scoring import score
 
-Tell = Callable[[Plain], None]
-Work = Callable[[Tell], Plain]
+SendFrame = Callable[[JsonObject], None]
+Work = Callable[[SendFrame], JsonObject]
 
 
-def prepared(it: Opened, verb: str, given: Plain) -> Work:
+def prepare_request(it: TextModel, verb: str, given: JsonObject) -> Work:
     """What a request asks for, ready to be done; wrong arguments are refused here."""
-    return DOABLE[verb](it, given)
+    return ACTIONS[verb](it, given)
 
 
-def compile_rules(verb: str, given: Plain) -> None:
+def compile_rules(verb: str, given: JsonObject) -> None:
     """Compiles the rules of a request, which may take seconds; afterwards they are known."""
-    kinds: dict[str, type[Decoding]] = {"infill": Infilling, "rewrite": Rewriting, "control": Controlling}
-    asked = settings_from(kinds.get(verb, Generation), given["options"])
+    kinds: dict[str, type[DecodingSettings]] = {
+        "infill": InfillSettings,
+        "rewrite": RewriteSettings,
+        "control": ControlSettings,
+    }
+    asked = settings_from(kinds.get(verb, GenerationSettings), given["options"])
     for pattern in asked.every_pattern:
-        compiled(Regex(pattern))
+        compile_rule(Regex(pattern))
     if asked.schema is not None:
-        compiled(Json(asked.schema))
+        compile_rule(Json(asked.schema))
 
 
-def _generate(it: Opened, given: Plain) -> Work:
+def _generate(it: TextModel, given: JsonObject) -> Work:
     """Texts that begin with each prompt."""
-    plan = generation(it, given["prompts"], settings_from(Generation, _own_choice(it, given["options"])))
+    plan = plan_generation(it, given["prompts"], settings_from(GenerationSettings, _own_choice(it, given["options"])))
     return lambda tell: _written(it, [plan], given, tell)
 
 
-def _chat(it: Opened, given: Plain) -> Work:
+def _chat(it: TextModel, given: JsonObject) -> Work:
     """The next message of a conversation."""
-    plan = answering(it, given["messages"], settings_from(Generation, _own_choice(it, given["options"])))
+    plan = plan_chat_reply(it, given["messages"], settings_from(GenerationSettings, _own_choice(it, given["options"])))
     return lambda tell: _written(it, [plan], given, tell)
 
 
-def _infill(it: Opened, given: Plain) -> Work:
+def _infill(it: TextModel, given: JsonObject) -> Work:
     """Given parts and the least and most tokens of the holes between them; most is null: any number."""
     template = Template(tuple(given["parts"]), tuple(Hole(least, most) for least, most in given["holes"]))
-    plans = infilling(it, [template], settings_from(Infilling, _own_choice(it, given["options"])))
+    plans = plan_infilling(it, [template], settings_from(InfillSettings, _own_choice(it, given["options"])))
     return lambda tell: _written(it, plans, given, tell)
 
 
-def _rewrite(it: Opened, given: Plain) -> Work:
+def _rewrite(it: TextModel, given: JsonObject) -> Work:
     """A text, edited in place."""
-    asked = settings_from(Rewriting, _own_choice(it, given["options"]))
-    plans = rewriting(it, given["text"], asked)
+    asked = settings_from(RewriteSettings, _own_choice(it, given["options"]))
+    plans = plan_rewrite(it, given["text"], asked)
     return lambda tell: _written(it, plans, given, tell, asked.candidates)
 
 
-def _control(it: Opened, given: Plain) -> Work:
+def _control(it: TextModel, given: JsonObject) -> Work:
     """A text as wished."""
-    plan = controlling(it, settings_from(Controlling, _own_choice(it, given["options"])))
+    plan = plan_control(it, settings_from(ControlSettings, _own_choice(it, given["options"])))
     return lambda tell: _written(it, [plan], given, tell)
 
 
-def _choose(it: Opened, given: Plain) -> Work:
-    def work(tell: Tell) -> Plain:
+def _choose(it: TextModel, given: JsonObject) -> Work:
+    def work(tell: SendFrame) -> JsonObject:
         found = choose(it, given["template"], given["answers"])
         return {"choices": found.to_json(), "nfe": found.nfe, "seconds": found.seconds}
 
     return work
 
 
-def _score(it: Opened, given: Plain) -> Work:
-    def work(tell: Tell) -> Plain:
+def _score(it: TextModel, given: JsonObject) -> Work:
+    def work(tell: SendFrame) -> JsonObject:
         found = score(it, given["texts"], **given["options"])
         return {"scores": found.to_json(), "exact": found.exact, "nfe": found.nfe, "seconds": found.seconds}
 
     return work
 
 
-def _correct(it: Opened, given: Plain) -> Work:
-    def work(tell: Tell) -> Plain:
+def _correct(it: TextModel, given: JsonObject) -> Work:
+    def work(tell: SendFrame) -> JsonObject:
         found = correct(it, given["texts"], words=given["words"], **given["options"])
         return {"corrections": found.to_json(), "nfe": found.nfe, "seconds": found.seconds}
 
     return work
 
 
-DOABLE: dict[str, Callable[[Opened, Plain], Work]] = {
+ACTIONS: dict[str, Callable[[TextModel, JsonObject], Work]] = {
     "generate": _generate,
     "chat": _chat,
     "infill": _infill,
@@ -123,7 +133,7 @@ DOABLE: dict[str, Callable[[Opened, Plain], Work]] = {
 }
 
 
-def _own_choice(it: Opened, options: Plain) -> Plain:
+def _own_choice(it: TextModel, options: JsonObject) -> JsonObject:
     """Clients that want the likeliest text send temperature 0, which ancestral sampling does not have: then the token
     that the network is surest of is written first."""
     if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and _ancestral(it.sampler):
@@ -139,24 +149,28 @@ def _ancestral(sampler: Sampler | None) -> bool:
     return False
 
 
-def _written(it: Opened, plans: Sequence[Plan], given: Plain, tell: Tell, candidates: int = 1) -> Plain:
+def _written(
+    it: TextModel, plans: Sequence[DecodingPlan], given: JsonObject, tell: SendFrame, candidates: int = 1
+) -> JsonObject:
     """Writes all of it, telling frames if they are wanted."""
     frames: str | None = given.get("frames")
     records = []
     for plan in plans:
         for writing in plan.writings():
             if frames is not None:
-                view = View(it, writing.sampler, writing.first, plan.order.verbatim)
+                view = StreamView(it, writing.sampler, writing.first, plan.order.verbatim)
                 for frame in _frames(it, view, writing, plan.order.verbatim, whole=frames == "trace"):
                     tell(frame)
             records.append(plan.finished(writing))
-    found = _plain(chosen(Record.joined(records), candidates))
+    found = _plain(keep_best(TextResults.joined(records), candidates))
     if "text" in given:  # edited as a whole, and pinned words are part of it
         found["texts"] = [each | {"new": each["text"]} for each in found["texts"]]
     return found
 
 
-def _frames(it: Opened, view: View, writing: Writing, verbatim: Verbatim | None, *, whole: bool) -> Iterator[Plain]:
+def _frames(
+    it: TextModel, view: StreamView, writing: DecodingLoop, verbatim: GivenText | None, *, whole: bool
+) -> Iterator[JsonObject]:
     """A frame for each row that changed: how it looks (`whole`), or only what is new and final of its first hole."""
     said: dict[int, Any] = {}
     fresh: set[int] = set()  # columns written since the last frame
@@ -164,7 +178,7 @@ def _frames(it: Opened, view: View, writing: Writing, verbatim: Verbatim | None,
         fresh |= set() if writing.log is None else set(writing.log.fresh)
         for row in range(len(canvas.z)):
             draft = view.draft(canvas, row)
-            frame: Plain = {"row": draft.row, "step": step}
+            frame: JsonObject = {"row": draft.row, "step": step}
             if whole:
                 now: Any = (draft.committed, draft.tentative)
                 frame |= {"committed": draft.committed, "tentative": draft.tentative}
@@ -178,25 +192,25 @@ def _frames(it: Opened, view: View, writing: Writing, verbatim: Verbatim | None,
             fresh = set()
 
 
-def _final(it: Opened, canvas: Canvas, row: int, draft: Draft, verbatim: Verbatim | None) -> str:
+def _final(it: TextModel, canvas: Canvas, row: int, draft: PartialText, verbatim: GivenText | None) -> str:
     """The part of the committed text that stands in the first hole."""
     if verbatim is not None:
         text = draft.committed[len(verbatim.parts[0]) :]
         return text if draft.tentative else text.removesuffix(verbatim.parts[-1])
     canvas = it.model.to_tokens(canvas)
-    places = text_places(canvas, it.model.config.vocab, row)
+    places = text_positions(canvas, it.model.config.vocab, row)
     ids, fixed = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
     begin = fixed.index(False) if False in fixed else len(fixed)
     return draft.committed[len(it.tokenizer.decode(ids[:begin])) :]
 
 
-def _tokens(it: Opened, canvas: Canvas, row: int) -> Plain:
+def _tokens(it: TextModel, canvas: Canvas, row: int) -> JsonObject:
     """Each token as text (null: masked), whether it was given, and the probability it had when it was written."""
     canvas, vocab = it.model.to_tokens(canvas), it.model.config.vocab
-    places = text_places(canvas, vocab, row)
+    places = text_positions(canvas, vocab, row)
     ids = canvas.z[row, places].tolist()
     pieces = [
-        None if token == vocab.mask else piece for token, piece in zip(ids, shares(it.tokenizer, ids), strict=True)
+        None if token == vocab.mask else piece for token, piece in zip(ids, token_texts(it.tokenizer, ids), strict=True)
     ]
     sure = None if canvas.confidence is None else canvas.confidence[row, places].tolist()
     return {
@@ -206,11 +220,11 @@ def _tokens(it: Opened, canvas: Canvas, row: int) -> Plain:
     }
 
 
-def _alternatives(it: Opened, canvas: Canvas, log: LikelyTokens | None, fresh: Collection[int]) -> Plain:
+def _alternatives(it: TextModel, canvas: Canvas, log: LogprobRecorder | None, fresh: Collection[int]) -> JsonObject:
     """The likeliest tokens of the places that were written since the last frame, by their number among the pieces."""
     if log is None:
         return {}
-    places = enumerate(text_places(canvas, it.model.config.vocab, 0)) if fresh else ()
+    places = enumerate(text_positions(canvas, it.model.config.vocab, 0)) if fresh else ()
     found = [
         {"at": i, "top": top, "entropy": log.bits[place]}
         for i, place in places
@@ -219,7 +233,7 @@ def _alternatives(it: Opened, canvas: Canvas, log: LikelyTokens | None, fresh: C
     return {"alternatives": found}
 
 
-def _plain(record: Record) -> Plain:
+def _plain(record: TextResults) -> JsonObject:
     """The record as JSON: each text with its tokens, and what all of them cost."""
     cost = {"nfe": record.nfe, "seconds": record.seconds, "new_tokens": record.new_tokens, "seed": record.seed}
     said = {
@@ -231,7 +245,7 @@ def _plain(record: Record) -> Plain:
     return {"texts": [_text(each) for each in record], "run": record.run, **cost, **said}
 
 
-def _text(each: Written) -> Plain:
+def _text(each: TextResult) -> JsonObject:
     new = [i for i, given in enumerate(each.given) if not given]
     pieces = each.pieces
     return {
@@ -255,6 +269,6 @@ def _log(probability: float | None) -> float | None:
     return None if not probability else round(math.log(probability), 6)
 
 
-def as_failure(error: ValueError) -> Plain:
+def failure_event(error: ValueError) -> JsonObject:
     """An error of the user's, as the front tells it."""
     return {"kind": "refused", "param": getattr(error, "argument", None), "message": str(error)}

@@ -20,10 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redraft.apps.server import jobs, responses
-from redraft.apps.server.errors import ApiError, Plain, failed, too_large, unavailable, wrong
-from redraft.apps.server.jobs import Bounds, Job
-from redraft.apps.server.metrics import Gauges
-from redraft.apps.server.request_queue import Ticket
+from redraft.apps.server.errors import ApiError, JsonObject, bad_request, from_worker_error, too_large, unavailable
+from redraft.apps.server.jobs import Job, RequestLimits
+from redraft.apps.server.metrics import ServerMetrics
+from redraft.apps.server.request_queue import QueuedRequest
 from redraft.apps.server.schemas import (
     Body,
     ChatBody,
@@ -32,15 +32,15 @@ from redraft.apps.server.schemas import (
     CorrectBody,
     FimBody,
     InfillBody,
-    Limited,
+    OpenAIBody,
     ScoreBody,
-    Strict,
+    StrictModel,
     TraceBody,
-    parsed,
+    parse_body,
 )
 from redraft.apps.server.supervisor import Supervisor
 
-PAGE = Path(__file__).with_name("playground")
+_PAGE = Path(__file__).with_name("playground")
 _SMALL = 1 << 16  # bytes of a body that arrive with its head
 _HOSTS = re.compile(r"((127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?)?")
 _SECURITY = {
@@ -51,7 +51,7 @@ _SECURITY = {
 
 
 @dataclass(frozen=True)
-class Door:
+class AccessPolicy:
     """Who may come in, and with how much."""
 
     key: str | None = None
@@ -62,9 +62,11 @@ class Door:
     """Seconds after which a stream without news gets a comment, so that nobody hangs up."""
 
 
-def build(supervisor: Supervisor, door: Door = Door(), bounds: Bounds = Bounds()) -> FastAPI:
+def build_app(
+    supervisor: Supervisor, door: AccessPolicy = AccessPolicy(), bounds: RequestLimits = RequestLimits()
+) -> FastAPI:
     """The app in front of a model process."""
-    front = Front(supervisor, door, bounds)
+    front = Routes(supervisor, door, bounds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -75,7 +77,7 @@ def build(supervisor: Supervisor, door: Door = Door(), bounds: Bounds = Bounds()
     app = FastAPI(title="Redraft", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
     app.add_exception_handler(ApiError, _api_error)  # type: ignore[arg-type]
-    app.add_middleware(Guard, front=front)
+    app.add_middleware(AccessMiddleware, front=front)
     app.get("/v1/models")(front.models)
     app.get("/v1/models/{name:path}")(front.model)
     app.get("/health/live")(front.live)
@@ -83,7 +85,7 @@ def build(supervisor: Supervisor, door: Door = Door(), bounds: Bounds = Bounds()
     app.get("/metrics")(front.numbers)
     for path, kind, route in front.routes():
         app.post(path, openapi_extra=_schema_of(kind), summary=(kind.__doc__ or "").partition("\n")[0])(route)
-    for file in PAGE.iterdir():
+    for file in _PAGE.iterdir():
         app.get("/" if file.name == "index.html" else f"/{file.name}", include_in_schema=False)(_sent(file))
     return app
 
@@ -95,13 +97,13 @@ def _sent(file: Path) -> Callable[[], Awaitable[Response]]:
     return send
 
 
-def _schema_of(kind: type[Strict]) -> Plain:
+def _schema_of(kind: type[StrictModel]) -> JsonObject:
     """The body of a route, for OpenAPI."""
     schema = kind.model_json_schema(by_alias=True)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema)}}}}
 
 
-def _inlined(schema: Plain) -> Plain:
+def _inlined(schema: JsonObject) -> JsonObject:
     """The schema with its definitions written where they are used."""
     known = schema.pop("$defs", {})
 
@@ -112,7 +114,7 @@ def _inlined(schema: Plain) -> Plain:
             return {key: walk(each) for key, each in value.items()}
         return [walk(each) for each in value] if isinstance(value, list) else value
 
-    found: Plain = walk(schema)
+    found: JsonObject = walk(schema)
     return found
 
 
@@ -131,13 +133,13 @@ def _answer(error: ApiError) -> JSONResponse:
     return JSONResponse(error.body, error.status, error.headers)
 
 
-class Guard:
+class AccessMiddleware:
     """Around the whole app: who may come in, headers, numbers, and an answer whatever happens.
 
     Plain ASGI, so that a client that hangs up is noticed at once.
     """
 
-    def __init__(self, app: ASGIApp, front: Front) -> None:
+    def __init__(self, app: ASGIApp, front: Routes) -> None:
         self.app, self.front = app, front
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,23 +164,25 @@ class Guard:
             self.front.supervisor.noticed(f"redraft serve: {type(error).__name__} in {scope['path']}")
             traceback.print_tb(error.__traceback__, limit=-6)  # places in the code; no text of a request
             if not status:
-                await _answer(failed({"kind": "internal", "message": type(error).__name__}))(scope, receive, sending)
+                await _answer(from_worker_error({"kind": "internal", "message": type(error).__name__}))(
+                    scope, receive, sending
+                )
         finally:
             self.front.metrics.answered(scope["path"], status, time.perf_counter() - begun)
 
 
-class Front:
+class Routes:
     """The routes, each a coroutine from a request to a response."""
 
-    def __init__(self, supervisor: Supervisor, door: Door, bounds: Bounds) -> None:
+    def __init__(self, supervisor: Supervisor, door: AccessPolicy, bounds: RequestLimits) -> None:
         self.supervisor, self.desk, self.door, self.bounds = supervisor, supervisor.desk, door, bounds
-        self.metrics = Gauges(supervisor)
+        self.metrics = ServerMetrics(supervisor)
         self.paths = {path for path, *_ in self.routes()}
 
-    def routes(self) -> list[tuple[str, type[Strict], Callable[[Request], Awaitable[Response]]]]:
+    def routes(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
         def route(kind: type[Body], answer: Callable[[Body, Request], Awaitable[Response]]) -> Any:
             async def post(request: Request) -> Response:
-                return await answer(parsed(kind, await self._body(request)), request)
+                return await answer(parse_body(kind, await self._body(request)), request)
 
             return kind, post
 
@@ -217,7 +221,7 @@ class Front:
     async def _body(self, request: Request) -> bytes:
         """The whole body, if it is JSON and not too long; what is too long is not kept."""
         if not request.headers.get("content-type", "").lower().startswith("application/json"):
-            raise wrong("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
+            raise bad_request("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
         read = bytearray()
         size = 0
         async for part in request.stream():
@@ -237,12 +241,12 @@ class Front:
     async def model(self, name: str) -> Response:
         return JSONResponse(self._card(jobs.chosen_model(self._known(), name)))
 
-    def _known(self) -> list[Plain]:
+    def _known(self) -> list[JsonObject]:
         if not self.supervisor.about:
             raise unavailable("loading", "the model is still loading; try again in a moment")
         return self.supervisor.about
 
-    def _card(self, each: Plain) -> Plain:
+    def _card(self, each: JsonObject) -> JsonObject:
         own = {name: value for name, value in each.items() if name not in ("id", "created")}
         return {
             "id": each["id"],
@@ -254,46 +258,46 @@ class Front:
 
     async def completions(self, body: CompletionBody | FimBody, request: Request) -> Response:
         job = jobs.completion_job(body, self._known(), self.bounds)
-        head = responses.Heading("cmpl", "text_completion", job.model["id"])
+        head = responses.ResponseHeader("cmpl", "text_completion", job.model["id"])
         prompts = job.given.get("prompts") or job.given.get("parts", [""])[:1]
         echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
         if body.stream:
-            return self._streamed(job, responses.Stream(head, False, _stops(body), body, echo), body)
-        return JSONResponse(responses.completion(head, await self._record(job, request), body, _stops(body), echo))
+            return self._streamed(job, responses.CompletionStream(head, False, _stops(body), body, echo), body)
+        return JSONResponse(responses.completion_body(head, await self._record(job, request), body, _stops(body), echo))
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
         job = jobs.chat_job(body, self._known(), self.bounds)
-        head = responses.Heading(
+        head = responses.ResponseHeader(
             "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion", job.model["id"]
         )
         if body.stream:
-            return self._streamed(job, responses.Stream(head, True, _stops(body), body), body)
-        return JSONResponse(responses.chat(head, await self._record(job, request), body, _stops(body)))
+            return self._streamed(job, responses.CompletionStream(head, True, _stops(body), body), body)
+        return JSONResponse(responses.chat_body(head, await self._record(job, request), body, _stops(body)))
 
     # --- our own ---
 
     async def infill(self, body: InfillBody, request: Request) -> Response:
         job = jobs.infill_job(body, self._known(), self.bounds)
         if body.stream:
-            raise wrong(
+            raise bad_request(
                 "stream", "given text follows the holes; watch them at /v1/diffusion/trace", "unsupported_parameter"
             )
-        head = responses.Heading("infill", "infill", job.model["id"])
-        return JSONResponse(responses.infilled(head, await self._record(job, request)))
+        head = responses.ResponseHeader("infill", "infill", job.model["id"])
+        return JSONResponse(responses.infill_body(head, await self._record(job, request)))
 
     async def choose(self, body: ChooseBody, request: Request) -> Response:
         job = jobs.choose_job(body, self._known(), self.bounds)
-        head = responses.Heading("choose", "choose", job.model["id"])
+        head = responses.ResponseHeader("choose", "choose", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def score(self, body: ScoreBody, request: Request) -> Response:
         job = jobs.score_job(body, self._known(), self.bounds)
-        head = responses.Heading("score", "score", job.model["id"])
+        head = responses.ResponseHeader("score", "score", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def correct(self, body: CorrectBody, request: Request) -> Response:
         job = jobs.correct_job(body, self._known(), self.bounds)
-        head = responses.Heading("correct", "correct", job.model["id"])
+        head = responses.ResponseHeader("correct", "correct", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def trace(self, body: TraceBody, request: Request) -> Response:
@@ -313,7 +317,7 @@ class Front:
                 elif event["event"] == "done":
                     yield write({"type": "done", **event["record"], "usage": responses.usage(event["record"])})
                 else:
-                    yield write({"type": "error"} | failed(event, dict(job.names)).body)
+                    yield write({"type": "error"} | from_worker_error(event, dict(job.names)).body)
             if sse:
                 yield responses.DONE
 
@@ -336,13 +340,13 @@ class Front:
 
     # --- jobs ---
 
-    def _submit(self, job: Job, frames: str | None = None) -> Ticket:
+    def _submit(self, job: Job, frames: str | None = None) -> QueuedRequest:
         message = job.message
         if frames is not None:
             message["given"] = {**message["given"], "frames": frames}
         return self.desk.submit(message, job.cost)
 
-    async def _record(self, job: Job, request: Request) -> Plain:
+    async def _record(self, job: Job, request: Request) -> JsonObject:
         """What was written, all at once; if the client hangs up, the request is cancelled."""
         ticket = self._submit(job)
         gone = asyncio.create_task(_hung_up(request))
@@ -356,12 +360,12 @@ class Front:
             self.desk.cancel(ticket)
             gone.cancel()
         if event["event"] != "done":
-            raise failed(event, dict(job.names))
-        record: Plain = event["record"]
+            raise from_worker_error(event, dict(job.names))
+        record: JsonObject = event["record"]
         self.metrics.wrote(record)
         return record
 
-    async def _events(self, ticket: Ticket) -> AsyncIterator[Plain | None]:
+    async def _events(self, ticket: QueuedRequest) -> AsyncIterator[JsonObject | None]:
         """The events of a request, None after a while without one; whoever stops listening cancels it."""
         try:
             while True:
@@ -378,7 +382,7 @@ class Front:
         finally:
             self.desk.cancel(ticket)
 
-    def _streamed(self, job: Job, pieces: responses.Stream, body: Limited) -> Response:
+    def _streamed(self, job: Job, pieces: responses.CompletionStream, body: OpenAIBody) -> Response:
         ticket = self._submit(job, frames="drafts")
 
         async def parts() -> AsyncIterator[bytes]:
@@ -397,16 +401,16 @@ class Front:
                         )
                     yield responses.DONE
                 else:
-                    yield responses.sse(failed(event, dict(job.names)).body)
+                    yield responses.sse(from_worker_error(event, dict(job.names)).body)
                     yield responses.DONE
 
         return StreamingResponse(parts(), media_type="text/event-stream")
 
 
-def _stops(body: Limited) -> list[str]:
+def _stops(body: OpenAIBody) -> list[str]:
     given = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if any(not stop for stop in given):
-        raise wrong("stop", "an empty string would stop every text at once")
+        raise bad_request("stop", "an empty string would stop every text at once")
     return given
 
 

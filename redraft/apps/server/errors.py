@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-Plain = dict[str, Any]  # a JSON object
+JsonObject = dict[str, Any]  # a JSON object
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -21,12 +21,12 @@ class ApiError(Exception):
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
-    def body(self) -> Plain:
+    def body(self) -> JsonObject:
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-def wrong(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
+def bad_request(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
     """400: the request is wrong as it stands."""
     return ApiError(400, code, param, message)
 
@@ -42,7 +42,7 @@ def unknown_model(name: str, known: list[str]) -> ApiError:
     )
 
 
-def busy(seconds: float) -> ApiError:
+def too_many_requests(seconds: float) -> ApiError:
     """429, and when to come back: in whole seconds for everybody, in milliseconds for OpenAI's clients."""
     wait = str(max(1, math.ceil(seconds)))
     headers = {"Retry-After": wait, "Retry-After-Ms": str(round(1000 * seconds))}
@@ -54,12 +54,12 @@ def unavailable(code: str, message: str) -> ApiError:
     return ApiError(503, code, None, message, {"Retry-After": "1"})
 
 
-def failed(event: Plain, names: dict[str, str] | None = None) -> ApiError:
+def from_worker_error(event: JsonObject, names: dict[str, str] | None = None) -> ApiError:
     """What the model process says of a request that it could not finish; `names` are the client's for our arguments."""
     kind, message = event["kind"], event.get("message") or ""
     if kind == "refused":
         param = event.get("param") or _guessed(message)
-        return wrong((names or {}).get(param, param or "model"), message, "unsupported_value")
+        return bad_request((names or {}).get(param, param or "model"), message, "unsupported_value")
     if kind == "deadline":
         return ApiError(408, "deadline_exceeded", "steps", "the request took longer than its deadline; ask for less")
     if kind == "numerical_error":

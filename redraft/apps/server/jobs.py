@@ -9,23 +9,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redraft.apps.server.errors import ApiError, Plain, unknown_model, wrong
+from redraft.apps.server.errors import ApiError, JsonObject, bad_request, unknown_model
 from redraft.apps.server.schemas import (
     ChatBody,
     ChooseBody,
-    Common,
+    CommonBody,
     CompletionBody,
     CorrectBody,
     FimBody,
     InfillBody,
-    Limited,
+    OpenAIBody,
     ScoreBody,
-    Strict,
+    StrictModel,
     TraceBody,
 )
 from redraft.tasks.arguments.aliases import ALIASES, settings_from
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Controlling, Correcting, Decoding, Generation, Infilling, Rewriting
+from redraft.tasks.arguments.settings import (
+    ControlSettings,
+    CorrectSettings,
+    DecodingSettings,
+    GenerationSettings,
+    InfillSettings,
+    RewriteSettings,
+)
 from redraft.tasks.arguments.templates import Hole, Template
 
 _META = re.compile(r"([.^$*+?{}\[\]\\|()&~#-])")
@@ -40,7 +47,7 @@ _CLIENTS = {
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RequestLimits:
     """What one request may ask for."""
 
     tokens: int = 8192
@@ -60,19 +67,19 @@ class Bounds:
 class Job:
     """What the model process is asked to do."""
 
-    model: Plain
+    model: JsonObject
     verb: str
-    given: Plain
+    given: JsonObject
     cost: float = 0.0
     slow: bool = False  # rules are to be compiled
     names: Mapping[str, str] = field(default_factory=dict)  # our arguments, as the client calls them
 
     @property
-    def message(self) -> Plain:
+    def message(self) -> JsonObject:
         return {"model": self.model["id"], "verb": self.verb, "given": self.given, "slow": self.slow}
 
 
-def chosen_model(models: Sequence[Plain], name: str | None) -> Plain:
+def chosen_model(models: Sequence[JsonObject], name: str | None) -> JsonObject:
     """The model of that name; the first one if none is named."""
     found = models[0] if name is None else next((each for each in models if each["id"] == name), None)
     if found is None:
@@ -80,10 +87,10 @@ def chosen_model(models: Sequence[Plain], name: str | None) -> Plain:
     return found
 
 
-def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def completion_job(body: CompletionBody | FimBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     _require_neutral(body)
     if isinstance(body, CompletionBody) and (body.best_of or 1) not in (1, body.n or 1):
-        raise wrong(
+        raise bad_request(
             "best_of", "best_of is not supported; ask for n texts and choose one yourself", "unsupported_parameter"
         )
     options, names = _options(body)
@@ -95,15 +102,17 @@ def completion_job(body: CompletionBody | FimBody, models: Sequence[Plain], boun
         return _control_job(body, models, bounds, options, names)
     if body.suffix is not None:
         if not isinstance(body.prompt, str):
-            raise wrong("prompt", "a suffix goes with one prompt, not with a list of them")
+            raise bad_request("prompt", "a suffix goes with one prompt, not with a list of them")
         size = options.pop("max_new_tokens", None)
         holes = [(0, None) if size is None else (size, size)]
         return _hole_job(models, body, [body.prompt, body.suffix], holes, options, names, bounds)
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    return _job(models, body, "generate", {"prompts": prompts, "options": options}, Generation, names, bounds, prompts)
+    return _job(
+        models, body, "generate", {"prompts": prompts, "options": options}, GenerationSettings, names, bounds, prompts
+    )
 
 
-def _keep_alternatives(param: str, count: int, options: Plain, names: dict[str, str]) -> None:
+def _keep_alternatives(param: str, count: int, options: JsonObject, names: dict[str, str]) -> None:
     """Log-probabilities of other tokens than the written one need their alternatives."""
     if count > 1 or (count and param == "top_logprobs"):
         options["alternatives"] = max(count, options.get("alternatives", 0))
@@ -111,7 +120,11 @@ def _keep_alternatives(param: str, count: int, options: Plain, names: dict[str, 
 
 
 def _rewrite_job(
-    body: CompletionBody | FimBody, models: Sequence[Plain], bounds: Bounds, options: Plain, names: dict[str, str]
+    body: CompletionBody | FimBody,
+    models: Sequence[JsonObject],
+    bounds: RequestLimits,
+    options: JsonObject,
+    names: dict[str, str],
 ) -> Job:
     """A text is edited in place: noised up to a strength, and written again; pinned words stay."""
     text = options.pop("start_text")
@@ -119,35 +132,41 @@ def _rewrite_job(
     names |= {"": "diffusion.start_text", "texts": "diffusion.start_text"}
     given = {"text": text, "options": options}
     size = max(1, len(text) // 3) * options.get("candidates", 1)
-    return _job(models, body, "rewrite", given, Rewriting, names, bounds, [text], size)
+    return _job(models, body, "rewrite", given, RewriteSettings, names, bounds, [text], size)
 
 
 def _control_job(
-    body: CompletionBody | FimBody, models: Sequence[Plain], bounds: Bounds, options: Plain, names: dict[str, str]
+    body: CompletionBody | FimBody,
+    models: Sequence[JsonObject],
+    bounds: RequestLimits,
+    options: JsonObject,
+    names: dict[str, str],
 ) -> Job:
     """A text as wished: its attributes, its length, the part of speech of every word."""
     _require_alone(body, f"{', '.join(_WISHES)}, which are about a whole text")
     names |= {name: f"diffusion.{name}" for name in _WISHES} | {"": "diffusion.attributes"}
     size = options.get("length") or len(options.get("pos", "").split()) or None
-    return _job(models, body, "control", {"options": options}, Controlling, names, bounds, [""], size)
+    return _job(models, body, "control", {"options": options}, ControlSettings, names, bounds, [""], size)
 
 
 def _require_alone(body: CompletionBody | FimBody, what: str) -> None:
     """Raises if a text that is asked for as a whole is also asked for in parts."""
     for name, value in (("prompt", body.prompt), ("suffix", body.suffix), ("max_tokens", body.max_tokens)):
         if value:
-            raise wrong(name, f"{name} does not go with {what}; leave it out")
+            raise bad_request(name, f"{name} does not go with {what}; leave it out")
 
 
-def chat_job(body: ChatBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def chat_job(body: ChatBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     _require_neutral(body)
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
         if getattr(body, name) not in (None, [], "none"):
-            raise wrong(name, f"{name} is not supported: these models call no tools", "unsupported_parameter")
+            raise bad_request(name, f"{name} is not supported: these models call no tools", "unsupported_parameter")
     if body.top_logprobs and not body.logprobs:
-        raise wrong("top_logprobs", "top_logprobs goes with logprobs=true")
+        raise bad_request("top_logprobs", "top_logprobs goes with logprobs=true")
     if body.max_tokens is not None and body.max_completion_tokens is not None:
-        raise wrong("max_completion_tokens", "max_tokens and max_completion_tokens mean the same; give one of them")
+        raise bad_request(
+            "max_completion_tokens", "max_tokens and max_completion_tokens mean the same; give one of them"
+        )
     options, names = _options(body)
     if body.max_completion_tokens is not None:
         options["max_new_tokens"], names["max_new_tokens"] = body.max_completion_tokens, "max_completion_tokens"
@@ -156,39 +175,39 @@ def chat_job(body: ChatBody, models: Sequence[Plain], bounds: Bounds) -> Job:
     names |= {"": "messages", "prompts": "messages", "source": "messages"}
     given = {"messages": messages, "options": options}
     texts = ["\n".join(message["content"] for message in messages)]
-    return _job(models, body, "chat", given, Generation, names, bounds, texts)
+    return _job(models, body, "chat", given, GenerationSettings, names, bounds, texts)
 
 
-def infill_job(body: InfillBody | TraceBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def infill_job(body: InfillBody | TraceBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     if (body.template is None) == (body.pieces is None):
-        raise wrong("template", "give either a template with holes [[n]], or pieces: texts and numbers")
+        raise bad_request("template", "give either a template with holes [[n]], or pieces: texts and numbers")
     if body.max_tokens is not None:
-        raise wrong("max_tokens", "the holes say how many tokens are written; leave max_tokens out")
+        raise bad_request("max_tokens", "the holes say how many tokens are written; leave max_tokens out")
     options, names = _options(body)
     where = "template" if body.template is not None else "pieces"
     names |= {"": where, "templates": where, "max_new_tokens": where}
     try:
         template = Template.parse(body.template) if body.template is not None else _typed(body.pieces or [])
     except ArgumentError as error:
-        raise refused(error, names) from None
+        raise as_api_error(error, names) from None
     holes = [(hole.least, hole.most) for hole in template.holes]
     return _hole_job(models, body, template.parts, holes, options, names, bounds)
 
 
 def _hole_job(
-    models: Sequence[Plain],
-    body: Common,
+    models: Sequence[JsonObject],
+    body: CommonBody,
     parts: Sequence[str],
     holes: Sequence[tuple[int, int | None]],
-    options: Plain,
+    options: JsonObject,
     names: Mapping[str, str],
-    bounds: Bounds,
+    bounds: RequestLimits,
 ) -> Job:
     """The holes between given parts are filled."""
     given = {"parts": list(parts), "holes": list(holes), "options": options}
     room = options.get("room", 32)
     size = sum((room if isinstance(room, int) else 32) if most is None else most for _, most in holes)
-    return _job(models, body, "infill", given, Infilling, names, bounds, ["".join(parts)], size)
+    return _job(models, body, "infill", given, InfillSettings, names, bounds, ["".join(parts)], size)
 
 
 def _typed(pieces: Sequence[str | int | None]) -> Template:
@@ -198,14 +217,14 @@ def _typed(pieces: Sequence[str | int | None]) -> Template:
         if isinstance(piece, str):
             parts[-1] += piece
         elif isinstance(piece, bool) or (piece is not None and piece < 1):
-            raise wrong("pieces", "a hole has at least one token; null is one of any length")
+            raise bad_request("pieces", "a hole has at least one token; null is one of any length")
         else:
             parts.append("")
             holes.append(Hole(0 if piece is None else piece, piece))
     return Template(tuple(parts), tuple(holes))
 
 
-def choose_job(body: ChooseBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def choose_job(body: ChooseBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     given = {"template": body.template, "answers": body.answers}
     answers = [answer for each in body.answers for answer in ([each] if isinstance(each, str) else each)]
     cost = len(answers) * (len(body.template) + max(map(len, answers), default=0)) / 3
@@ -213,7 +232,7 @@ def choose_job(body: ChooseBody, models: Sequence[Plain], bounds: Bounds) -> Job
     return Job(chosen_model(models, body.model), "choose", given, cost, names=_CLIENTS | {"": "template"})
 
 
-def score_job(body: ScoreBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def score_job(body: ScoreBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     texts = [body.texts] if isinstance(body.texts, str) else body.texts
     options = {name: value for name in ("draws", "seed") if (value := getattr(body, name)) is not None}
     model = chosen_model(models, body.model)
@@ -222,21 +241,21 @@ def score_job(body: ScoreBody, models: Sequence[Plain], bounds: Bounds) -> Job:
     return Job(model, "score", {"texts": texts, "options": options}, cost, names=_CLIENTS | {"": "texts"})
 
 
-def correct_job(body: CorrectBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def correct_job(body: CorrectBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     texts = [body.texts] if isinstance(body.texts, str) else body.texts
     names = ("noise", "keep", "names", "confidence")
     options = {name: value for name in names if (value := getattr(body, name)) is not None}
     try:
-        settings_from(Correcting, options)
+        settings_from(CorrectSettings, options)
     except ArgumentError as error:
-        raise refused(error, {}) from None
+        raise as_api_error(error, {}) from None
     cost = 16.0 * sum(map(len, texts))  # each word is read a few times
     _require_cost(cost, bounds, "texts")
     given = {"texts": texts, "words": body.words, "options": options}
     return Job(chosen_model(models, body.model), "correct", given, cost, names=_CLIENTS | {"": "texts"})
 
 
-def trace_job(body: TraceBody, models: Sequence[Plain], bounds: Bounds) -> Job:
+def trace_job(body: TraceBody, models: Sequence[JsonObject], bounds: RequestLimits) -> Job:
     """Of an infilling, a conversation or a completion, whichever is asked for."""
     if body.template is not None or body.pieces is not None:
         return infill_job(body, models, bounds)
@@ -247,13 +266,13 @@ def trace_job(body: TraceBody, models: Sequence[Plain], bounds: Bounds) -> Job:
 
 
 def _job(
-    models: Sequence[Plain],
-    body: Common,
+    models: Sequence[JsonObject],
+    body: CommonBody,
     verb: str,
-    given: Plain,
+    given: JsonObject,
     kind: type[Any],
     names: Mapping[str, str],
-    bounds: Bounds,
+    bounds: RequestLimits,
     texts: Sequence[str],
     holes: int | None = None,
 ) -> Job:
@@ -262,12 +281,12 @@ def _job(
     try:
         asked = settings_from(kind, options)
     except ArgumentError as error:
-        raise refused(error, names) from None
+        raise as_api_error(error, names) from None
     _require_rules(asked, names, bounds)
     new = holes or options.get("max_new_tokens") or model["length"] or 128
     _require_size(names["max_new_tokens"], new, bounds)
     if (asked.steps or 0) > bounds.steps:
-        raise wrong(names["steps"], f"{asked.steps:.3g} steps are too many; use at most {bounds.steps:,}")
+        raise bad_request(names["steps"], f"{asked.steps:.3g} steps are too many; use at most {bounds.steps:,}")
     steps = asked.steps or model["steps"] or 128
     tokens = sum(new + (0 if model["block"] else len(text) / 3) for text in texts)
     cost = tokens * min(steps, new if model["block"] is None else steps) * (body.n or 1)
@@ -275,13 +294,13 @@ def _job(
     return Job(model, verb, given, cost, asked.ruled, names)
 
 
-def refused(error: ArgumentError, names: Mapping[str, str]) -> ApiError:
-    return wrong(names.get(error.argument, error.argument), str(error))
+def as_api_error(error: ArgumentError, names: Mapping[str, str]) -> ApiError:
+    return bad_request(names.get(error.argument, error.argument), str(error))
 
 
-def _options(body: Common) -> tuple[Plain, dict[str, str]]:
+def _options(body: CommonBody) -> tuple[JsonObject, dict[str, str]]:
     """The keyword arguments of `redraft.generate` or `infill`, and how the client calls each of them."""
-    options: Plain = {"seed": secrets.randbits(31) if body.seed is None else body.seed}
+    options: JsonObject = {"seed": secrets.randbits(31) if body.seed is None else body.seed}
     for ours, theirs in (
         ("n", "n"),
         ("max_new_tokens", "max_tokens"),
@@ -292,10 +311,10 @@ def _options(body: Common) -> tuple[Plain, dict[str, str]]:
             options[ours] = value
     if (stop := getattr(body, "stop", None)) is not None:
         options["stop"] = stop
-    extras: Strict | None = getattr(body, "diffusion", None)
+    extras: StrictModel | None = getattr(body, "diffusion", None)
     own = {} if extras is None else extras.model_dump(exclude_none=True, by_alias=True)
     names = dict(_CLIENTS) | {
-        name: f"diffusion.{name}" for name in Generation.__dataclass_fields__ if name not in _CLIENTS
+        name: f"diffusion.{name}" for name in GenerationSettings.__dataclass_fields__ if name not in _CLIENTS
     }
     names |= {name: f"diffusion.{name}" for name in own} | {"room": "diffusion.room"}
     names |= {ALIASES[name].name: f"diffusion.{name}" for name in own if name in ALIASES}
@@ -308,64 +327,68 @@ def _options(body: Common) -> tuple[Plain, dict[str, str]]:
         own["schema"] = json.dumps(own["schema"])
     _take_vllm(own, names)
     if own.get("draft") not in (None, "lookup"):
-        raise wrong("diffusion.draft", "directories of the server are not for its clients; use draft='lookup'")
+        raise bad_request("diffusion.draft", "directories of the server are not for its clients; use draft='lookup'")
     return options | own, names
 
 
-def _take_vllm(own: Plain, names: dict[str, str]) -> None:
+def _take_vllm(own: JsonObject, names: dict[str, str]) -> None:
     """vLLM's names for what a canvas holds already."""
     for theirs, ours in (("diffusion_seed_canvas", "start_text"), ("diffusion_pinned", "pinned")):
         if theirs in own:
             if ours in own:
-                raise wrong(f"diffusion.{theirs}", f"{theirs} and {ours} mean the same; give one of them")
+                raise bad_request(f"diffusion.{theirs}", f"{theirs} and {ours} mean the same; give one of them")
             own[ours], names[ours] = own.pop(theirs), f"diffusion.{theirs}"
     if own.pop("diffusion_read_only", False):
-        raise wrong("diffusion.diffusion_read_only", "/v1/score reads a text without changing it", "unsupported_value")
+        raise bad_request(
+            "diffusion.diffusion_read_only", "/v1/score reads a text without changing it", "unsupported_value"
+        )
     own.pop("diffusion_constrained", None)  # rules are always obeyed
     for name in ("strength", "pinned", "candidates"):
         if name in own and "start_text" not in own:
-            raise wrong(names[name], f"{name} is about a text to edit; give it as diffusion.start_text")
+            raise bad_request(names[name], f"{name} is about a text to edit; give it as diffusion.start_text")
 
 
-def _one_of(choices: Sequence[str], own: Plain) -> str:
+def _one_of(choices: Sequence[str], own: JsonObject) -> str:
     if "pattern" in own:
-        raise wrong("diffusion.choices", "choices and pattern both say what the text is; give one of them")
+        raise bad_request("diffusion.choices", "choices and pattern both say what the text is; give one of them")
     if not choices or not all(choices):
-        raise wrong("diffusion.choices", "give at least one choice, none of them empty")
+        raise bad_request("diffusion.choices", "give at least one choice, none of them empty")
     return "|".join(_META.sub(r"\\\1", choice) for choice in choices)
 
 
-def _schema(body: Common) -> str | None:
+def _schema(body: CommonBody) -> str | None:
     asked = getattr(body, "response_format", None)
     if asked is None or asked.type == "text":
         return None
     if asked.json_schema is None:
-        raise wrong("response_format", "response_format of type json_schema needs json_schema: {schema: {...}}")
+        raise bad_request("response_format", "response_format of type json_schema needs json_schema: {schema: {...}}")
     return json.dumps(asked.json_schema.schema_)
 
 
-def _require_neutral(body: Limited) -> None:
+def _require_neutral(body: OpenAIBody) -> None:
     """OpenAI's arguments that have no meaning here may only have the value that changes nothing."""
     for name in ("presence_penalty", "frequency_penalty", "logit_bias"):
         if getattr(body, name) not in (None, 0, 0.0, {}):
-            raise wrong(name, f"{name} is not supported; use diffusion.repetition_penalty", "unsupported_parameter")
+            raise bad_request(
+                name, f"{name} is not supported; use diffusion.repetition_penalty", "unsupported_parameter"
+            )
 
 
-def _require_size(param: str, tokens: int, bounds: Bounds) -> None:
+def _require_size(param: str, tokens: int, bounds: RequestLimits) -> None:
     if tokens > bounds.tokens:
-        raise wrong(param, f"{tokens:.9g} tokens are too many; ask for at most {bounds.tokens:,}", "too_large")
+        raise bad_request(param, f"{tokens:.9g} tokens are too many; ask for at most {bounds.tokens:,}", "too_large")
 
 
-def _require_cost(cost: float, bounds: Bounds, param: str) -> None:
+def _require_cost(cost: float, bounds: RequestLimits, param: str) -> None:
     if cost > bounds.cost:
-        raise wrong(
+        raise bad_request(
             param,
             f"this costs {cost:.3g} tokens × steps × texts, more than the {bounds.cost:.3g} of this server",
             "too_large",
         )
 
 
-def _require_rules(asked: Decoding, names: Mapping[str, str], bounds: Bounds) -> None:
+def _require_rules(asked: DecodingSettings, names: Mapping[str, str], bounds: RequestLimits) -> None:
     """Rules that would take long to compile are refused before anybody tries."""
     for pattern in asked.every_pattern:
         _require_pattern(pattern, names["pattern"], bounds)
@@ -373,20 +396,20 @@ def _require_rules(asked: Decoding, names: Mapping[str, str], bounds: Bounds) ->
         _require_schema(asked.schema, names["schema"], bounds)
 
 
-def _require_pattern(pattern: str, param: str, bounds: Bounds) -> None:
+def _require_pattern(pattern: str, param: str, bounds: RequestLimits) -> None:
     if len(pattern) > bounds.pattern:
-        raise wrong(
+        raise bad_request(
             param, f"a pattern of {len(pattern):,} characters is too long; use at most {bounds.pattern:,}", "too_large"
         )
-    if (size := written_out(pattern)) > bounds.repeats:
-        raise wrong(
+    if (size := expanded_length(pattern)) > bounds.repeats:
+        raise bad_request(
             param,
             f"the pattern stands for {size:.3g} characters when its counts are written out; use smaller counts",
             "too_large",
         )
 
 
-def written_out(pattern: str) -> float:
+def expanded_length(pattern: str) -> float:
     """About how many characters a pattern has if its counts {m,n} are written out; nested ones multiply."""
     sizes, closed = [0.0], 1.0  # of the groups that are open; of what stands right before
     for token in re.finditer(r"\\.|\[(?:\\.|[^\]\\])*\]|\{(\d{1,9})(?:,(\d{0,9}))?\}|.", pattern, re.DOTALL):
@@ -406,17 +429,17 @@ def written_out(pattern: str) -> float:
     return sum(sizes)
 
 
-def _require_schema(schema: str, param: str, bounds: Bounds) -> None:
+def _require_schema(schema: str, param: str, bounds: RequestLimits) -> None:
     try:
         value = json.loads(schema)
     except (ValueError, RecursionError) as error:
-        raise wrong(param, f"the schema is not JSON: {str(error)[:100]}") from None
+        raise bad_request(param, f"the schema is not JSON: {str(error)[:100]}") from None
     if (size := len(json.dumps(value))) > 10 * bounds.pattern:
-        raise wrong(
+        raise bad_request(
             param, f"a schema of {size:,} characters is too long; use at most {10 * bounds.pattern:,}", "too_large"
         )
     if (depth := _depth(value)) > bounds.depth:
-        raise wrong(param, f"a schema of {depth} levels is too deep; use at most {bounds.depth}", "too_large")
+        raise bad_request(param, f"a schema of {depth} levels is too deep; use at most {bounds.depth}", "too_large")
 
 
 def _depth(value: Any) -> int:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import uvicorn
 
-from redraft.apps.server.app import Door, build
-from redraft.apps.server.jobs import Bounds
-from redraft.apps.server.request_queue import Room
-from redraft.apps.server.supervisor import Care, Supervisor, Unfit
+from redraft.apps.server.app import AccessPolicy, build_app
+from redraft.apps.server.jobs import RequestLimits
+from redraft.apps.server.request_queue import QueueLimits
+from redraft.apps.server.supervisor import Supervisor, SupervisorTimeouts, WorkerStartError
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServerConfig:
     """A whole server as one value."""
 
     models: dict[str, str]  # name → directory
@@ -26,10 +26,10 @@ class Serving:
     port: int = 8000
     threads: int | None = None
     drain: float = 30.0  # seconds that running requests get when the server ends
-    door: Door = Door()
-    room: Room = Room()
-    bounds: Bounds = Bounds()
-    care: Care = Care()
+    door: AccessPolicy = AccessPolicy()
+    room: QueueLimits = QueueLimits()
+    bounds: RequestLimits = RequestLimits()
+    care: SupervisorTimeouts = SupervisorTimeouts()
     said: Mapping[str, str | None] = field(default_factory=dict)  # what the models' files do not say: mask, attention
 
 
@@ -41,17 +41,17 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(what: Serving, say: Callable[[str], None]) -> None:
+def serve(what: ServerConfig, say: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C; a second signal ends it at once. Raises ValueError if it cannot begin."""
     try:
         asyncio.run(_serve(what, say))
-    except Unfit as error:
+    except WorkerStartError as error:
         raise ValueError(str(error)) from None
 
 
-async def _serve(what: Serving, say: Callable[[str], None]) -> None:
+async def _serve(what: ServerConfig, say: Callable[[str], None]) -> None:
     supervisor = Supervisor(what.models, what.threads, what.care, what.room, what.said, noticed=say)
-    app = build(supervisor, what.door, what.bounds)
+    app = build_app(supervisor, what.door, what.bounds)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, server_header=False
     )

@@ -14,7 +14,7 @@ from redraft.apps.server.supervisor import Supervisor
 _ROUTES = ("/v1/", "/health/", "/metrics")
 
 
-class Gauges:
+class ServerMetrics:
     """What has happened since the server started."""
 
     def __init__(self, supervisor: Supervisor) -> None:

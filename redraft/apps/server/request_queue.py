@@ -15,23 +15,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from redraft.apps.server.errors import ApiError, Plain, busy, unavailable
+from redraft.apps.server.errors import ApiError, JsonObject, too_many_requests, unavailable
 
 _LONGEST_STAY = 30.0  # seconds after which one who was sent away may come back, at most
-End = Literal["completed", "cancelled", "failed"]
+Outcome = Literal["completed", "cancelled", "failed"]
 
 
-class ModelLine(Protocol):
+class WorkerChannel(Protocol):
     """The line to the model process."""
 
     @property
     def ready(self) -> bool: ...
 
-    def send(self, message: Plain) -> None: ...
+    def send(self, message: JsonObject) -> None: ...
 
 
 @dataclass
-class Ledger:
+class RequestLedger:
     """accepted = completed + cancelled + failed + those that are here."""
 
     accepted: int = 0
@@ -43,27 +43,27 @@ class Ledger:
     def open(self) -> int:
         return self.accepted - sum(self.ends.values())
 
-    def as_json(self) -> Plain:
+    def as_json(self) -> JsonObject:
         ends = {name: self.ends[name] for name in ("completed", "cancelled", "failed")}
         return {"accepted": self.accepted, **ends, "open": self.open, "rejected": self.rejected}
 
 
 @dataclass(eq=False)
-class Ticket:
+class QueuedRequest:
     """One request that came in; its events are in the order in which they happened, the last one is done or failed."""
 
     number: int
-    message: Plain
+    message: JsonObject
     cost: float
     until: float  # time.monotonic() of its deadline
     arrived: float
-    events: asyncio.Queue[Plain] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[JsonObject] = field(default_factory=asyncio.Queue)
     started: float | None = None
-    outcome: End | None = None
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)
-class Room:
+class QueueLimits:
     """How much fits in."""
 
     width: int = 8
@@ -76,15 +76,15 @@ class Room:
     """Deadline of a request, waiting included."""
 
 
-class Desk:
+class RequestQueue:
     """Takes requests, sends them to the model process when it is their turn, and books how each of them ended."""
 
-    def __init__(self, line: ModelLine, room: Room) -> None:
-        self.line, self.room, self.ledger = line, room, Ledger()
+    def __init__(self, line: WorkerChannel, room: QueueLimits) -> None:
+        self.line, self.room, self.ledger = line, room, RequestLedger()
         self.draining = False
-        self.running: dict[int, Ticket] = {}
+        self.running: dict[int, QueuedRequest] = {}
         self.rate = 20_000.0  # tokens read per second, as measured lately
-        self._waiting: list[tuple[float, int, Ticket]] = []
+        self._waiting: list[tuple[float, int, QueuedRequest]] = []
         self._booked = 0.0  # until when those who were sent away are told to stay away
         self._numbers = itertools.count()
         self._idle = asyncio.Event()
@@ -104,14 +104,14 @@ class Desk:
         if len(costs) >= self.room.waiting:
             raise self._sent_away(sum(costs), sum(costs) / len(costs))
 
-    def submit(self, message: Plain, cost: float) -> Ticket:
+    def submit(self, message: JsonObject, cost: float) -> QueuedRequest:
         """A ticket, or an error that says when to come back."""
         self.require_room()
         ahead = sum(ticket.cost for _, _, ticket in self._waiting if ticket.outcome is None)
         if ahead and ahead + cost > self.room.cost:
             raise self._sent_away(ahead, cost)
         now = time.monotonic()
-        ticket = Ticket(next(self._numbers), message, cost, now + self.room.seconds, now)
+        ticket = QueuedRequest(next(self._numbers), message, cost, now + self.room.seconds, now)
         self.ledger.accepted += 1
         self._idle.clear()
         heapq.heappush(self._waiting, (now + cost / self.rate, ticket.number, ticket))
@@ -124,7 +124,7 @@ class Desk:
         now = time.monotonic()
         self.ledger.rejected += 1
         self._booked = min(max(self._booked, now + ahead / self.rate) + cost / self.rate, now + _LONGEST_STAY)
-        return busy(self._booked - now)
+        return too_many_requests(self._booked - now)
 
     def dispatch(self) -> None:
         """Sends as many requests to the model process as may be written at the same time."""
@@ -140,7 +140,7 @@ class Desk:
             self.running[ticket.number] = ticket
             self.line.send({"do": "start", "id": ticket.number, "seconds": ticket.until - now} | ticket.message)
 
-    def hear(self, event: Plain) -> None:
+    def hear(self, event: JsonObject) -> None:
         """An event of a request, from the model process."""
         ticket = self.running.get(event["id"])
         if ticket is None:
@@ -155,7 +155,7 @@ class Desk:
             self._learn(ticket, time.monotonic() - ticket.started)
         self.dispatch()
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, ticket: QueuedRequest) -> None:
         """Nobody waits for it any more."""
         if ticket.outcome is not None:
             return
@@ -186,7 +186,7 @@ class Desk:
             for ticket in [*self.running.values(), *(ticket for _, _, ticket in self._waiting)]:
                 self._end(ticket, "failed", {"event": "failed", "kind": "restarted"})
 
-    def _end(self, ticket: Ticket, outcome: End, event: Plain) -> None:
+    def _end(self, ticket: QueuedRequest, outcome: Outcome, event: JsonObject) -> None:
         if ticket.outcome is not None:
             return
         ticket.outcome = outcome
@@ -197,7 +197,7 @@ class Desk:
         if self.ledger.open == 0:
             self._idle.set()
 
-    def _learn(self, ticket: Ticket, seconds: float) -> None:
+    def _learn(self, ticket: QueuedRequest, seconds: float) -> None:
         """The rate of all that is written at the same time, smoothed."""
         rate = ticket.cost * (len(self.running) + 1) / max(seconds, 1e-3)
         self.rate = max(100.0, 0.9 * self.rate + 0.1 * rate)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redraft.apps.server.errors import Plain
+from redraft.apps.server.errors import JsonObject
 
 
 @dataclass(frozen=True)
-class Heading:
+class ResponseHeader:
     """What every part of one response says."""
 
     prefix: str
@@ -23,7 +23,7 @@ class Heading:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def body(self, kind: str | None = None) -> Plain:
+    def body(self, kind: str | None = None) -> JsonObject:
         return {
             "id": f"{self.prefix}-{self.id}",
             "object": kind or self.kind,
@@ -32,14 +32,14 @@ class Heading:
         }
 
 
-def usage(record: Plain) -> Plain:
+def usage(record: JsonObject) -> JsonObject:
     """Prompts count once, however many texts are written for each."""
     prompts = {each["prompt"]: each["given_tokens"] for each in record["texts"]}
     given, new = sum(prompts.values()), sum(each["new_tokens"] for each in record["texts"])
     return {"prompt_tokens": given, "completion_tokens": new, "total_tokens": given + new}
 
 
-def about(record: Plain) -> Plain:
+def diffusion_info(record: JsonObject) -> JsonObject:
     """What a text cost and how it was written."""
     names = ("nfe", "seconds", "seed", "sampler", "cache", "exactness", "notes", "run")
     return {name: record[name] for name in names} | {
@@ -47,33 +47,35 @@ def about(record: Plain) -> Plain:
     }
 
 
-def upto_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """The text before the first of some strings, and whether there was one."""
     places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
     return (text[: min(places)], True) if places else (text, False)
 
 
-def held_back(text: str, stops: Sequence[str]) -> int:
+def held_back_chars(text: str, stops: Sequence[str]) -> int:
     """How many characters at the end may be the beginning of one of the strings."""
     sizes = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
     return max(sizes, default=0)
 
 
-def finish(each: Plain, stopped: bool) -> str:
+def finish_reason(each: JsonObject, stopped: bool) -> str:
     return "stop" if stopped or each["stop"] != "length" else "length"
 
 
-def completion(head: Heading, record: Plain, body: Any, stops: Sequence[str], echo: Sequence[str] = ()) -> Plain:
+def completion_body(
+    head: ResponseHeader, record: JsonObject, body: Any, stops: Sequence[str], echo: Sequence[str] = ()
+) -> JsonObject:
     """echo: what each text begins with, if that is to be shown too."""
     choices = []
     for index, each in enumerate(record["texts"]):
-        text, stopped = upto_stop(each["new"], stops)
-        shown, log = echo[index] + text if echo else text, logs(each, len(text), body)
-        choices.append({"index": index, "text": shown, "logprobs": log, "finish_reason": finish(each, stopped)})
-    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": about(record)}
+        text, stopped = cut_at_stop(each["new"], stops)
+        shown, log = echo[index] + text if echo else text, logprobs_body(each, len(text), body)
+        choices.append({"index": index, "text": shown, "logprobs": log, "finish_reason": finish_reason(each, stopped)})
+    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
 
 
-def logs(each: Plain, size: int, body: Any) -> Plain | None:
+def logprobs_body(each: JsonObject, size: int, body: Any) -> JsonObject | None:
     """The log-probabilities of the first `size` characters of a text, as its route has them; None: not asked for."""
     asked = getattr(body, "logprobs", None)
     if asked is None or asked is False:
@@ -81,7 +83,7 @@ def logs(each: Plain, size: int, body: Any) -> Plain | None:
     return _chat_logprobs(each, size, body.top_logprobs or 0) if asked is True else _logprobs(each, size, asked)
 
 
-def _logprobs(each: Plain, size: int, top: int) -> Plain:
+def _logprobs(each: JsonObject, size: int, top: int) -> JsonObject:
     """Of the tokens that stand in the text; these are the probabilities of the moment at which each was written."""
     offsets, place = [], 0
     for piece in each["pieces"]:
@@ -94,25 +96,25 @@ def _logprobs(each: Plain, size: int, top: int) -> Plain:
     return own | {"top_logprobs": tops if top else None, "logprob_kind": "commit"}
 
 
-def _others(each: Plain, i: int, count: int) -> dict[str, float]:
+def _others(each: JsonObject, i: int, count: int) -> dict[str, float]:
     """Log-probabilities of what else might have stood there, at most `count`; nothing if it was not kept."""
     own, top = each["pieces"][i], (each.get("alternatives") or {i: None})[i]
     return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
 
-def chat(head: Heading, record: Plain, body: Any, stops: Sequence[str]) -> Plain:
+def chat_body(head: ResponseHeader, record: JsonObject, body: Any, stops: Sequence[str]) -> JsonObject:
     choices = []
     for index, each in enumerate(record["texts"]):
-        text, stopped = upto_stop(each["new"], stops)
+        text, stopped = cut_at_stop(each["new"], stops)
         message = {"role": "assistant", "content": text, "refusal": None}
-        end = finish(each, stopped)
+        end = finish_reason(each, stopped)
         choices.append(
-            {"index": index, "message": message, "logprobs": logs(each, len(text), body), "finish_reason": end}
+            {"index": index, "message": message, "logprobs": logprobs_body(each, len(text), body), "finish_reason": end}
         )
-    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": about(record)}
+    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
 
 
-def _chat_logprobs(each: Plain, size: int, top: int) -> Plain:
+def _chat_logprobs(each: JsonObject, size: int, top: int) -> JsonObject:
     found = _logprobs(each, size, max(1, top))
     triples = zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True)
     content = [
@@ -122,18 +124,18 @@ def _chat_logprobs(each: Plain, size: int, top: int) -> Plain:
     return {"content": content, "refusal": None, "logprob_kind": "commit"}
 
 
-def _chat_token(token: str, value: float | None) -> Plain:
+def _chat_token(token: str, value: float | None) -> JsonObject:
     return {"token": token, "logprob": -9999.0 if value is None else value, "bytes": list(token.encode())}
 
 
-def infilled(head: Heading, record: Plain) -> Plain:
+def infill_body(head: ResponseHeader, record: JsonObject) -> JsonObject:
     """Texts with their holes filled; given parts are those of the request, character for character."""
     choices = [
         {
             "index": index,
             "text": each["text"],
             "holes": each["fills"],
-            "finish_reason": finish(each, False),
+            "finish_reason": finish_reason(each, False),
             "tokens": [
                 {"text": text, "step": step, "logprob": log}
                 for text, step, log in zip(each["pieces"], each["steps"], each["logprobs"], strict=True)
@@ -141,14 +143,14 @@ def infilled(head: Heading, record: Plain) -> Plain:
         }
         for index, each in enumerate(record["texts"])
     ]
-    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": about(record)}
+    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
 
 
-def sse(body: Plain) -> bytes:
+def sse(body: JsonObject) -> bytes:
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
 
-def ndjson(body: Plain) -> bytes:
+def ndjson(body: JsonObject) -> bytes:
     return (json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
@@ -156,23 +158,25 @@ DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-class Stream:
+class CompletionStream:
     """A stream of one completion: of each text, what is new since the last part; only what can no longer change.
 
     Log-probabilities come with the last part of each text, those of all its tokens.
     """
 
-    def __init__(self, head: Heading, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()) -> None:
+    def __init__(
+        self, head: ResponseHeader, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()
+    ) -> None:
         """echo: what each text begins with, if that is to be sent too."""
         self.head, self.chat, self.stops, self.body, self.echo = head, chat, stops, body, echo
         self.sent: dict[int, str] = {}
 
-    def frame(self, event: Plain) -> Plain | None:
+    def frame(self, event: JsonObject) -> JsonObject | None:
         """The part that a frame brings; None: nothing new."""
-        text, stopped = upto_stop(event["new"], self.stops)
-        return self._more(event["row"], text if stopped else text[: len(text) - held_back(text, self.stops)])
+        text, stopped = cut_at_stop(event["new"], self.stops)
+        return self._more(event["row"], text if stopped else text[: len(text) - held_back_chars(text, self.stops)])
 
-    def _more(self, row: int, text: str) -> Plain | None:
+    def _more(self, row: int, text: str) -> JsonObject | None:
         before = self.sent.get(row, "")
         if not text.startswith(before) or len(text) == len(before):
             return None
@@ -180,20 +184,20 @@ class Stream:
         self.sent[row] = text
         return self._part(row, (self.echo[row] if self.echo and first else "") + text[len(before) :], None, first)
 
-    def last(self, record: Plain) -> list[Plain]:
+    def last(self, record: JsonObject) -> list[JsonObject]:
         """The rest of each text, and how it ended."""
-        parts: list[Plain] = []
+        parts: list[JsonObject] = []
         for row, each in enumerate(record["texts"]):
-            text, stopped = upto_stop(each["new"], self.stops)
+            text, stopped = cut_at_stop(each["new"], self.stops)
             if not text.startswith(self.sent.get(row, "")):
                 raise RuntimeError("a text that was sent has changed")
             if (more := self._more(row, text)) is not None:
                 parts.append(more)
-            log = logs(each, len(text), self.body)
-            parts.append(self._part(row, "", finish(each, stopped), row not in self.sent, log))
+            log = logprobs_body(each, len(text), self.body)
+            parts.append(self._part(row, "", finish_reason(each, stopped), row not in self.sent, log))
         return parts
 
-    def _part(self, row: int, text: str, end: str | None, first: bool, log: Plain | None = None) -> Plain:
+    def _part(self, row: int, text: str, end: str | None, first: bool, log: JsonObject | None = None) -> JsonObject:
         if not self.chat:
             return self.head.body() | {"choices": [{"index": row, "text": text, "logprobs": log, "finish_reason": end}]}
         delta = {"role": "assistant", "content": text} if first else {"content": text} if text or not end else {}

@@ -2,7 +2,7 @@
 
 A request runs its ordinary sampler in a *greenlet*, a stack that switches by hand inside one thread. Where the sampler
 needs the network, it stops with its question; when all writers have stopped, the switchboard answers all questions by
-one pass (`redraft.models.run_together`) and lets them go on. Samplers, caches, guidance and rules know nothing of it,
+one pass (`redraft.models.run_ragged`) and lets them go on. Samplers, caches, guidance and rules know nothing of it,
 and writers join and leave between two passes.
 
 Gradient mode and autocast belong to the thread: whoever runs a switchboard sets them once, for all writers.
@@ -19,54 +19,54 @@ from typing import Any
 import greenlet
 from torch import Tensor
 
-from redraft.models.networks.forward_pass import Pass, States
-from redraft.models.networks.ragged_batch import read_out_together, run_together
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput
+from redraft.models.networks.ragged_batch import project_ragged, run_ragged
 from redraft.models.networks.transformer import Transformer
 
 _LONGEST = 0.5  # seconds that a writer waits for others
 _HASTE = 0.5  # what a short row pays for its tokens beside one that is more than twice as long
 
 
-class Ended(Exception):
+class RequestEnded(Exception):
     """Raised in a writer at its next question: it is no longer wanted, or cannot go on."""
 
 
-class Cancelled(Ended):
+class Cancelled(RequestEnded):
     """Nobody waits for the text any more."""
 
 
-class TooLate(Ended):
+class DeadlineExceeded(RequestEnded):
     """The deadline has passed."""
 
 
-class NotFinite(Ended):
+class NonFiniteOutput(RequestEnded):
     """The network has answered this writer with numbers that are not finite."""
 
 
 @dataclass
-class Errand:
+class PendingPass:
     """What a writer waits for: a pass through the layers, or the output layer."""
 
     network: Transformer
-    asked: Pass | Tensor
+    asked: ForwardPass | Tensor
 
     @property
     def cost(self) -> int:
         """Tokens to be computed."""
-        return self.asked.tokens.shape[0] * self.asked.tokens.shape[1] if isinstance(self.asked, Pass) else 0
+        return self.asked.tokens.shape[0] * self.asked.tokens.shape[1] if isinstance(self.asked, ForwardPass) else 0
 
 
 @dataclass(eq=False)
-class Author:
+class ScheduledRequest:
     """One request being written; it has ended when its greenlet is dead."""
 
     work: Callable[[], None]
     deadline: float | None = None  # as time.monotonic()
-    question: Errand | None = None
+    question: PendingPass | None = None
     spent: float = 0.0  # in tokens, as fairness counts them
     passes: int = 0
     latest: float = field(default_factory=time.monotonic)  # when its last pass was
-    verdict: type[Ended] | None = None
+    verdict: type[RequestEnded] | None = None
     counts: list[Callable[[int], None]] = field(default_factory=list, repr=False)  # of rows that it asks about
     stack: greenlet.greenlet = field(init=False, repr=False)
 
@@ -75,7 +75,7 @@ class Author:
         self.verdict = Cancelled
 
 
-class Switchboard:
+class BatchScheduler:
     """Runs writers side by side: `round` answers those that wait and lets each run to its next question.
 
     overhead: what a pass costs besides its tokens, in tokens; fairness counts with it.
@@ -92,10 +92,10 @@ class Switchboard:
         alive: Callable[[], None] | None = None,
     ) -> None:
         self.least, self.overhead, self.alive = least, overhead, alive
-        self.authors: list[Author] = []
+        self.authors: list[ScheduledRequest] = []
         self.passes = 0  # merged ones
         self.merged = 0  # passes of writers that they answered
-        self._current: Author | None = None
+        self._current: ScheduledRequest | None = None
         self._outside: list[Callable[[int], None]] = []  # counts of passes that no writer asks for
         self._main = greenlet.getcurrent()
         for network in networks:
@@ -108,9 +108,9 @@ class Switchboard:
         for network in networks:
             network.merger = None
 
-    def start(self, work: Callable[[], None], deadline: float | None = None) -> Author:
+    def start(self, work: Callable[[], None], deadline: float | None = None) -> ScheduledRequest:
         """A new writer, which runs to its first question now."""
-        writer = Author(work, deadline)
+        writer = ScheduledRequest(work, deadline)
         writer.spent = min((other.spent for other in self.authors), default=0.0)
         writer.stack = greenlet.greenlet(lambda _: work(), parent=self._main)
         self.authors.append(writer)
@@ -137,7 +137,7 @@ class Switchboard:
         for writers in _by_network(self._turn()):
             self._answer(writers, self._pass)
 
-    def _turn(self) -> list[Author]:
+    def _turn(self) -> list[ScheduledRequest]:
         """Whose pass comes next. A long row waits while a short one catches up, which gets twice its time
         (`python -m bench.serving` has what that means for a short request).
 
@@ -156,7 +156,7 @@ class Switchboard:
             writer.passes, writer.latest = writer.passes + 1, now
         return turn
 
-    def _cost(self, writer: Author) -> float:
+    def _cost(self, writer: ScheduledRequest) -> float:
         return self.overhead + (writer.question.cost if writer.question else 0)
 
     def _dismiss(self) -> None:
@@ -166,16 +166,18 @@ class Switchboard:
             if writer.verdict is not None:
                 self._resume(writer, writer.verdict())
             elif writer.deadline is not None and now > writer.deadline:
-                self._resume(writer, TooLate())
+                self._resume(writer, DeadlineExceeded())
 
-    def _pass(self, network: Transformer, asked: Sequence[Any]) -> list[States]:
+    def _pass(self, network: Transformer, asked: Sequence[Any]) -> list[PassOutput]:
         self.passes, self.merged = self.passes + 1, self.merged + len(asked)
-        return run_together(network, asked, self.least, self.alive)
+        return run_ragged(network, asked, self.least, self.alive)
 
     def _read_out(self, network: Transformer, asked: Sequence[Any]) -> list[Tensor]:
-        return read_out_together(network, asked, self.least)
+        return project_ragged(network, asked, self.least)
 
-    def _answer(self, writers: Sequence[Author], by: Callable[[Transformer, Sequence[Any]], Sequence[Any]]) -> None:
+    def _answer(
+        self, writers: Sequence[ScheduledRequest], by: Callable[[Transformer, Sequence[Any]], Sequence[Any]]
+    ) -> None:
         """Answers the questions of some writers about one network and lets each run on to its next question."""
         questions = [writer.question for writer in writers if writer.question is not None]
         try:
@@ -192,33 +194,33 @@ class Switchboard:
                 self.alive()
         return None
 
-    def _resume(self, writer: Author, answer: States | Tensor | Exception | None) -> None:
+    def _resume(self, writer: ScheduledRequest, answer: PassOutput | Tensor | Exception | None) -> None:
         """Lets a writer run to its next question or its end."""
         writer.question, self._current = None, writer
         try:
             if isinstance(answer, Tensor) and not bool(answer.sum(-1).isfinite().all()):
-                answer = NotFinite()
+                answer = NonFiniteOutput()
             writer.stack.throw(answer) if isinstance(answer, Exception) else writer.stack.switch(answer)
-        except Ended:
+        except RequestEnded:
             pass  # nobody in the writer had anything to say about it
         finally:
             self._current = None
             if writer.stack.dead:
                 self.authors.remove(writer)
 
-    def ask(self, network: Transformer, asked: Pass | Tensor) -> Any:
+    def ask(self, network: Transformer, asked: ForwardPass | Tensor) -> Any:
         """Stops the current writer until its question is answered; outside of a writer answers at once."""
         writer = self._current
         if writer is None:
             self._count(self._outside, asked)
-            return (self._pass if isinstance(asked, Pass) else self._read_out)(network, [asked])[0]
-        writer.question = Errand(network, asked)
+            return (self._pass if isinstance(asked, ForwardPass) else self._read_out)(network, [asked])[0]
+        writer.question = PendingPass(network, asked)
         self._count(writer.counts, asked)
         return self._main.switch()
 
-    def _count(self, counts: Sequence[Callable[[int], None]], asked: Pass | Tensor) -> None:
+    def _count(self, counts: Sequence[Callable[[int], None]], asked: ForwardPass | Tensor) -> None:
         for count in counts:
-            if isinstance(asked, Pass):
+            if isinstance(asked, ForwardPass):
                 count(len(asked.tokens))
 
     @contextmanager
@@ -232,8 +234,8 @@ class Switchboard:
             counts.remove(count)
 
 
-def _by_network(writers: Sequence[Author]) -> list[list[Author]]:
-    groups: dict[int, list[Author]] = {}
+def _by_network(writers: Sequence[ScheduledRequest]) -> list[list[ScheduledRequest]]:
+    groups: dict[int, list[ScheduledRequest]] = {}
     for writer in writers:
         assert writer.question is not None
         groups.setdefault(id(writer.question.network), []).append(writer)
@@ -243,11 +245,11 @@ def _by_network(writers: Sequence[Author]) -> list[list[Author]]:
 class _Asking:
     """The merger of one network: every pass is a question to the switchboard."""
 
-    def __init__(self, switchboard: Switchboard, network: Transformer) -> None:
+    def __init__(self, switchboard: BatchScheduler, network: Transformer) -> None:
         self._board, self._network = switchboard, network
 
-    def trunk(self, one: Pass) -> States:
-        found: States = self._board.ask(self._network, one)
+    def trunk(self, one: ForwardPass) -> PassOutput:
+        found: PassOutput = self._board.ask(self._network, one)
         return found
 
     def logits(self, h: Tensor) -> Tensor:

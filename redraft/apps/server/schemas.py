@@ -1,6 +1,6 @@
 """The bodies of requests: what each route takes, checked in one place; OpenAPI is made of the same classes.
 
-OpenAI's arguments stand at the top, ours under one key, `diffusion`, whose names are the fields of `Generation`. What
+OpenAI's arguments stand at the top, ours under one key, `diffusion`, whose names are the fields of `GenerationSettings`. What
 is not supported is refused by name; nothing is ignored.
 """
 
@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from redraft.apps.server.errors import ApiError, wrong
+from redraft.apps.server.errors import ApiError, bad_request
 from redraft.tasks.arguments.aliases import ALIASES
-from redraft.tasks.arguments.settings import Controlling, Generation, Infilling, Rewriting
+from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, InfillSettings, RewriteSettings
 
-Body = TypeVar("Body", bound="Strict")
+Body = TypeVar("Body", bound="StrictModel")
 MOST_TEXT = 200_000  # characters of one text
 _TOP = {
     "n": "n",
@@ -32,7 +32,7 @@ _TOP = {
 }
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """Every key is known, and has its type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -47,7 +47,7 @@ def _plain_type(hint: Any) -> Any:
     return hint
 
 
-def _extras(name: str, kind: type[Any], doc: str, more: Mapping[str, Any]) -> type[Strict]:
+def _extras(name: str, kind: type[Any], doc: str, more: Mapping[str, Any]) -> type[StrictModel]:
     """A class with the fields of a dataclass, all of them optional, and the names that others use for them."""
     hints, about = get_type_hints(kind, include_extras=True), _sentences(kind)
     given: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def _extras(name: str, kind: type[Any], doc: str, more: Mapping[str, Any]) -> ty
     for alias, meaning in ALIASES.items():
         if meaning.name in given or f"{meaning.name}_" in given:
             given[alias] = (Any, Field(None, description=f"The name that {meaning.of} has for {meaning.name}."))
-    return create_model(name, __base__=Strict, __doc__=doc, **(given | dict(more)))
+    return create_model(name, __base__=StrictModel, __doc__=doc, **(given | dict(more)))
 
 
 def _sentences(kind: type[Any]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _sentences(kind: type[Any]) -> dict[str, str]:
 _CHOICES = {
     "choices": (list[str] | None, Field(None, max_length=256, description="The text is one of these.")),
 }
-_rewriting, _wishes = _sentences(Rewriting), _sentences(Controlling)
+_rewriting, _wishes = _sentences(RewriteSettings), _sentences(ControlSettings)
 _CANVAS = _CHOICES | {
     "start_text": (str | None, Field(None, max_length=MOST_TEXT, description="A text to edit in place.")),
     "strength": (float | None, Field(None, description=_rewriting["strength"])),
@@ -96,30 +96,30 @@ _CANVAS = _CHOICES | {
     "diffusion_read_only": (bool | None, Field(None, description="vLLM: only false; /v1/score reads a text.")),
     "diffusion_constrained": (bool | None, Field(None, description="vLLM: rules are always obeyed here.")),
 }
-Extras = _extras("Extras", Generation, "How the text is written: what OpenAI's arguments do not say.", _CANVAS)
-InfillExtras = _extras("InfillExtras", Infilling, "How the holes are filled.", _CHOICES)
+Extras = _extras("Extras", GenerationSettings, "How the text is written: what OpenAI's arguments do not say.", _CANVAS)
+InfillExtras = _extras("InfillExtras", InfillSettings, "How the holes are filled.", _CHOICES)
 
 
-class JsonSchema(Strict):
+class JsonSchema(StrictModel):
     name: str | None = Field(None, max_length=200)
     description: str | None = Field(None, max_length=10_000)
     schema_: dict[str, Any] = Field(alias="schema")
     strict: bool | None = None
 
 
-class ResponseFormat(Strict):
+class ResponseFormat(StrictModel):
     """What the text must be: free, any JSON object of a schema."""
 
     type: Literal["text", "json_schema"]
     json_schema: JsonSchema | None = None
 
 
-class StreamOptions(Strict):
+class StreamOptions(StrictModel):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 
 
-class Common(Strict):
+class CommonBody(StrictModel):
     """What all routes that write take."""
 
     model: str | None = Field(None, max_length=500, description="The name of a model; left out: the first one.")
@@ -133,7 +133,7 @@ class Common(Strict):
     user: str | None = Field(None, max_length=1000, description="Not used.")
 
 
-class Limited(Common):
+class OpenAIBody(CommonBody):
     """OpenAI's arguments that have no meaning here: only their neutral values pass."""
 
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
@@ -144,7 +144,7 @@ class Limited(Common):
     diffusion: Extras | None = None  # type: ignore[valid-type]
 
 
-class CompletionBody(Limited):
+class CompletionBody(OpenAIBody):
     """POST /v1/completions"""
 
     prompt: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)] = ""
@@ -156,12 +156,12 @@ class CompletionBody(Limited):
     )
 
 
-class TextPart(Strict):
+class TextPart(StrictModel):
     type: Literal["text"]
     text: str = Field(max_length=MOST_TEXT)
 
 
-class Message(Strict):
+class Message(StrictModel):
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[TextPart], Field(max_length=256)]
     name: str | None = Field(None, max_length=200)
@@ -172,7 +172,7 @@ class Message(Strict):
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
 
-class ChatBody(Limited):
+class ChatBody(OpenAIBody):
     """POST /v1/chat/completions"""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=1024)]
@@ -184,14 +184,14 @@ class ChatBody(Limited):
     parallel_tool_calls: bool | None = None
 
 
-class FimBody(Limited):
+class FimBody(OpenAIBody):
     """POST /v1/fim/completions, as Mistral has it: the text between a prompt and a suffix."""
 
     prompt: str = Field(max_length=MOST_TEXT)
     suffix: str | None = Field(None, max_length=MOST_TEXT)
 
 
-class InfillBody(Common):
+class InfillBody(CommonBody):
     """POST /v1/infill: a template "She opened the [[6]] and left.", or the same as pieces."""
 
     template: str | None = Field(None, max_length=MOST_TEXT, description="A text with holes [[n]] of n tokens.")
@@ -201,7 +201,7 @@ class InfillBody(Common):
     diffusion: InfillExtras | None = None  # type: ignore[valid-type]
 
 
-class ChooseBody(Strict):
+class ChooseBody(StrictModel):
     """POST /v1/choose: how likely each answer is in the holes [[?]] of a text."""
 
     model: str | None = Field(None, max_length=500)
@@ -212,7 +212,7 @@ class ChooseBody(Strict):
     )
 
 
-class ScoreBody(Strict):
+class ScoreBody(StrictModel):
     """POST /v1/score: how many bits each text has."""
 
     model: str | None = Field(None, max_length=500)
@@ -221,7 +221,7 @@ class ScoreBody(Strict):
     seed: int | None = Field(None, ge=0, le=2**63 - 1)
 
 
-class CorrectBody(Strict):
+class CorrectBody(StrictModel):
     """POST /v1/correct: what was meant by texts with errors."""
 
     model: str | None = Field(None, max_length=500)
@@ -244,16 +244,16 @@ class TraceBody(CompletionBody):
     format: Literal["ndjson", "sse"] | None = None
 
 
-def parsed(kind: type[Body], raw: bytes) -> Body:
+def parse_body(kind: type[Body], raw: bytes) -> Body:
     """The body of a request, or an error that names the parameter."""
     try:
         given = json.loads(raw, parse_constant=_no_constant)
     except RecursionError:
-        raise wrong("body", "the JSON is nested too deeply", "invalid_json") from None
+        raise bad_request("body", "the JSON is nested too deeply", "invalid_json") from None
     except ValueError as error:
-        raise wrong("body", f"the body is not JSON: {str(error)[:200]}", "invalid_json") from None
+        raise bad_request("body", f"the body is not JSON: {str(error)[:200]}", "invalid_json") from None
     if not isinstance(given, dict):
-        raise wrong("body", "the body must be a JSON object", "invalid_json")
+        raise bad_request("body", "the body must be a JSON object", "invalid_json")
     _require_unicode(given)
     try:
         return kind.model_validate(given)
@@ -268,12 +268,12 @@ def _no_constant(name: str) -> Any:
 def _require_unicode(given: Any, depth: int = 0) -> None:
     """Raises if a text has half a character, or if values are nested too deeply."""
     if depth > 100:
-        raise wrong("body", "the JSON is nested too deeply", "invalid_json")
+        raise bad_request("body", "the JSON is nested too deeply", "invalid_json")
     if isinstance(given, str):
         try:
             given.encode()
         except UnicodeEncodeError:
-            raise wrong(
+            raise bad_request(
                 "body", "a text holds half of a surrogate pair, which is no character", "invalid_unicode"
             ) from None
     parts: Iterable[Any] = (
@@ -291,7 +291,9 @@ def _first_of(error: ValidationError, given: dict[str, Any]) -> ApiError:
     inside = [part for part in place[1:2] if isinstance(given.get(place[0]), dict)]
     param = ".".join([*names[:1], *inside]) or "body"
     if first["type"] == "extra_forbidden":
-        return wrong(param, f"{param} is not a parameter of this route", "unknown_parameter")
+        return bad_request(param, f"{param} is not a parameter of this route", "unknown_parameter")
     if first["type"] == "missing":
-        return wrong(place[-1] if len(place) == 1 else param, f"{'.'.join(place)} is missing", "missing_parameter")
-    return wrong(param, f"{param}: {first['msg']}")
+        return bad_request(
+            place[-1] if len(place) == 1 else param, f"{'.'.join(place)} is missing", "missing_parameter"
+        )
+    return bad_request(param, f"{param}: {first['msg']}")

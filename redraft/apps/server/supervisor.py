@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from redraft.apps.server.errors import Plain
-from redraft.apps.server.request_queue import Desk, Room
+from redraft.apps.server.errors import JsonObject
+from redraft.apps.server.request_queue import QueueLimits, RequestQueue
 
 _LINE = 1 << 26  # bytes of the longest event
-ONE_ORDER = {"MKL_CBWR": "AVX512,STRICT"}  # of summing, whatever the number of rows (see `machine.steady_rows`)
+SINGLE_THREAD_ENV = {"MKL_CBWR": "AVX512,STRICT"}  # of summing, whatever the number of rows (see `machine.steady_rows`)
 _SHARING = {"OMP_WAIT_POLICY": "passive"}  # threads that wait sleep: spinning, they would take the front's core
 
 
-class Unfit(Exception):
+class WorkerStartError(Exception):
     """The model process cannot begin: a directory that is none, say. Starting it again would not help."""
 
 
 @dataclass(frozen=True)
-class Care:
+class SupervisorTimeouts:
     """How patient the supervisor is."""
 
     silence: float = 4.0
@@ -39,16 +39,16 @@ class Supervisor:
 
     models: dict[str, str]
     threads: int | None = None
-    care: Care = Care()
-    room: Room = Room()
+    care: SupervisorTimeouts = SupervisorTimeouts()
+    room: QueueLimits = QueueLimits()
     said: Mapping[str, str | None] = field(default_factory=dict)  # mask and attention, where files do not say them
     restarts: int = 0
-    about: list[Plain] = field(default_factory=list)  # of the models, once they are loaded
+    about: list[JsonObject] = field(default_factory=list)  # of the models, once they are loaded
     steady: int | None = None
     noticed: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self, self.room)
+        self.desk = RequestQueue(self, self.room)
         self.process: asyncio.subprocess.Process | None = None
         self._ready = False
         self._closing = False
@@ -66,7 +66,7 @@ class Supervisor:
         self._tasks = [asyncio.create_task(self._live()), asyncio.create_task(self._watch())]
 
     async def loaded(self) -> None:
-        """Returns when the models are loaded; raises `Unfit` if they cannot be."""
+        """Returns when the models are loaded; raises `WorkerStartError` if they cannot be."""
         assert self._first is not None
         await asyncio.shield(self._first)
 
@@ -79,7 +79,7 @@ class Supervisor:
                 self.process.kill()
             await self.process.wait()
 
-    def send(self, message: Plain) -> None:
+    def send(self, message: JsonObject) -> None:
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
@@ -92,7 +92,7 @@ class Supervisor:
             self._ready = False
             self.desk.lost()
             if self._first is not None and not self._first.done():
-                self._first.set_exception(Unfit("the model process ended while it loaded the models"))
+                self._first.set_exception(WorkerStartError("the model process ended while it loaded the models"))
                 return
             pause = 0.1 if time.monotonic() - begun > 30 else min(10.0, 2 * pause)
             self.restarts += 1
@@ -103,7 +103,7 @@ class Supervisor:
         """The life of one process, until it ends."""
         asked = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
         command = [sys.executable, "-m", "redraft.apps.server.worker", asked]
-        pipe, around = asyncio.subprocess.PIPE, {**ONE_ORDER, **_SHARING, **os.environ}
+        pipe, around = asyncio.subprocess.PIPE, {**SINGLE_THREAD_ENV, **_SHARING, **os.environ}
         self._heard = time.monotonic()
         self.process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=around
@@ -114,7 +114,7 @@ class Supervisor:
             self._hear(json.loads(line))
         await self.process.wait()
 
-    def _hear(self, event: Plain) -> None:
+    def _hear(self, event: JsonObject) -> None:
         if event["event"] == "ready":
             self.about, self.steady, self._ready = event["models"], event["steady"], True
             if self._first is not None and not self._first.done():
@@ -122,7 +122,7 @@ class Supervisor:
             self.desk.dispatch()
         elif event["event"] == "unfit":
             if self._first is not None and not self._first.done():
-                self._first.set_exception(Unfit(event["message"]))
+                self._first.set_exception(WorkerStartError(event["message"]))
             self.noticed(f"redraft serve: {event['message']}")
         elif event["event"] != "alive":
             self.desk.hear(event)

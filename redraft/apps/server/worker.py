@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,28 +24,35 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
-from redraft.apps.server.actions import as_failure, compile_rules, prepared
-from redraft.apps.server.errors import Plain
-from redraft.apps.server.scheduler import Author, Cancelled, Ended, NotFinite, Switchboard, TooLate
-from redraft.core.hardware.batch_invariance import steady_rows
+from redraft.apps.server.actions import compile_rules, failure_event, prepare_request
+from redraft.apps.server.errors import JsonObject
+from redraft.apps.server.scheduler import (
+    BatchScheduler,
+    Cancelled,
+    DeadlineExceeded,
+    NonFiniteOutput,
+    RequestEnded,
+    ScheduledRequest,
+)
+from redraft.core.hardware.batch_invariance import batch_invariant_rows
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.model import Opened, opened
-from redraft.training.data.corpora.stories import STORIES, StoriesData
+from redraft.tasks.engine.model import TextModel, open_model
+from redraft.training.data.annotations import as_annotated
 
-BEAT = 0.5  # seconds between two signs of life
-_KINDS = {Cancelled: "cancelled", TooLate: "deadline", NotFinite: "numerical_error"}
+_HEARTBEAT_SECONDS = 0.5  # seconds between two signs of life
+_KINDS = {Cancelled: "cancelled", DeadlineExceeded: "deadline", NonFiniteOutput: "numerical_error"}
 
 
 @dataclass
-class Lines:
+class EventWriter:
     """Events on their way to the front, and signs of life."""
 
     out: BinaryIO
     beaten: float = field(default=0.0)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, event: Plain) -> None:
+    def say(self, event: JsonObject) -> None:
         line = json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
         with self.lock:
             self.out.write(line)
@@ -53,28 +60,30 @@ class Lines:
         self.beaten = time.monotonic()
 
     def alive(self) -> None:
-        if time.monotonic() - self.beaten > BEAT:
+        if time.monotonic() - self.beaten > _HEARTBEAT_SECONDS:
             self.say({"event": "alive"})
 
 
 @dataclass
-class Running:
+class ActiveRequest:
     """One request: being prepared, or being written."""
 
     number: int
     cancelled: bool = False
-    author: Author | None = None
+    author: ScheduledRequest | None = None
 
 
 class ModelProcess:
     """Runs the requests that arrive in its inbox, until there is a None in it."""
 
-    def __init__(self, models: dict[str, Opened], inbox: queue.SimpleQueue[Plain | None], lines: Lines) -> None:
+    def __init__(
+        self, models: dict[str, TextModel], inbox: queue.SimpleQueue[JsonObject | None], lines: EventWriter
+    ) -> None:
         self.models, self.inbox, self.lines = models, inbox, lines
         networks = [it.model.network for it in models.values()]
-        self.least = steady_rows(chain.from_iterable(_shapes(it.model) for it in models.values()))
-        self.board = Switchboard(networks, least=self.least or 1, alive=lines.alive)
-        self.requests: dict[int, Running] = {}
+        self.least = batch_invariant_rows(chain.from_iterable(_shapes(it.model) for it in models.values()))
+        self.board = BatchScheduler(networks, least=self.least or 1, alive=lines.alive)
+        self.requests: dict[int, ActiveRequest] = {}
         self.compiling = ThreadPoolExecutor(1)
 
     def run(self) -> None:
@@ -87,22 +96,26 @@ class ModelProcess:
             self.board.round()
             self.lines.alive()
 
-    def _next(self) -> Plain | None:
+    def _next(self) -> JsonObject | None:
         """The next message; waits for one only if there is nothing to write."""
         try:
-            message = self.inbox.get_nowait() if self.board.authors else self.inbox.get(timeout=BEAT)
+            message = self.inbox.get_nowait() if self.board.authors else self.inbox.get(timeout=_HEARTBEAT_SECONDS)
         except queue.Empty:
             return None
         if message is None:
             raise EOFError
         return message
 
-    def _heed(self, message: Plain) -> None:
-        do: dict[str, Callable[[Plain], None]] = {"start": self._start, "cancel": self._cancel, "write": self._write}
+    def _heed(self, message: JsonObject) -> None:
+        do: dict[str, Callable[[JsonObject], None]] = {
+            "start": self._start,
+            "cancel": self._cancel,
+            "write": self._write,
+        }
         do[message["do"]](message)
 
-    def _start(self, message: Plain) -> None:
-        self.requests[message["id"]] = Running(message["id"])
+    def _start(self, message: JsonObject) -> None:
+        self.requests[message["id"]] = ActiveRequest(message["id"])
         if not message["slow"]:
             return self._write(message)
         # rules take long to compile; the others go on writing meanwhile
@@ -110,7 +123,7 @@ class ModelProcess:
         compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "write", "compiled": done}))
         return None
 
-    def _write(self, message: Plain) -> None:
+    def _write(self, message: JsonObject) -> None:
         request = self.requests[message["id"]]
         if request.cancelled:
             return self._end(request, {"event": "failed", "kind": "cancelled", "message": ""})
@@ -118,28 +131,28 @@ class ModelProcess:
         request.author = self.board.start(partial(self._work, request, message), deadline)
         return None
 
-    def _work(self, request: Running, message: Plain) -> None:
+    def _work(self, request: ActiveRequest, message: JsonObject) -> None:
         """In a greenlet of its own: whatever happens here ends this request alone."""
         try:
             if "compiled" in message:
                 message["compiled"].result()
-            work = prepared(self.models[message["model"]], message["verb"], message["given"])
+            work = prepare_request(self.models[message["model"]], message["verb"], message["given"])
             record = work(lambda frame: self.lines.say({"event": "frame", "id": request.number} | frame))
             said = {"event": "done", "record": record}
-        except Ended as end:
+        except RequestEnded as end:
             said = {"event": "failed", "kind": _KINDS[type(end)], "message": ""}
         except ValueError as error:
-            said = {"event": "failed", **as_failure(error)}
+            said = {"event": "failed", **failure_event(error)}
         except Exception as error:
             traceback.print_exception(error, limit=-8)
             said = {"event": "failed", "kind": "internal", "message": type(error).__name__}
         self._end(request, said)
 
-    def _end(self, request: Running, said: Plain) -> None:
+    def _end(self, request: ActiveRequest, said: JsonObject) -> None:
         del self.requests[request.number]
         self.lines.say(said | {"id": request.number})
 
-    def _cancel(self, message: Plain) -> None:
+    def _cancel(self, message: JsonObject) -> None:
         request = self.requests.get(message["id"])
         if request is None:
             return
@@ -155,7 +168,7 @@ def _shapes(model: DiffusionLM) -> Iterator[tuple[int, int]]:
             yield part.weight.shape[1], part.weight.shape[0]
 
 
-def facts(name: str, it: Opened) -> Plain:
+def model_info(name: str, it: TextModel) -> JsonObject:
     """What a front needs to know of a model."""
     config, run = it.model.config, it.run
     sampler: Any = it.sampler
@@ -177,24 +190,24 @@ def facts(name: str, it: Opened) -> Plain:
         "process": type(config.process).__name__,
         "classes": list(it.classes),
         "answers": it.answers,
-        "attributes": {name: list(STORIES.labels(name)) for name in STORIES.topics} if _tells_stories(it) else {},
+        "attributes": {name: list(values) for name, values in _attributes(it).items()},
     }
 
 
-def _tells_stories(it: Opened) -> bool:
-    """Whether it writes whole stories of the embedded corpus, whose attributes can be wished for."""
-    return it.run is not None and isinstance(it.run.data, StoriesData) and not it.answers and not it.classes
+def _attributes(it: TextModel) -> Mapping[str, tuple[str, ...]]:
+    """The attributes that `control` can ask for: those of the corpus, if the model writes texts from nothing."""
+    return {} if it.run is None or it.answers or it.classes else as_annotated(it.run.data).attributes()
 
 
 def main() -> None:
     """argv: a JSON object {"models": {name: path}, "threads": how many or null, "said": what files do not say}."""
     asked = json.loads(sys.argv[1])
-    lines = Lines(os.fdopen(os.dup(1), "wb"))
+    lines = EventWriter(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     torch.set_grad_enabled(False)
     if asked["threads"]:
         torch.set_num_threads(asked["threads"])
-    inbox: queue.SimpleQueue[Plain | None] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     try:
         models = {name: _open(path, lines, asked["said"]) for name, path in asked["models"].items()}
@@ -202,20 +215,20 @@ def main() -> None:
     except Exception as error:
         lines.say({"event": "unfit", "message": str(error)})
         raise SystemExit(2) from error
-    about = [facts(name, it) for name, it in models.items()]
+    about = [model_info(name, it) for name, it in models.items()]
     lines.say({"event": "ready", "models": about, "steady": process.least, "threads": torch.get_num_threads()})
     process.run()
 
 
-def _open(path: str, lines: Lines, said: Plain) -> Opened:
+def _open(path: str, lines: EventWriter, said: JsonObject) -> TextModel:
     lines.say({"event": "alive"})
-    it = opened(Path(path), **said)
+    it = open_model(Path(path), **said)
     it.model.eval()
     it.tokenizer.vocab  # noqa: B018 - a model without a tokenizer is refused now
     return it
 
 
-def _read(inbox: queue.SimpleQueue[Plain | None]) -> None:
+def _read(inbox: queue.SimpleQueue[JsonObject | None]) -> None:
     for line in sys.stdin.buffer:
         inbox.put(json.loads(line))
     inbox.put(None)

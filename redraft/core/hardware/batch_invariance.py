@@ -18,7 +18,7 @@ _LEAST = (1, 2, 16, 32)
 
 
 @torch.no_grad()
-def steady_rows(shapes: Iterable[tuple[int, int]]) -> int | None:
+def batch_invariant_rows(shapes: Iterable[tuple[int, int]]) -> int | None:
     """The least number of rows from which on products of these shapes (inputs, outputs) give each row the same bits.
 
     None: they never do. Measured in fp32 on the CPU, with the threads that torch has now.
@@ -35,7 +35,7 @@ def _steady(inputs: int, outputs: int) -> int | None:
 
 
 @torch.no_grad()
-def alike_from(product: Callable[[Tensor], Tensor], inputs: int, most: int = 64) -> int | None:
+def least_invariant_rows(product: Callable[[Tensor], Tensor], inputs: int, most: int = 64) -> int | None:
     """The least number of rows, up to 8, from which on a product gives each of up to `most` rows the same bits.
 
     Wherever a row stands, too: it is compared with itself at the beginning of as few rows as that. None: it never does.

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 import torch
 
-NO_FORK = "cannot be tried safely on this system (no fork)"
+_NO_FORK = "cannot be tried safely on this system (no fork)"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ForkedResult:
     """How a child ended."""
 
     value: Any = None  # the result of its work; None if it has none
@@ -27,14 +27,14 @@ class Outcome:
     tried: bool = True  # False: there was no child
 
 
-def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
+def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> ForkedResult:
     """Does the work in a forked child with one torch thread; the result travels as JSON.
 
     With more threads a child hangs if its parent has used OpenMP. It inherits everything else, so oneDNN behaves in the
     child as it would here. After `seconds` the child is killed.
     """
     if not can_fork():
-        return Outcome(trouble=NO_FORK, tried=False)
+        return ForkedResult(trouble=_NO_FORK, tried=False)
     reader, writer = os.pipe()
     try:
         child = _fork()
@@ -43,7 +43,7 @@ def attempt(work: Callable[[], Any], seconds: float = 10.0) -> Outcome:
         trouble = _wait(child, seconds)
         return _judged(_read(reader), trouble)
     except OSError as error:  # too many processes, or too little memory
-        return Outcome(trouble=f"cannot be tried ({error.strerror})", tried=False)
+        return ForkedResult(trouble=f"cannot be tried ({error.strerror})", tried=False)
     finally:
         os.close(reader)
         os.close(writer)
@@ -117,8 +117,8 @@ def _read(reader: int) -> bytes:
         return b""
 
 
-def _judged(said: bytes, trouble: str) -> Outcome:
+def _judged(said: bytes, trouble: str) -> ForkedResult:
     if trouble or not said:
-        return Outcome(trouble=trouble or "ends without a word")
+        return ForkedResult(trouble=trouble or "ends without a word")
     found = json.loads(said)
-    return Outcome(found["value"]) if "value" in found else Outcome(trouble=f"fails ({found['error']})")
+    return ForkedResult(found["value"]) if "value" in found else ForkedResult(trouble=f"fails ({found['error']})")

@@ -17,18 +17,18 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from redraft.core.hardware.forked import Outcome, attempt
+from redraft.core.hardware.forked import ForkedResult, run_forked
 
-VARIABLE = "REDRAFT_PRECISION"
-ISA = "ONEDNN_MAX_CPU_ISA"
+PRECISION_ENV = "REDRAFT_PRECISION"
+ISA_ENV = "ONEDNN_MAX_CPU_ISA"
 BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without tiles
-WORTH = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
-ROUNDS = 6  # the first one builds the kernels
+BF16_THRESHOLD = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
+_ROUNDS = 6  # the first one builds the kernels
 TRIAL_SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
 PrecisionName: TypeAlias = Literal["fp32", "bf16"]
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]  # rows, inputs, outputs of a linear layer
-TYPICAL: Shapes = ((256, 384, 1024), (256, 384, 384))
-CPU = torch.device("cpu")
+TYPICAL_SHAPES: Shapes = ((256, 384, 1024), (256, 384, 384))
+_CPU = torch.device("cpu")
 
 
 class PrecisionError(ValueError):
@@ -56,8 +56,8 @@ class Precision:
 
 def choose_precision(
     wish: Literal["auto", "fp32", "bf16"] = "auto",
-    device: torch.device = CPU,
-    shapes: Shapes = TYPICAL,
+    device: torch.device = _CPU,
+    shapes: Shapes = TYPICAL_SHAPES,
     held: PrecisionName | None = None,
 ) -> Precision:
     """The precision of matrix products on a device.
@@ -86,18 +86,18 @@ def choose_precision(
     return Precision("bf16", f"{by}; {ratio}")
 
 
-def forced() -> PrecisionName | None:
+def forced_precision() -> PrecisionName | None:
     """What the environment asks for."""
-    value = os.environ.get(VARIABLE, "").strip().lower()
+    value = os.environ.get(PRECISION_ENV, "").strip().lower()
     if value in ("", "auto"):
         return None
     for name in get_args(PrecisionName):
         if value == name:
             return name
-    raise PrecisionError(f"{VARIABLE}={value}: it must be fp32, bf16 or auto")
+    raise PrecisionError(f"{PRECISION_ENV}={value}: it must be fp32, bf16 or auto")
 
 
-def shapes_like(rows: int, width: int, hidden: int) -> Shapes:
+def block_shapes(rows: int, width: int, hidden: int) -> Shapes:
     """The linear layers of a transformer block, small enough for a trial of milliseconds."""
     rows, width, hidden = min(rows, 256), min(width, 512), min(hidden, 2048)
     return (rows, width, hidden), (rows, width, width)
@@ -109,10 +109,10 @@ def _wanted(
     """The precision wanted, who asks for it, and what to do if it does not work."""
     if wish != "auto":
         return wish, f"the run asks for {wish}", "use --precision fp32 or auto"
-    if (value := forced()) is not None:
-        return value, f"{VARIABLE}={value}", f"set {VARIABLE}=fp32"
+    if (value := forced_precision()) is not None:
+        return value, f"{PRECISION_ENV}={value}", f"set {PRECISION_ENV}=fp32"
     if held is not None:
-        other = f"resume it where bf16 works, or set {VARIABLE}=fp32: no longer bit for bit, but in fp32"
+        other = f"resume it where bf16 works, or set {PRECISION_ENV}=fp32: no longer bit for bit, but in fp32"
         return held, f"the run began in {held}", other
     return "auto", "", ""
 
@@ -129,59 +129,61 @@ def _on_gpu(device: torch.device, name: str, by: str, instead: str) -> Precision
 # --- the trial ---
 
 _lock = threading.Lock()
-_known: dict[Shapes, tuple[Outcome, str]] = {}
+_known: dict[Shapes, tuple[ForkedResult, str]] = {}
 
 
 def _hint() -> str:
     """Advice if lowering the instruction set came too late, was left to the user, or does not help."""
     return (
-        "" if os.environ.get(ISA) == BELOW_AMX else f"; {ISA}={BELOW_AMX} may help, if it is set before Python starts"
+        ""
+        if os.environ.get(ISA_ENV) == BELOW_AMX
+        else f"; {ISA_ENV}={BELOW_AMX} may help, if it is set before Python starts"
     )
 
 
-def _judged(found: Outcome, how: str) -> Precision:
+def _judged(found: ForkedResult, how: str) -> Precision:
     if found.trouble:
         return Precision("fp32", f"a bf16 product {found.trouble}")
-    return Precision("bf16" if found.value < WORTH else "fp32", f"{_ratio(found)}{how}")
+    return Precision("bf16" if found.value < BF16_THRESHOLD else "fp32", f"{_ratio(found)}{how}")
 
 
-def _ratio(found: Outcome) -> str:
+def _ratio(found: ForkedResult) -> str:
     return f"bf16 takes {found.value:.2f} × the time of fp32 here"
 
 
-def _measured(shapes: Shapes) -> tuple[Outcome, str]:
+def _measured(shapes: Shapes) -> tuple[ForkedResult, str]:
     """The outcome of a trial, cached, and what had to be changed for it."""
     if shapes not in _known:
         _known[shapes] = _try(shapes)
     return _known[shapes]
 
 
-def _try(shapes: Shapes) -> tuple[Outcome, str]:
+def _try(shapes: Shapes) -> tuple[ForkedResult, str]:
     """Tries, and if bf16 traps, tries again without tiles: oneDNN reads the variable at its first use in this process.
 
     The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """
-    work = partial(compare, shapes)
-    found = attempt(work, TRIAL_SECONDS)
-    if not found.tried or not found.trouble or ISA in os.environ:
+    work = partial(bf16_time_ratio, shapes)
+    found = run_forked(work, TRIAL_SECONDS)
+    if not found.tried or not found.trouble or ISA_ENV in os.environ:
         return found, ""
-    os.environ[ISA] = BELOW_AMX
-    again = attempt(work, TRIAL_SECONDS)
+    os.environ[ISA_ENV] = BELOW_AMX
+    again = run_forked(work, TRIAL_SECONDS)
     if again.trouble:
-        del os.environ[ISA]
+        del os.environ[ISA_ENV]
         return found, ""
     _matrix(8, 8) @ _matrix(8, 8)  # oneDNN's first use here: later changes of the variable have no effect
-    return again, f", with {ISA}={BELOW_AMX}; without, it {found.trouble}"
+    return again, f", with {ISA_ENV}={BELOW_AMX}; without, it {found.trouble}"
 
 
-def compare(shapes: Shapes) -> float:
+def bf16_time_ratio(shapes: Shapes) -> float:
     """Time of bf16 / time of fp32, measured in turn: the worst of the shapes, by the fastest of some rounds."""
     worst = 0.0
     for rows, inputs, outputs in shapes:
         x, w = _matrix(rows, inputs), _matrix(outputs, inputs)
         both = [(x.to(dtype), w.to(dtype)) for dtype in (torch.float32, torch.bfloat16)]
         best = [float("inf")] * 2
-        for _ in range(ROUNDS):
+        for _ in range(_ROUNDS):
             best = [min(old, _seconds(*pair)) for old, pair in zip(best, both, strict=True)]
             if best[1] > max(0.05, 10 * best[0]):  # emulated
                 return best[1] / best[0]

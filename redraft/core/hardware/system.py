@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from redraft.core.hardware.forked import attempt, can_fork
-from redraft.core.hardware.precision import BELOW_AMX, ISA, PrecisionError, choose_precision
+from redraft.core.hardware.forked import can_fork, run_forked
+from redraft.core.hardware.precision import BELOW_AMX, ISA_ENV, PrecisionError, choose_precision
 
 GB = 1e9
-LEVELS = {  # of oneDNN, and the flag of a CPU that claims to have it
+_LEVELS = {  # of oneDNN, and the flag of a CPU that claims to have it
     "AVX2": "avx2",
     "AVX512_CORE": "avx512f",
     "AVX512_CORE_BF16": "avx512_bf16",
@@ -32,7 +32,7 @@ _UNLIMITED = 1 << 60  # cgroup v1 says "no limit" by a number larger than any me
 
 
 @dataclass(frozen=True)
-class Cpu:
+class CpuInfo:
     """Cores that exist, cores that this process may use, and threads that torch starts."""
 
     name: str
@@ -47,7 +47,7 @@ class Cpu:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryInfo:
     """Bytes."""
 
     total: int
@@ -66,15 +66,15 @@ class InstructionSet:
 
 
 @dataclass(frozen=True)
-class Facts:
+class SystemReport:
     """All that a bug report should start with."""
 
     redraft: str
     python: str
     platform: str
     torch: str
-    cpu: Cpu
-    memory: Memory | None
+    cpu: CpuInfo
+    memory: MemoryInfo | None
     instructions: tuple[InstructionSet, ...]
     fp32: float  # GFLOP/s of matrix products with all threads
     disk_free: int  # bytes, here
@@ -90,17 +90,17 @@ class Facts:
         return (max(a for a, _ in both), max(b for _, b in both)) if both else None
 
 
-def examine() -> Facts:
+def inspect_system() -> SystemReport:
     """Takes some seconds. Call it before the first matrix product, after which oneDNN ignores new limits."""
     instructions = tuple(_tried())
     precision, reason = _precision()
-    return Facts(
+    return SystemReport(
         metadata.version("redraft"),
         platform.python_version(),
         platform.platform(),
         torch.__version__,
         _cpu(),
-        memory(),
+        system_memory(),
         instructions,
         gflops(torch.float32),
         shutil.disk_usage(Path.cwd()).free,
@@ -111,7 +111,7 @@ def examine() -> Facts:
     )
 
 
-def advice(facts: Facts) -> Iterator[str]:
+def diagnose_system(facts: SystemReport) -> Iterator[str]:
     """One line for each thing that is wrong."""
     cpu, memory = facts.cpu, facts.memory
     if cpu.threads > max(1, cpu.granted):
@@ -120,7 +120,7 @@ def advice(facts: Facts) -> Iterator[str]:
     elif facts.one_core and cpu.threads > 1 and facts.fp32 < 1.1 * facts.one_core[0]:
         yield f"{cpu.threads} threads are no faster than one: other programs are busy; wait, or set OMP_NUM_THREADS=1"
     if broken := [level for level in facts.instructions if level.trouble]:
-        limit = f"{ISA}={BELOW_AMX}" if broken[-1].name == "AVX512_CORE_AMX" else f"a lower {ISA}"
+        limit = f"{ISA_ENV}={BELOW_AMX}" if broken[-1].name == "AVX512_CORE_AMX" else f"a lower {ISA_ENV}"
         yield (
             f"the CPU claims {broken[0].name}, but a product with it {broken[0].trouble}: Redraft avoids it; "
             f"for other programs set {limit}"
@@ -155,15 +155,15 @@ def gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
 
 def _tried() -> Iterator[InstructionSet]:
     claimed = _flags()
-    for name in (name for name, flag in LEVELS.items() if flag in claimed and can_fork()):
-        found = attempt(partial(_speeds, name), seconds=20.0)
+    for name in (name for name, flag in _LEVELS.items() if flag in claimed and can_fork()):
+        found = run_forked(partial(_speeds, name), seconds=20.0)
         fp32, bf16 = found.value or (None, None)
         yield InstructionSet(name, found.trouble, fp32, bf16)
 
 
 def _speeds(level: str) -> tuple[float, float]:
     """Runs inside a child, whose oneDNN has not been used yet."""
-    os.environ[ISA] = level
+    os.environ[ISA_ENV] = level
     return gflops(torch.float32), gflops(torch.bfloat16)
 
 
@@ -179,12 +179,12 @@ def _precision() -> tuple[str | None, str]:
 # --- what the system reports ---
 
 
-def _cpu() -> Cpu:
+def _cpu() -> CpuInfo:
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else cores
     named = re.search(r"model name\s*:\s*(.+)", _text(Path("/proc/cpuinfo")))
     name = named[1].strip() if named else platform.processor() or platform.machine()
-    return Cpu(name, cores, allowed, cpu_quota(), torch.get_num_threads())
+    return CpuInfo(name, cores, allowed, cpu_quota(), torch.get_num_threads())
 
 
 def _flags() -> set[str]:
@@ -203,18 +203,18 @@ def free_memory(device: torch.device | str = "cpu") -> int | None:
     """Bytes that this process may still take on a device; None: unknown."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = memory()
+    found = system_memory()
     return None if found is None else found.free
 
 
-def memory() -> Memory | None:
+def system_memory() -> MemoryInfo | None:
     """The system's memory, and what the container allows; None: unknown."""
     said = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
     if len(said) < 2:
         return None
     total, free = int(said["MemTotal"]) * 1024, int(said["MemAvailable"]) * 1024
     limit, used = memory_limit()
-    return Memory(total, free if limit is None else min(free, max(0, limit - used)), limit)
+    return MemoryInfo(total, free if limit is None else min(free, max(0, limit - used)), limit)
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:

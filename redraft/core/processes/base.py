@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.batch import Batch, Noised
+from redraft.core.batch import Batch, NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 
 
-class HeldOutBatch(Protocol):
+class HeldOutRows(Protocol):
     """Clean rows and a denoiser that knows their context: all an estimate of the bound needs."""
 
     @property
@@ -54,7 +54,7 @@ class Process(ABC):
         """(B, L) nats KL(q_1(z | x) ‖ prior); zero if the noise forgets x exactly."""
 
     @abstractmethod
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         """z ~ q_t(z | x); at t = 0 exactly x."""
 
     @abstractmethod
@@ -62,14 +62,14 @@ class Process(ABC):
         """z_s ~ p(z_s | z_t, prediction); s, t: (B, 1) times of the rows."""
 
     @abstractmethod
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         """(B, L) nats, zero where nothing is learnt: the bound's integrand at t, or with s the KL of the step t → s."""
 
     @abstractmethod
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         """(B, L) bool: where z does not already determine x, so that there is something to learn."""
 
-    def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+    def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
         """(K, B) nats: an unbiased estimate of the bound for each of K keys, at `strata` network calls each.
 
         Here at stratified times; a process that knows a form with less variance overrides it.
@@ -151,13 +151,13 @@ def _require_aligned(z: Tensor, times: Sequence[Tensor]) -> None:
             )
 
 
-def rewritten(noised: Noised, s: Tensor) -> Tensor:
+def resampled_positions(noised: NoisySample, s: Tensor) -> Tensor:
     """(B, L) bool: what a `direct` step to s draws from x̂ whatever z is: all but given tokens if s = 0."""
     where = ((s == 0) & (noised.t > 0)).expand_as(noised.z)
     return where if noised.pad is None else where & ~noised.pad
 
 
-def never_masked(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
+def exclude_mask(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
     """x̂ for a step to s: where s = 0 the text is finished, so weight that a head leaves on the mask is taken away.
 
     Heads that keep the mask (`Subs(zero_mask=False)`, `Softmax()`) say before that how long a token stays masked.

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
-from redraft.core.ops import wide
-from redraft.core.prediction import Mean, Prediction
+from redraft.core.ops import widest_float
+from redraft.core.prediction import Prediction, VectorPrediction
 from redraft.core.processes.base import Process, require_vectors
 from redraft.core.randomness import Rng, normal_like
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import CosineSquared
-from redraft.core.schedules.transforms import Clamped
+from redraft.core.schedules.transforms import ClampedLogSnr
 from redraft.core.vocab import Vocab
 
 # --- one prediction in other words: given z and the scales a, s, each determines the others ---
@@ -61,7 +61,7 @@ def score_from_x(x: Tensor, z: Tensor, a: Tensor, s: Tensor) -> Tensor:
 # --- how signal falls and noise rises ---
 
 
-class Path(ABC):
+class NoisePath(ABC):
     """The scales of z = a(t)·x + s(t)·ε, elementwise in t and in the widest float; log-SNR falls and is finite."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Path(ABC):
         """The log-SNR at which generation begins."""
         return float(self.logsnr(torch.ones(1, 1)))
 
-    def ending(self, logsnr: float) -> Path:
+    def ending(self, logsnr: float) -> NoisePath:
         """The same path, stopped at this log-SNR instead of its own generative end."""
         raise ValueError(f"only variance-preserving noise can end elsewhere, not {type(self).__name__}")
 
@@ -118,10 +118,10 @@ class Path(ABC):
 
 
 @dataclass(frozen=True)
-class Preserving(Path):
+class VariancePreserving(NoisePath):
     """Variance preserving: a² = keep, s² = 1 − keep (Ho et al. 2020); a schedule with exact ends must be clamped."""
 
-    schedule: Schedule = Clamped(CosineSquared())
+    schedule: Schedule = ClampedLogSnr(CosineSquared())
 
     def __post_init__(self) -> None:
         start, end = self.schedule.start, self.schedule.end
@@ -131,12 +131,12 @@ class Preserving(Path):
                 "use Clamped(schedule)"
             )
 
-    def ending(self, logsnr: float) -> Preserving:
+    def ending(self, logsnr: float) -> VariancePreserving:
         if logsnr <= self.noisiest:
             raise ValueError(
                 f"it cannot end at a log-SNR of {logsnr:g}: it begins at {self.noisiest:g}; choose one above that"
             )
-        return Preserving(Clamped(self.schedule, self.noisiest, logsnr))
+        return VariancePreserving(ClampedLogSnr(self.schedule, self.noisiest, logsnr))
 
     def signal(self, t: Tensor) -> Tensor:
         return self.schedule.keep(_wide(t)).sqrt()
@@ -153,7 +153,7 @@ class Preserving(Path):
 
 
 @dataclass(frozen=True)
-class Exploding(Path):
+class VarianceExploding(NoisePath):
     """Variance exploding: a = 1, s = low^(1−t)·high^t (Song et al. 2021); `high` must drown the data."""
 
     low: float = 0.01
@@ -178,7 +178,7 @@ class Exploding(Path):
 
 
 @dataclass(frozen=True)
-class Straight(Path):
+class StraightPath(NoisePath):
     """The straight line from x to ε, a = 1 − s, s = low + t·(high − low): flow matching (Lipman et al. 2023).
 
     With low = 0 and high = 1 it would be a = 1 − t, s = t, whose log-SNR is infinite at both ends.
@@ -208,7 +208,7 @@ class Straight(Path):
 # --- how much noise a step back adds ---
 
 
-class Variance(ABC):
+class ReverseVariance(ABC):
     """σ² of p(z_s | z_t), between the posterior's c·s_s² (right for a known x) and c·s_t² (right for x ~ N(0, I))."""
 
     @abstractmethod
@@ -217,7 +217,7 @@ class Variance(ABC):
 
 
 @dataclass(frozen=True)
-class Small(Variance):
+class PosteriorVariance(ReverseVariance):
     """The posterior's own, c·s_s²: the only one whose bound converges as the number of steps grows."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ class Small(Variance):
 
 
 @dataclass(frozen=True)
-class Large(Variance):
+class ForwardVariance(ReverseVariance):
     """The forward step's, c·s_t² = β_t in DDPM's letters."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
@@ -233,11 +233,11 @@ class Large(Variance):
 
 
 @dataclass(frozen=True)
-class Between(Variance):
+class LearnedVariance(ReverseVariance):
     """Learnt: the network interpolates between the two logarithms (Nichol & Dhariwal 2021, eq. 15)."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
-        if not isinstance(pred, Mean) or pred.spread is None:
+        if not isinstance(pred, VectorPrediction) or pred.spread is None:
             raise ValueError("a learnt variance needs a head that predicts the spread (WithSpread); or use Small()")
         return pred.spread * widest
 
@@ -255,8 +255,8 @@ class Gaussian(Process):
     """
 
     vocab: Vocab
-    path: Path = Preserving()
-    variance: Variance = Small()
+    path: NoisePath = VariancePreserving()
+    variance: ReverseVariance = PosteriorVariance()
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z)
@@ -269,11 +269,11 @@ class Gaussian(Process):
         a, s = (scale / self.path.prior_std for scale in self.path.scales(end))
         return ((a * x).square() + s**2 - 1 - 2 * s.log()).sum(-1).to(x.dtype) / 2
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         require_vectors(x, t)
         level = t if pad is None else t.expand(x.shape[:2]).masked_fill(pad, 0)
         a, s = self.path.scales(level[..., None])
-        return Noised((a * x + s * normal_like(x, rng)).to(x.dtype), t, x, pad)
+        return NoisySample((a * x + s * normal_like(x, rng)).to(x.dtype), t, x, pad)
 
     def at_unit_variance(self, z: Tensor, t: Tensor) -> Tensor:
         """z as networks read it: divided by √(a² + s²), its standard deviation where x has unit variance."""
@@ -306,18 +306,18 @@ class Gaussian(Process):
         z = mean + variance.sqrt() * normal_like(canvas.z, rng)
         return canvas.write(z.to(canvas.z.dtype), hint=pred.x)
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         error = (noised.target - pred.x).square()
         nats = self._rate(noised.t) * error if s is None else self._kl(pred, error, s, noised.t)
         return torch.where(self.undetermined(noised), nats.sum(-1).to(error.dtype), 0.0)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         where = (noised.t > 0).expand(noised.z.shape[:2])
         return where if noised.pad is None else where & ~noised.pad
 
     @property
     def continuous(self) -> bool:
-        return isinstance(self.variance, Small)
+        return isinstance(self.variance, PosteriorVariance)
 
     @property
     def jump(self) -> bool:
@@ -352,4 +352,4 @@ class Gaussian(Process):
 
 
 def _wide(t: Tensor) -> Tensor:
-    return t.to(wide(t.device))
+    return t.to(widest_float(t.device))

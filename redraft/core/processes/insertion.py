@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import randomness
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
-from redraft.core.prediction import Gaps, Prediction
+from redraft.core.prediction import GapPrediction, Prediction
 from redraft.core.processes.base import TokenProcess, require_times
-from redraft.core.processes.masked import Chance, Masked, Pick, Revealed
+from redraft.core.processes.masked import IndependentReveal, Masked, Pick, RevealResult
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
@@ -26,13 +26,13 @@ from redraft.core.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class Expected(Gaps):
+class PoissonGaps(GapPrediction):
     """The expected count of each gap; arrivals are Poisson (tau-leaping), exact to first order in the step."""
 
     log_expected: Tensor  # (B, L + 1)
 
     @classmethod
-    def of(cls, expected: Tensor) -> Expected:
+    def of(cls, expected: Tensor) -> PoissonGaps:
         """From the expected counts themselves, which must be above zero."""
         return cls(expected.log())
 
@@ -45,11 +45,11 @@ class Expected(Gaps):
 
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
         gaps = self.log_expected.shape[1]
-        return randomness.poisson(share * self.mean, rng.uniform(gaps), gaps)
+        return randomness.sample_poisson(share * self.mean, rng.uniform(gaps), gaps)
 
 
 @dataclass(frozen=True)
-class Counted(Gaps):
+class CategoricalGaps(GapPrediction):
     """A distribution over the count of each gap; arrivals are a drawn count, thinned: exact in law, gap by gap."""
 
     log_p: Tensor  # (B, L + 1, most + 1)
@@ -65,7 +65,9 @@ class Counted(Gaps):
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
         how_many, which = rng.split(2)
         u = how_many.uniform(self.log_p.shape[1])
-        return randomness.thin(randomness.draw(self.log_p.flatten(0, 1), u.flatten()).view_as(u), share, which)
+        return randomness.thin_counts(
+            randomness.sample_categorical(self.log_p.flatten(0, 1), u.flatten()).view_as(u), share, which
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Insertion(TokenProcess):
     def prior_kl(self, x: Tensor) -> Tensor:
         return torch.zeros(x.shape, device=x.device)
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         require_times(x, t)
         now, given = t.amax(-1, keepdim=True), (t == 0).expand_as(x)
         if bool(((t != 0) & (t != now)).any()):
@@ -132,7 +134,7 @@ class Insertion(TokenProcess):
         free = ~given & ~pad
         return self.packed(x, now, missing & free, hidden & free, given, pad)
 
-    def packed(self, x: Tensor, t: Tensor, missing: Tensor, hidden: Tensor, given: Tensor, pad: Tensor) -> Noised:
+    def packed(self, x: Tensor, t: Tensor, missing: Tensor, hidden: Tensor, given: Tensor, pad: Tensor) -> NoisySample:
         """z of what is there, moved left; how many tokens are missing in each gap, and which gaps are open.
 
         A gap is closed if nothing is missing between two tokens that are given; the ends of the text count as given.
@@ -148,7 +150,7 @@ class Insertion(TokenProcess):
         sure = given.gather(1, order) | end
         closed = F.pad(sure, (1, 0), value=True) & F.pad(sure, (0, 1), value=True) & (gaps == 0) & (size > 0)
         arrived = (~gone & ~given).sum(-1, keepdim=True)
-        return Noised(z, t, x.gather(1, order), end, gaps, ~closed & (slot <= size), arrived)
+        return NoisySample(z, t, x.gather(1, order), end, gaps, ~closed & (slot <= size), arrived)
 
     def log_missing(self, t: Tensor) -> Tensor:
         """(B, 1) log(1 − a_t), the share of tokens that are missing; (B, L) times have that of their row.
@@ -160,7 +162,7 @@ class Insertion(TokenProcess):
         return (1 - self.insert_schedule.kept(t.amax(-1, keepdim=True))).clamp(min=1e-12).log()
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        return self.reveal(pred, canvas, s, t, Chance(), rng=rng).canvas
+        return self.reveal(pred, canvas, s, t, IndependentReveal(), rng=rng).canvas
 
     def reveal(
         self,
@@ -172,7 +174,7 @@ class Insertion(TokenProcess):
         *,
         share: Tensor | None = None,
         rng: Rng,
-    ) -> Revealed:
+    ) -> RevealResult:
         """`step` with another rule for which masks to reveal; one prediction serves both insertion and revealing.
 
         Any order of revealing has the same law if the prediction is exact, which does not depend on which tokens are
@@ -185,13 +187,13 @@ class Insertion(TokenProcess):
         if canvas.open is None or not bool((canvas.open & (s > 0)).any()):
             return revealed
         arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=where)
-        return revealed._replace(canvas=inserted(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
+        return revealed._replace(canvas=insert_masks(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
 
     def moment(self, hidden: Tensor) -> Tensor:
         """The time itself falls evenly: tokens arrive by one schedule and are revealed by another."""
         return hidden
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         """(B, L + 1) nats: gap i and token i; the last gap stands alone."""
         if s is not None:
             raise ValueError("the bound of insertion is one of continuous time; use Bound() without steps")
@@ -205,7 +207,7 @@ class Insertion(TokenProcess):
         missing = rate * (log_mean.exp() - count - _times_log(count, log_mean - average.log()))
         return F.pad(self.unmasking.nelbo(pred, noised), (0, 1)) + missing
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         return self.unmasking.undetermined(noised)
 
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
@@ -255,7 +257,7 @@ def _times_log(count: Tensor, log_mean: Tensor) -> Tensor:
     return count * torch.where(count > 0, log_mean, 0.0)
 
 
-def inserted(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
+def insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     """Inserts `count` (B, L + 1) masks into the gaps; what follows moves right, with all that belongs to it.
 
     New gaps are open if the gap they are in was. If a row runs out of room, its leftmost gaps are served first.

@@ -16,32 +16,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops, randomness
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
-from redraft.core.processes.base import TokenProcess, never_masked, require_times, rewritten
+from redraft.core.processes.base import TokenProcess, exclude_mask, require_times, resampled_positions
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
 from redraft.core.vocab import Vocab
 
 
-class Mix(NamedTuple):
+class MixWeights(NamedTuple):
     """α·x + b, compressed: what is left of x, and the noise on the mask and on each word. They sum to one."""
 
     keep: Tensor  # α
     mask: Tensor  # b[mask]
     word: Tensor  # b[y], the same for every y but the mask
 
-    def pick(self, where: Tensor) -> Mix:
+    def pick(self, where: Tensor) -> MixWeights:
         """(B, 1) or (B, L) → (N,) at the marked positions."""
-        return Mix(*(part.expand_as(where)[where] for part in self))
+        return MixWeights(*(part.expand_as(where)[where] for part in self))
 
 
-StateLaw: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
+StateLogProbs: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
 
 
-class Steering(Prediction):
+class GuidedPosterior(Prediction):
     """A prediction whose guidance acts on the law of z_s rather than on x̂, where the process knows that law (UDLM)."""
 
     @property
@@ -50,43 +50,43 @@ class Steering(Prediction):
         """False: it is guidance of x̂ after all."""
 
     @abstractmethod
-    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
         """(N, V) log-probabilities of z_s at the marked positions, `law` being how x̂ makes them."""
 
 
-def next_law(pred: Prediction, law: StateLaw, where: Tensor) -> Tensor:
+def reverse_log_probs(pred: Prediction, law: StateLogProbs, where: Tensor) -> Tensor:
     """(N, V) log-probabilities of z_s at the marked positions, by guidance of z_s or from x̂."""
-    if isinstance(pred, Steering) and pred.steers:
+    if isinstance(pred, GuidedPosterior) and pred.steers:
         return pred.next_law(law, where)
     return law(pred.at(where))
 
 
-class Mixing(ABC):
+class NoiseDistribution(ABC):
     """Where lost signal goes."""
 
     @abstractmethod
-    def mix(self, keep: Tensor, words: int) -> Mix:
+    def mix(self, keep: Tensor, words: int) -> MixWeights:
         """The law at the schedule's value `keep`; a step of noise exists if b/α never falls as keep falls."""
 
 
 @dataclass(frozen=True)
-class UniformNoise(Mixing):
+class UniformNoise(NoiseDistribution):
     """b = (1 − α)/K on each of the K words; there need not be a mask, and if there is one it never occurs."""
 
-    def mix(self, keep: Tensor, words: int) -> Mix:
-        return Mix(keep, torch.zeros_like(keep), (1 - keep) / words)
+    def mix(self, keep: Tensor, words: int) -> MixWeights:
+        return MixWeights(keep, torch.zeros_like(keep), (1 - keep) / words)
 
 
 @dataclass(frozen=True)
-class MaskNoise(Mixing):
+class MaskNoise(NoiseDistribution):
     """b = 1 − α on the mask: the same process as `Masked`, which is faster."""
 
-    def mix(self, keep: Tensor, words: int) -> Mix:
-        return Mix(keep, 1 - keep, torch.zeros_like(keep))
+    def mix(self, keep: Tensor, words: int) -> MixWeights:
+        return MixWeights(keep, 1 - keep, torch.zeros_like(keep))
 
 
 @dataclass(frozen=True)
-class Hybrid(Mixing):
+class HybridNoise(NoiseDistribution):
     """Mask and uniform noise (von Rütte et al. 2025, "GIDD"): with k = keep, which is 1 − t for `Linear`,
 
     α = k/C,  b[mask] = (1 − k)/C,  b[y] = c/(C·K),  c = B·(k(1 − k))^{γ/2},  C = 1 + c,  B = 2^γ·p_u/(1 − p_u):
@@ -104,9 +104,9 @@ class Hybrid(Mixing):
                 f"power={self.power}; above 2 some noise would have to turn back into words: use 0 < power <= 2"
             )
 
-    def mix(self, keep: Tensor, words: int) -> Mix:
+    def mix(self, keep: Tensor, words: int) -> MixWeights:
         c = 2**self.power * self.p_u / (1 - self.p_u) * (keep * (1 - keep)) ** (self.power / 2)
-        return Mix(keep / (1 + c), (1 - keep) / (1 + c), c / (1 + c) / words)
+        return MixWeights(keep / (1 + c), (1 - keep) / (1 + c), c / (1 + c) / words)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Interpolating(TokenProcess):
 
     vocab: Vocab
     schedule: Schedule = Linear()
-    mixing: Mixing = UniformNoise()
+    mixing: NoiseDistribution = UniformNoise()
     direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones (D3PM, multinomial's paper)
 
     def __post_init__(self) -> None:
@@ -144,18 +144,18 @@ class Interpolating(TokenProcess):
 
     # --- the forward law ---
 
-    def mix(self, t: Tensor) -> Mix:
+    def mix(self, t: Tensor) -> MixWeights:
         """The law at t in the widest float; t = 0 is clean by definition (prompts), whatever the schedule's start."""
-        t = t.to(ops.wide(t.device))
+        t = t.to(ops.widest_float(t.device))
         return self.mixing.mix(torch.where(t == 0, 1.0, self.schedule.keep(t)), self.words)
 
-    def rate(self, t: Tensor) -> Mix:
+    def rate(self, t: Tensor) -> MixWeights:
         """α_t·r_t = α_t·b'_t − α'_t·b_t on the mask and on each word, finite where α_t = 0; beside it α_t."""
-        t = t.to(ops.wide(t.device)).clamp(1e-12, 1 - 1e-12)  # hybrid noise has square-root ends
+        t = t.to(ops.widest_float(t.device)).clamp(1e-12, 1 - 1e-12)  # hybrid noise has square-root ends
         now, slope = torch.func.jvp(self._law, (t,), (torch.ones_like(t),))[:2]
-        return Mix(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
+        return MixWeights(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
 
-    def weight(self, noised: Noised) -> Tensor:
+    def weight(self, noised: NoisySample) -> Tensor:
         """(B, L) r_t[z]/q_t(z | x): what the bound multiplies KL + IS by."""
         rate, q = self.rate(noised.t), self._q(self.mix(noised.t), noised.z, noised.target)
         return self._b(rate, noised.z) / (rate.keep * q)
@@ -171,14 +171,14 @@ class Interpolating(TokenProcess):
         q, lost = keep + word, 1 - keep  # the prior is b/(1 − α)
         return (q * (q * lost / word).log() + (1 - q) * lost.log()).float().expand(x.shape)
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         require_times(x, t)
         mix, u = self.mix(t), rng.uniform(x.shape[1])
         lost = u >= mix.keep if pad is None else (u >= mix.keep) & ~pad
         rest = ((u - mix.keep) / _positive(1 - mix.keep)).clamp(0, 1)
-        return Noised(torch.where(lost, self._lost(mix, rest), x), t, x, pad)
+        return NoisySample(torch.where(lost, self._lost(mix, rest), x), t, x, pad)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         where = self._b(self.mix(noised.t), noised.z) > 0
         return where if noised.pad is None else where & ~noised.pad
 
@@ -222,13 +222,13 @@ class Interpolating(TokenProcess):
         whether, source = (part.uniform(z.shape[1]) for part in early_keys)
         between = _between(early, self.mix(t))
         into, least = self._b(between, z), between.keep * self._b(early, z)
-        if isinstance(pred, Steering) and pred.steers and self._words_change:
+        if isinstance(pred, GuidedPosterior) and pred.steers and self._words_change:
             return self._steered(pred, canvas, s, t, rng=fresh)
         last = (s == 0).expand_as(z) if self.direct else torch.zeros_like(canvas.fixed)
         where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalised else into > 0))
         if not where.any():
             return canvas
-        pred = never_masked(pred, s, self.vocab)
+        pred = exclude_mask(pred, s, self.vocab)
         if pred.joint:  # x as a whole first, then z_s given x: the same law, but now tokens may depend on each other
             x = z.masked_scatter(where, pred.draw(where, rng=rng.split(4)[-1]).tokens())
             pred = _Certain(x, self.vocab.size)
@@ -242,7 +242,7 @@ class Interpolating(TokenProcess):
         tokens = tokens.masked_scatter(known, drawn.tokens(known))
         return canvas.write(z.masked_scatter(where, tokens))
 
-    def posterior(self, log_x: Tensor, z: Tensor, early: Mix, late: Mix) -> Tensor:
+    def posterior(self, log_x: Tensor, z: Tensor, early: MixWeights, late: MixWeights) -> Tensor:
         """(N, V) log p(z_s = y | z_t = z) for log x̂ (N, V), tokens z (N,) and laws at s and t, as many each."""
         between = _between(early, late)
         noise = early.word[:, None].expand(log_x.shape)
@@ -252,7 +252,7 @@ class Interpolating(TokenProcess):
         kept = F.one_hot(z, log_x.shape[-1]) * between.keep[:, None] + self._b(between, z)[:, None]
         return (reached.log() + kept.log()).log_softmax(-1)
 
-    def _steered(self, pred: Steering, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+    def _steered(self, pred: GuidedPosterior, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         """The step by guidance of z_s itself, which may also turn what would stay."""
         early, late = self.mix(s), self.mix(t)
         where = ~canvas.fixed & (self._b(_between(early, late), canvas.z) > 0)
@@ -264,15 +264,15 @@ class Interpolating(TokenProcess):
             plain = self.posterior(log_x, canvas.z[where], *at)
             return torch.where(last, log_x.to(plain.dtype), plain) if self.direct else plain
 
-        tokens = randomness.draw(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
+        tokens = randomness.sample_categorical(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     # --- the bound ---
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
         if self.direct and s is not None:
-            where = where | rewritten(noised, s)
+            where = where | resampled_positions(noised, s)
         places = _Places.of(pred, noised, where)
         mix = self.mix(noised.t).pick(where)
         if s is None:
@@ -281,17 +281,17 @@ class Interpolating(TokenProcess):
             nats = self._discrete(places, self.mix(s).pick(where), mix)
             if self.direct:
                 nats = torch.where((s == 0).expand_as(where)[where], -_said(places.log_x, places.x), nats)
-        return ops.spread(nats.to(places.log_x.dtype), where)
+        return ops.scatter(nats.to(places.log_x.dtype), where)
 
-    def _continuous(self, at: _Places, rate: Mix, mix: Mix) -> Tensor:
+    def _continuous(self, at: _Places, rate: MixWeights, mix: MixWeights) -> Tensor:
         """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""
         mix = mix._replace(keep=mix.keep.clamp(min=1e-12))
         ratio = self._log_ratio(at, at.z, mix)
-        gap = self._divergence(at, mix) + ops.pkl(torch.ones_like(ratio), (-ratio).exp())
+        gap = self._divergence(at, mix) + ops.poisson_kl(torch.ones_like(ratio), (-ratio).exp())
         gap = gap + mix.keep * at.spare * (-ratio).exp()
         return self._b(rate, at.z) / self._q(mix, at.z, at.x) * gap / mix.keep
 
-    def _discrete(self, at: _Places, early: Mix, late: Mix) -> Tensor:
+    def _discrete(self, at: _Places, early: MixWeights, late: MixWeights) -> Tensor:
         """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
 
         Only (N,) numbers in the widest float cancel.
@@ -303,7 +303,7 @@ class Interpolating(TokenProcess):
         moved = into / q * self._divergence(at, early)
         return moved + said.log() - q.log() - stay * self._log_ratio(at, at.z, early)
 
-    def _divergence(self, at: _Places, mix: Mix) -> Tensor:
+    def _divergence(self, at: _Places, mix: MixWeights) -> Tensor:
         """(N,) Σ_y q_y·log(q_y/q̂_y) between the laws at x and x̂: the KL where x̂ sums to one.
 
         One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
@@ -317,26 +317,26 @@ class Interpolating(TokenProcess):
             total = total + mix.mask * self._log_ratio(at, mask, mix)
         return -total - mix.word * others
 
-    def _log_ratio(self, at: _Places, y: Tensor, mix: Mix) -> Tensor:
+    def _log_ratio(self, at: _Places, y: Tensor, mix: MixWeights) -> Tensor:
         """(N,) log(q(y | x̂)/q(y | x)), finite where both are zero."""
         said = torch.logaddexp(mix.keep.log() + _said(at.log_x, y), _positive(self._b(mix, y)).log())
         return said - _positive(self._q(mix, y, at.x)).log()
 
     # --- compressed laws ---
 
-    def _law(self, t: Tensor) -> Mix:
+    def _law(self, t: Tensor) -> MixWeights:
         return self.mixing.mix(self.schedule.keep(t), self.words)
 
-    def _b(self, mix: Mix, z: Tensor) -> Tensor:
+    def _b(self, mix: MixWeights, z: Tensor) -> Tensor:
         """b[z]"""
         mask = -1 if self.vocab.mask is None else self.vocab.mask
         return torch.where(z == mask, mix.mask, mix.word)
 
-    def _q(self, mix: Mix, z: Tensor, x: Tensor) -> Tensor:
+    def _q(self, mix: MixWeights, z: Tensor, x: Tensor) -> Tensor:
         """q(z | x)"""
         return torch.where(z == x, mix.keep, 0.0) + self._b(mix, z)
 
-    def _lost(self, mix: Mix, v: Tensor) -> Tensor:
+    def _lost(self, mix: MixWeights, v: Tensor) -> Tensor:
         """Tokens of pure noise from v in (0, 1): the inverse CDF of b/(1 − α), the mask first, then words in order."""
         amount = v * (mix.mask + self.words * mix.word) - mix.mask
         index = (amount / _positive(mix.word)).floor().clamp(-1, self.words - 1).long()
@@ -344,17 +344,17 @@ class Interpolating(TokenProcess):
             return index.clamp(min=0)
         return torch.where(index < 0, self.vocab.mask, index + (index >= self.vocab.mask))
 
-    def _table(self, mix: Mix) -> Tensor:
+    def _table(self, mix: MixWeights) -> Tensor:
         noise = torch.full((self.vocab.size,), float(mix.word), dtype=torch.float64)
         if self.vocab.mask is not None:
             noise[self.vocab.mask] = mix.mask
         return mix.keep * torch.eye(self.vocab.size, dtype=torch.float64) + noise
 
 
-def _between(early: Mix, late: Mix) -> Mix:
+def _between(early: MixWeights, late: MixWeights) -> MixWeights:
     """The law of the step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
     keep = late.keep / _positive(early.keep)
-    return Mix(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
+    return MixWeights(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
 
 
 def _positive(p: Tensor) -> Tensor:
@@ -376,7 +376,7 @@ class _Places(NamedTuple):
     x: Tensor  # (N,)
 
     @classmethod
-    def of(cls, pred: Prediction, noised: Noised, where: Tensor) -> _Places:
+    def of(cls, pred: Prediction, noised: NoisySample, where: Tensor) -> _Places:
         log_x = pred.at(where)
         spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()
         return cls(log_x, spare, noised.z[where], noised.target[where])

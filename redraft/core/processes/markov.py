@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops, randomness
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
-from redraft.core.processes.base import TokenProcess, never_masked, require_times, rewritten
+from redraft.core.processes.base import TokenProcess, exclude_mask, require_times, resampled_positions
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
-from redraft.core.schedules.transforms import Tabulated
+from redraft.core.schedules.transforms import PiecewiseKeep
 from redraft.core.vocab import Vocab
 
 _FLOOR = 1e-30  # impossible states: below every rounding error, and its logarithm is finite
 
 
-class Jumps(ABC):
+class JumpRates(ABC):
     """Where tokens jump to, and how often."""
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Jumps(ABC):
 
 
 @dataclass(frozen=True)
-class UniformJumps(Jumps):
+class UniformRates(JumpRates):
     """To every word at the same rate: the dense form of `UniformNoise`."""
 
     def rates(self, vocab: Vocab) -> Tensor:
@@ -47,7 +47,7 @@ class UniformJumps(Jumps):
 
 
 @dataclass(frozen=True)
-class MaskJumps(Jumps):
+class AbsorbingRates(JumpRates):
     """To the mask, and never away from it: the dense form of `Masked`."""
 
     def rates(self, vocab: Vocab) -> Tensor:
@@ -57,7 +57,7 @@ class MaskJumps(Jumps):
 
 
 @dataclass(frozen=True)
-class BandJumps(Jumps):
+class BandedRates(JumpRates):
     """To ids nearby, exp(−½(i − j)²/width²), for values with an order: D3PM's discretised Gaussian as a law of jumps.
 
     D3PM widens the Gaussian from step to step; here the width is constant, and the sum of the jumps is Gaussian again.
@@ -76,8 +76,8 @@ class BandJumps(Jumps):
 
 
 @dataclass(frozen=True)
-class NearJumps(Jumps):
-    """To neighbours in a graph of words, both ways: rate G + Gᵀ (D3PM, appendix A.2). `nearest` makes one."""
+class NeighborRates(JumpRates):
+    """To neighbours in a graph of words, both ways: rate G + Gᵀ (D3PM, appendix A.2). `nearest_words` makes one."""
 
     neighbours: tuple[tuple[int, ...], ...]  # for each word (all ids but the mask, in order) the ids near it
 
@@ -93,20 +93,20 @@ class NearJumps(Jumps):
         return rates + rates.T
 
 
-def nearest(embeddings: Tensor, vocab: Vocab, k: int = 20) -> NearJumps:
+def nearest_words(embeddings: Tensor, vocab: Vocab, k: int = 20) -> NeighborRates:
     """Each word's k nearest words by the distance of their (V, D) embeddings."""
     words = _words(vocab)
     if embeddings.shape[0] != vocab.size or not 0 < k < len(words):
         raise ValueError(f"{embeddings.shape[0]} embeddings, k={k}; {vocab.size} states need as many, and k < words")
     distance = torch.cdist(embeddings[words].double(), embeddings[words].double()).fill_diagonal_(torch.inf)
     near = words[distance.argsort(dim=-1, stable=True)[:, :k]]
-    return NearJumps(tuple(tuple(sorted(row)) for row in near.tolist()))
+    return NeighborRates(tuple(tuple(sorted(row)) for row in near.tolist()))
 
 
-def mutual_information(jumps: Jumps, vocab: Vocab, frequencies: Tensor, points: int = 64) -> Tabulated:
+def mutual_information_schedule(jumps: JumpRates, vocab: Vocab, frequencies: Tensor, points: int = 64) -> PiecewiseKeep:
     """The schedule by which z_t loses its information about x evenly: I(z_t; x) = (1 − t)·H(x) (D3PM, "MI schedule").
 
-    `frequencies`: (V,) how often each token occurs; the mask does not. For `MaskJumps` it is `Linear()`.
+    `frequencies`: (V,) how often each token occurs; the mask does not. For `AbsorbingRates` it is `Linear()`.
     """
     p = torch.zeros_like(frequencies, dtype=torch.float64)
     p[_words(vocab)] = frequencies.double()[_words(vocab)]
@@ -119,7 +119,7 @@ def mutual_information(jumps: Jumps, vocab: Vocab, frequencies: Tensor, points: 
     low, high = told[above - 1], told[above]
     share = (wanted[1:-1] - low) / (high - low).clamp(min=1e-300)
     middle = keep[above - 1] + share * (keep[above] - keep[above - 1])
-    return Tabulated((1.0, *middle.tolist(), 0.0))
+    return PiecewiseKeep((1.0, *middle.tolist(), 0.0))
 
 
 def _information(p: Tensor, table: Tensor) -> Tensor:
@@ -154,9 +154,9 @@ class Spectrum(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _spectrum(jumps: Jumps, vocab: Vocab, device: torch.device) -> Spectrum:
+def _spectrum(jumps: JumpRates, vocab: Vocab, device: torch.device) -> Spectrum:
     """The eigenvalues, computed once per process. The unit of time makes the slowest mode decay as k itself."""
-    rates = jumps.rates(vocab).to(ops.wide(device))
+    rates = jumps.rates(vocab).to(ops.widest_float(device))
     rates = rates.clone().fill_diagonal_(0)
     generator = rates - torch.diag(rates.sum(-1))
     if torch.equal(rates, rates.T):
@@ -198,27 +198,29 @@ class Markov(TokenProcess):
     """
 
     vocab: Vocab
-    jumps: Jumps = UniformJumps()
+    jumps: JumpRates = UniformRates()
     schedule: Schedule = Linear()
     direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones, as D3PM does
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         u = rng.uniform(canvas.z.shape[1])
         return canvas.write(
-            randomness.draw(self._prior(canvas.z.device).log().expand(u.numel(), -1), u.flatten()).view_as(u)
+            randomness.sample_categorical(
+                self._prior(canvas.z.device).log().expand(u.numel(), -1), u.flatten()
+            ).view_as(u)
         )
 
     def prior_kl(self, x: Tensor) -> Tensor:
         states = torch.arange(self.vocab.size, device=x.device)
         end = self._rows(states, torch.ones(len(states), device=x.device))
-        return ops.pkl(end, self._prior(x.device).expand_as(end)).sum(-1)[x].float()
+        return ops.poisson_kl(end, self._prior(x.device).expand_as(end)).sum(-1)[x].float()
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         require_times(x, t)
         law = self._rows(x.flatten(), t.expand_as(x).flatten())
-        z = randomness.draw(law.log(), rng.uniform(x.shape[1]).flatten()).view_as(x)
+        z = randomness.sample_categorical(law.log(), rng.uniform(x.shape[1]).flatten()).view_as(x)
         given = t == 0 if pad is None else (t == 0) | pad
-        return Noised(torch.where(given, x, z), t, x, pad)
+        return NoisySample(torch.where(given, x, z), t, x, pad)
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         require_times(canvas.z, s, t)
@@ -227,19 +229,19 @@ class Markov(TokenProcess):
             where = where | (~canvas.fixed & (s == 0))
         if not where.any():
             return canvas
-        pred = never_masked(pred, s, self.vocab)
+        pred = exclude_mask(pred, s, self.vocab)
         z, early, late = canvas.z[where], s.expand_as(canvas.z)[where], t.expand_as(canvas.z)[where]
         guess = pred.at(where).exp()
         weights = self._onto(z, early, late) * self._mixed(guess, early)
         if self.direct:
             weights = torch.where((early == 0)[:, None], guess, weights)
-        tokens = randomness.draw(weights.log(), rng.uniform(canvas.z.shape[1])[where])
+        tokens = randomness.sample_categorical(weights.log(), rng.uniform(canvas.z.shape[1])[where])
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
         if self.direct and s is not None:
-            where = where | rewritten(noised, s)
+            where = where | resampled_positions(noised, s)
         log_x, z, x, t = pred.at(where), noised.z[where], noised.target[where], noised.t.expand_as(where)[where]
         if s is None:
             nats = self._continuous(log_x.exp(), z, x, t)
@@ -248,22 +250,22 @@ class Markov(TokenProcess):
             nats = self._discrete(log_x.exp(), z, x, early, t)
             if self.direct:
                 nats = torch.where(early == 0, -log_x.gather(-1, x[:, None]).squeeze(-1), nats)
-        return ops.spread(nats.to(log_x.dtype), where)
+        return ops.scatter(nats.to(log_x.dtype), where)
 
     def _continuous(self, guess: Tensor, z: Tensor, x: Tensor, t: Tensor) -> Tensor:
-        t = t.to(ops.wide(t.device)).clamp(max=1 - 1e-12)
+        t = t.to(ops.widest_float(t.device)).clamp(max=1 - 1e-12)
         truth, said = self._rows(x, t), self._mixed(guess, t)
         rates = self._spectrum(z.device).rates.T[z]  # into z, from each state
         at = z[:, None]
-        cost = ops.pkl(truth / truth.gather(-1, at), said / said.gather(-1, at))
+        cost = ops.poisson_kl(truth / truth.gather(-1, at), said / said.gather(-1, at))
         return -self.schedule.slope(t) / self.schedule.keep(t) * (rates * cost).sum(-1)
 
     def _discrete(self, guess: Tensor, z: Tensor, x: Tensor, s: Tensor, t: Tensor) -> Tensor:
         onto = self._onto(z, s, t)
         truth, said = onto * self._rows(x, s), onto * self._mixed(guess, s)
-        return ops.pkl(truth / truth.sum(-1, keepdim=True), said / said.sum(-1, keepdim=True)).sum(-1)
+        return ops.poisson_kl(truth / truth.sum(-1, keepdim=True), said / said.sum(-1, keepdim=True)).sum(-1)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         where = self._entered(noised.z) & (noised.t > 0)
         return where if noised.pad is None else where & ~noised.pad
 
@@ -290,7 +292,7 @@ class Markov(TokenProcess):
         return _spectrum(self.jumps, self.vocab, device)
 
     def _keep(self, t: Tensor) -> Tensor:
-        t = t.to(ops.wide(t.device))
+        t = t.to(ops.widest_float(t.device))
         return torch.where(t == 0, 1.0, self.schedule.keep(t))
 
     def _rows(self, x: Tensor, t: Tensor) -> Tensor:
@@ -299,7 +301,7 @@ class Markov(TokenProcess):
 
     def _mixed(self, guess: Tensor, t: Tensor) -> Tensor:
         """x̂Q_t"""
-        return self._spectrum(guess.device).mixed(guess.to(ops.wide(guess.device)), self._keep(t))
+        return self._spectrum(guess.device).mixed(guess.to(ops.widest_float(guess.device)), self._keep(t))
 
     def _onto(self, z: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """q_{t|s}(z | ·)"""
@@ -312,7 +314,7 @@ class Markov(TokenProcess):
     def _prior(self, device: torch.device) -> Tensor:
         """(V,) the distribution at which every word ends."""
         word = _words(self.vocab)[:1].to(device)
-        return self._spectrum(device).rows(word, torch.zeros(1, dtype=ops.wide(device), device=device))[0]
+        return self._spectrum(device).rows(word, torch.zeros(1, dtype=ops.widest_float(device), device=device))[0]
 
 
 def _dusted(table: Tensor) -> Tensor:

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
-from redraft.core.prediction import Drawn, Prediction
-from redraft.core.processes.base import HeldOutBatch, TokenProcess, require_times
+from redraft.core.prediction import Draw, Prediction
+from redraft.core.processes.base import HeldOutRows, TokenProcess, require_times
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
 from redraft.core.vocab import Vocab
 
 
-class Choice(NamedTuple):
+class PickResult(NamedTuple):
     """The decision of a pick: N positions and their tokens, in the order of `where.nonzero()`."""
 
     where: Tensor  # (B, L) bool
@@ -32,15 +32,15 @@ class Choice(NamedTuple):
     then: Pick | None = None  # the pick of the next step, if this one has something to remember; None: the same
 
     @classmethod
-    def nothing(cls, hidden: Tensor) -> Choice:
+    def nothing(cls, hidden: Tensor) -> PickResult:
         """No position at all."""
         none = torch.zeros_like(hidden)
         return cls(none, hidden.new_empty(0, dtype=torch.int64), torch.empty(0, device=hidden.device))
 
     @classmethod
-    def of(cls, where: Tensor, drawn: Drawn, kept: Tensor | None = None) -> Choice:
+    def of(cls, where: Tensor, drawn: Draw, kept: Tensor | None = None) -> PickResult:
         """The tokens drawn there; with `kept` (N,) some of the N positions that were drawn."""
-        index = torch.arange(len(drawn.log_x), device=where.device) if kept is None else ops.marked(kept)
+        index = torch.arange(len(drawn.log_x), device=where.device) if kept is None else ops.flat_positions(kept)
         tokens = drawn.tokens(None if kept is None else index)
         return cls(where, tokens, drawn.log_x[index, tokens])
 
@@ -48,12 +48,12 @@ class Choice(NamedTuple):
 class Pick(Protocol):
     """Which of the masked positions to reveal, and as what."""
 
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that this step is to reveal."""
         ...
 
 
-class Revealed(NamedTuple):
+class RevealResult(NamedTuple):
     """The canvas after a pick, and the pick of the next step."""
 
     canvas: Canvas
@@ -61,7 +61,7 @@ class Revealed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chance:
+class IndependentReveal:
     """Each masked position independently with probability `share`, its token drawn from x̂: ancestral sampling.
 
     The positions that change are drawn first, so the network is queried only there: exact in law (the two draws are
@@ -69,24 +69,24 @@ class Chance:
     A free sum Z = Σx̂ changes the odds, share·Z for a reveal against 1 − share, so it must be known everywhere.
     """
 
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         which, what = rng.split(2)
         u = which.uniform(hidden.shape[1])
         where = hidden & (u < share) if pred.normalised else hidden
         if not where.any():
-            return Choice.nothing(hidden)
+            return PickResult.nothing(hidden)
         drawn = pred.draw(where, rng=what)
         if pred.normalised:
-            return Choice.of(where, drawn)
+            return PickResult.of(where, drawn)
         log_mass = drawn.log_x.logsumexp(-1)
         mass = torch.ones_like(u).masked_scatter(hidden, log_mass.exp().to(u.dtype))
         where = hidden & (u * (1 + share * (mass - 1)) < share * mass)
         tokens = drawn.tokens(where[hidden])
         log_p = (drawn.log_x - log_mass[:, None])[where[hidden]].gather(-1, tokens[:, None]).squeeze(-1)
-        return Choice(where, tokens, log_p)
+        return PickResult(where, tokens, log_p)
 
 
-def written(canvas: Canvas, choice: Choice, vocab: Vocab) -> Canvas:
+def apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
     """The canvas with a choice written on it, and how likely its tokens were."""
     z, confidence = canvas.z.masked_scatter(choice.where, choice.tokens), canvas.confidence
     if choice.log_p is not None:
@@ -130,15 +130,15 @@ class Masked(TokenProcess):
         # a token that is still visible at t = 1 is impossible under the prior
         return torch.full(x.shape, 0.0 if self.schedule.end <= 0 else torch.inf, device=x.device)
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         require_times(x, t)
         lost = rng.uniform(x.shape[1]) >= self.schedule.kept(t)
         if pad is not None:
             lost = lost & ~pad
-        return Noised(x.masked_fill(lost, self.vocab.masked), t, x, pad)
+        return NoisySample(x.masked_fill(lost, self.vocab.masked), t, x, pad)
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        return self.reveal(pred, canvas, s, t, Chance(), rng=rng).canvas
+        return self.reveal(pred, canvas, s, t, IndependentReveal(), rng=rng).canvas
 
     def reveal(
         self,
@@ -151,8 +151,8 @@ class Masked(TokenProcess):
         share: Tensor | None = None,
         hidden: Tensor | None = None,
         rng: Rng,
-    ) -> Revealed:
-        """`step` with another rule for which positions to reveal. Only `Chance` is Bayes' rule and carries a bound.
+    ) -> RevealResult:
+        """`step` with another rule for which positions to reveal. Only `IndependentReveal` is Bayes' rule and carries a bound.
 
         The pick gets the share (B, 1) of the masked positions that this step should reveal: what the schedule reveals
         between t and s, unless `share` says otherwise. `hidden` are these positions, for a caller who knows them.
@@ -160,9 +160,9 @@ class Masked(TokenProcess):
         require_times(canvas.z, s, t)
         share = self.schedule.share(s, t) if share is None else share
         choice = pick(pred, canvas, self.hidden(canvas) if hidden is None else hidden, share, rng=rng)
-        if (ops.host(choice.tokens) == self.vocab.masked).any():
+        if (ops.to_numpy(choice.tokens) == self.vocab.masked).any():
             raise ValueError("the mask token is never written; x̂ must give it no weight: use the head Subs")
-        return Revealed(written(canvas, choice, self.vocab), choice.then or pick)
+        return RevealResult(apply_pick(canvas, choice, self.vocab), choice.then or pick)
 
     def hidden(self, canvas: Canvas) -> Tensor:
         """(B, L) bool: masked positions that may be revealed."""
@@ -182,7 +182,7 @@ class Masked(TokenProcess):
         lost = (1 - self.schedule.kept(t)) * rng.once() ** (1 / n)
         return self.schedule.inverse(1 - lost).clamp(min=0).to(t.dtype)
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
         if s is None:
             nats = pred.nll(where, noised.target)
@@ -191,7 +191,7 @@ class Masked(TokenProcess):
             loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
         return torch.where(where, loss, 0.0)
 
-    def estimates(self, held_out: HeldOutBatch, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+    def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
         """In count form; if tokens are written one at a time, exactly −log p from a single network call.
 
         Rows with so few learnt tokens per block that hiding each set of them costs no more calls get the bound itself.
@@ -204,7 +204,7 @@ class Masked(TokenProcess):
         found = torch.stack([self._by_count(held_out, strata, learn & ~small, rng=rng) for rng in rngs])
         return torch.where(small.squeeze(-1), self._by_sets(held_out, learn & small), found) if small.any() else found
 
-    def _by_count(self, held_out: HeldOutBatch, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
+    def _by_count(self, held_out: HeldOutRows, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
         """(B,) the bound in count form, which has no singular weight (as LLaDA is evaluated).
 
         −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks
@@ -226,7 +226,7 @@ class Masked(TokenProcess):
             parts.append((hi - lo) * self._hidden_nats(held_out, where, n / size))
         return torch.stack(parts).sum(0)
 
-    def _by_sets(self, held_out: HeldOutBatch, learn: Tensor) -> Tensor:
+    def _by_sets(self, held_out: HeldOutRows, learn: Tensor) -> Tensor:
         """(B,) the bound without draws: Σ_S Σ_{l∈S} −log x̂[x_l] / (n·C(L, n)) over all sets S of n of L learnt tokens.
 
         In pass j the set of every block is that of the binary digits of j.
@@ -247,9 +247,7 @@ class Masked(TokenProcess):
             nats = nats + self._hidden_nats(held_out, where, n / size.clamp(min=n), chance)
         return nats
 
-    def _hidden_nats(
-        self, held_out: HeldOutBatch, where: Tensor, share: Tensor, weight: Tensor | float = 1.0
-    ) -> Tensor:
+    def _hidden_nats(self, held_out: HeldOutRows, where: Tensor, share: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
         batch = held_out.batch
         noise = torch.zeros_like(where) if batch.unknown is None else batch.unknown
@@ -258,7 +256,7 @@ class Masked(TokenProcess):
         pred = held_out.predict(z, torch.where(batch.learn, t, noise.to(t.dtype)))
         return (pred.nll(where, batch.tokens) / share * weight).sum(-1)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         where = noised.z == self.vocab.masked
         return where if noised.pad is None else where & ~noised.pad
 
@@ -283,7 +281,7 @@ class Masked(TokenProcess):
         return table
 
 
-def _blocks(held_out: HeldOutBatch) -> Tensor:
+def _blocks(held_out: HeldOutRows) -> Tensor:
     """(L,) the number of the block of each place."""
     learn = held_out.batch.learn
     return torch.arange(learn.shape[1], device=learn.device) // (held_out.block or learn.shape[1])

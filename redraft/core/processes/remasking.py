@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
 from redraft.core.processes.base import TokenProcess, require_times
-from redraft.core.processes.interpolating import Interpolating, Mix
-from redraft.core.processes.masked import Chance, Masked, reveal_kl, written
+from redraft.core.processes.interpolating import Interpolating, MixWeights
+from redraft.core.processes.masked import IndependentReveal, Masked, apply_pick, reveal_kl
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 
 
-class Moment(NamedTuple):
+class RemaskStep(NamedTuple):
     """A step t → s as a rate sees it; (B, 1) each."""
 
     s: Tensor
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
     most: Tensor  # the highest rate there is
 
 
-class Rate(ABC):
+class RemaskRate(ABC):
     """σ, the probability that a written token becomes noise again between t and s."""
 
     @property
@@ -45,7 +45,7 @@ class Rate(ABC):
         return True
 
     @abstractmethod
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         """(B, 1) or (B, L). written (B, L): tokens it may forget; confidence (B, L): their probability when drawn."""
 
 
@@ -55,7 +55,7 @@ def _require_share(eta: float) -> None:
 
 
 @dataclass(frozen=True)
-class Cap(Rate):
+class CappedRate(RemaskRate):
     """σ = min(η, σ_max)."""
 
     eta: float = 0.008
@@ -63,12 +63,12 @@ class Cap(Rate):
     def __post_init__(self) -> None:
         _require_share(self.eta)
 
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.most.clamp(max=self.eta)
 
 
 @dataclass(frozen=True)
-class Rescale(Rate):
+class RescaledRate(RemaskRate):
     """σ = η·σ_max."""
 
     eta: float = 0.015
@@ -76,46 +76,46 @@ class Rescale(Rate):
     def __post_init__(self) -> None:
         _require_share(self.eta)
 
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return self.eta * now.most
 
 
 @dataclass(frozen=True)
-class Star(Rate):
+class StarRate(RemaskRate):
     """σ = 1 − α_s: the whole text is drawn from x̂ and noised anew (star-shaped; Meshchaninov et al. 2025).
 
-    All levels are independent given x. Used at all times it destroys the early structure too often: `Switch` it on for
+    All levels are independent given x. Used at all times it destroys the early structure too often: `WindowedRate` it on for
     the tail.
     """
 
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.lost
 
 
 @dataclass(frozen=True)
-class ByConfidence(Rate):
+class ConfidenceRate(RemaskRate):
     """The inner rate, divided among the written tokens of a row by softmax(−ψ), ψ the probability of each when drawn.
 
     The shares sum to one, so the rate of a token shrinks as 1/L. Reveals do not compensate for it: marginals move.
     """
 
-    rate: Rate = Rescale(1.0)
+    rate: RemaskRate = RescaledRate(1.0)
 
     @property
     def blind(self) -> bool:
         return False
 
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         psi = torch.zeros_like(written, dtype=now.lost.dtype) if confidence is None else confidence.to(now.lost.dtype)
         share = (-psi).masked_fill(~written, -torch.inf).softmax(-1).nan_to_num(0.0)  # nan: nothing is written
         return share * self.rate(now, written, confidence)
 
 
 @dataclass(frozen=True)
-class Switch(Rate):
+class WindowedRate(RemaskRate):
     """The inner rate for off ≤ t ≤ on, and zero before and after."""
 
-    rate: Rate = Star()
+    rate: RemaskRate = StarRate()
     on: float = 0.55
     off: float = 0.05
 
@@ -127,21 +127,21 @@ class Switch(Rate):
     def blind(self) -> bool:
         return self.rate.blind
 
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         active = (now.t >= self.off) & (now.t <= self.on)
         return torch.where(active, self.rate(now, written, confidence), 0.0)
 
 
 @dataclass(frozen=True)
-class Loop(Rate):
-    """σ = η while the sampler holds the time still, s = t, otherwise zero (ReMDM's "loop"; see the warp `Hold`)."""
+class LoopRate(RemaskRate):
+    """σ = η while the sampler holds the time still, s = t, otherwise zero (ReMDM's "loop"; see the warp `HoldWarp`)."""
 
     eta: float = 0.02
 
     def __post_init__(self) -> None:
         _require_share(self.eta)
 
-    def __call__(self, now: Moment, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return torch.where(now.s == now.t, now.most.clamp(max=self.eta), 0.0)
 
 
@@ -158,7 +158,7 @@ class Remask(TokenProcess):
     """
 
     process: Masked | Interpolating
-    rate: Rate = Cap()
+    rate: RemaskRate = CappedRate()
 
     def __post_init__(self) -> None:
         if isinstance(self.process, Interpolating) and self.process.direct:
@@ -176,7 +176,7 @@ class Remask(TokenProcess):
     def prior_kl(self, x: Tensor) -> Tensor:
         return self.process.prior_kl(x)
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         return self.process.noise(x, t, pad=pad, rng=rng)
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
@@ -185,7 +185,7 @@ class Remask(TokenProcess):
             return self._remasked(pred, canvas, s, t, rng)
         return self._renoised(pred, canvas, s, t, rng)
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         if s is None:
             raise ValueError(
                 "remasking has no continuous-time limit: its bound grows with every step; use Bound(steps=T)"
@@ -201,7 +201,7 @@ class Remask(TokenProcess):
             return torch.where(where, loss, 0.0)
         return self._kl(self.process, pred, noised, now, sigma)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         return self.process.undetermined(noised)
 
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
@@ -226,12 +226,12 @@ class Remask(TokenProcess):
     def _remasked(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
         masked, free, now = canvas.z == self.vocab.masked, ~canvas.fixed, self._moment(s, t)
         sigma = self.rate(now, free & ~masked, canvas.confidence)
-        choice = Chance()(pred, canvas, free & masked, self._share(now, sigma), rng=rng)
+        choice = IndependentReveal()(pred, canvas, free & masked, self._share(now, sigma), rng=rng)
         *_, last = rng.split(3)  # the first two are the draw's: with σ = 0 the text is that of the process
         forgotten = free & ~masked & (last.uniform(canvas.z.shape[1]) < sigma)
-        return written(canvas, choice._replace(again=forgotten), self.vocab)
+        return apply_pick(canvas, choice._replace(again=forgotten), self.vocab)
 
-    def _share(self, now: Moment, sigma: Tensor) -> Tensor:
+    def _share(self, now: RemaskStep, sigma: Tensor) -> Tensor:
         """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""
         kept = self.process.schedule.kept(now.t)
         return self.process.schedule.share(now.s, now.t) + sigma * kept / (1 - kept).clamp(min=1e-300)
@@ -245,7 +245,9 @@ class Remask(TokenProcess):
         drawn = self.process.step(pred, canvas, torch.where(again, 0.0, s), t, rng=rng)
         return drawn.write(torch.where(again, self.process.noise(drawn.z, s, rng=how).z, drawn.z))
 
-    def _kl(self, process: Interpolating, pred: Prediction, noised: Noised, now: Moment, sigma: Tensor) -> Tensor:
+    def _kl(
+        self, process: Interpolating, pred: Prediction, noised: NoisySample, now: RemaskStep, sigma: Tensor
+    ) -> Tensor:
         """(B, L) KL of the step given x to that given x̂, by summing over the vocabulary."""
         where = self.undetermined(noised)
         z, again = noised.z[where], (sigma / now.lost.clamp(min=1e-300)).expand_as(where)[where][:, None]
@@ -260,18 +262,18 @@ class Remask(TokenProcess):
         )
         p = p.clamp(min=torch.finfo(p.dtype).tiny)  # a state that neither reaches must not spoil the gradient
         nats = (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
-        return ops.spread(nats.to(log_x.dtype), where)
+        return ops.scatter(nats.to(log_x.dtype), where)
 
-    def _moment(self, s: Tensor, t: Tensor) -> Moment:
+    def _moment(self, s: Tensor, t: Tensor) -> RemaskStep:
         if isinstance(self.process, Masked):
             lost = 1 - self.process.schedule.kept(s)
             most = (lost / self.process.schedule.kept(t).clamp(min=1e-300)).clamp(max=1)
         else:
             most = lost = 1 - self.process.mix(s).keep
-        return Moment(s, t, lost, most)
+        return RemaskStep(s, t, lost, most)
 
 
-def _law(process: Interpolating, x: Tensor, mix: Mix) -> Tensor:
+def _law(process: Interpolating, x: Tensor, mix: MixWeights) -> Tensor:
     """(N, V) α·x + b"""
     keep, mask, word = (part[:, None] for part in mix)
     if process.vocab.mask is None:
@@ -280,7 +282,7 @@ def _law(process: Interpolating, x: Tensor, mix: Mix) -> Tensor:
     return keep * x + torch.where(state == process.vocab.mask, mask, word)
 
 
-def _posterior(process: Interpolating, x: Tensor, z: Tensor, early: Mix, late: Mix) -> Tensor:
+def _posterior(process: Interpolating, x: Tensor, z: Tensor, early: MixWeights, late: MixWeights) -> Tensor:
     """(N, V) p(z_s | z_t = z, x) by Bayes' rule."""
     here = F.one_hot(z, process.vocab.size).to(x.dtype)
     before, after = (_law(process, torch.zeros_like(x), mix).gather(-1, z[:, None]) for mix in (early, late))

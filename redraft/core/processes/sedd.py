@@ -5,7 +5,7 @@ its total σ, with α = e^{−σ}, and by `limit`, the (V,) distribution π that
 (1 − α)·π_z, with the rate σ'·π_z into z from anywhere. The absorbing graph has all of π on the mask, the uniform graph
 spreads it evenly over the words.
 
-Our own models go through x̂ (`ratios`), where the bound of the process is the score entropy, its ancestral step the
+Our own models go through x̂ (`score_ratios`), where the bound of the process is the score entropy, its ancestral step the
 Tweedie step, and tests compare both with these functions. Foreign weights with uniform noise may predict ratios that
 no x̂ gives: only these functions score and sample them.
 """
@@ -24,7 +24,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.vocab import Vocab
 
 
-def mask_limit(vocab: Vocab) -> Tensor:
+def absorbing_limit(vocab: Vocab) -> Tensor:
     """(V,) float64: all on the mask."""
     return F.one_hot(torch.tensor(vocab.masked), vocab.size).double()
 
@@ -37,10 +37,10 @@ def uniform_limit(vocab: Vocab) -> Tensor:
     return words / words.sum()
 
 
-def limit(process: Masked | Interpolating) -> Tensor:
+def limiting_distribution(process: Masked | Interpolating) -> Tensor:
     """(V,) float64: the distribution that the noise of a process tends to."""
     if isinstance(process, Masked) or isinstance(process.mixing, MaskNoise):
-        return mask_limit(process.vocab)
+        return absorbing_limit(process.vocab)
     if not isinstance(process.mixing, UniformNoise):
         raise ValueError(
             f"{process.mixing} changes on the way; scores are for mask or uniform noise: use Ancestral(steps)"
@@ -58,7 +58,7 @@ def log_scores(raw: Tensor, z: Tensor, sigma: Tensor | None = None) -> Tensor:
     return raw.scatter(-1, z[..., None], 0.0)
 
 
-def ratios(log_x: Tensor, z: Tensor, keep: Tensor, limit: Tensor) -> Tensor:
+def score_ratios(log_x: Tensor, z: Tensor, keep: Tensor, limit: Tensor) -> Tensor:
     """(B, L, V) log s of a prediction: s_y = q_t(y | x̂)/q_t(z | x̂), the change of parameterisation.
 
     x̂ need not be normalised. keep: (B, 1) or (B, L), α_t.
@@ -75,21 +75,21 @@ def score_entropy(log_score: Tensor, z: Tensor, x: Tensor, sigma: Tensor, limit:
     """
     keep = (-sigma)[..., None].exp()
     q = keep * F.one_hot(x, len(limit)) + (1 - keep) * limit
-    price = ops.pkl(q / _at(q, z), log_score.exp())  # zero at z, where both ratios are one
+    price = ops.poisson_kl(q / _at(q, z), log_score.exp())  # zero at z, where both ratios are one
     return torch.where(limit[z] > 0, limit[z] * price.sum(-1), 0.0)
 
 
-def euler(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
+def euler_probs(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
     """(B, L, V) p(z → y) = change·π_z·s_y, and the rest for staying; change (B, 1) = Δt·σ'_t.
 
-    If the step is too long, the rest is negative: `proper` makes it a distribution again.
+    If the step is too long, the rest is negative: `clip_and_normalize` makes it a distribution again.
     """
     p = change[..., None] * limit[z][..., None] * log_score.exp()
     p = p.scatter(-1, z[..., None], 0.0)
     return p.scatter(-1, z[..., None], 1 - p.sum(-1, keepdim=True))
 
 
-def tweedie(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
+def tweedie_probs(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
     """(B, L, V) p(z_s = y | z) ∝ (the score at s)_y · q_{t|s}(z | y); change (B, 1) = σ_t − σ_s ("analytic").
 
     The score at s is that at t with the noise in between undone, e^Δ·s + (1 − e^Δ)·π·Σs. Δ = σ_t goes to the clean end.
@@ -101,7 +101,7 @@ def tweedie(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tens
     return before * (kept * F.one_hot(z, len(limit)) + (1 - kept) * limit[z][..., None])
 
 
-def proper(p: Tensor) -> Tensor:
+def clip_and_normalize(p: Tensor) -> Tensor:
     """A distribution: negative weights become zero, then they are normalised."""
     p = p.clamp(min=0)
     return p / p.sum(-1, keepdim=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from redraft.core.ops import wide
+from redraft.core.ops import widest_float
 
 
 class Schedule(ABC):
@@ -46,7 +46,7 @@ class Schedule(ABC):
 
     def kept(self, t: Tensor) -> Tensor:
         """keep in the widest float, and 1 at t = 0: clean by definition (prompts), whatever the schedule's start."""
-        t = t.to(wide(t.device))
+        t = t.to(widest_float(t.device))
         return torch.where(t == 0, 1.0, self.keep(t))
 
     def share(self, s: Tensor, t: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Schedule(ABC):
 
     def rate(self, t: Tensor) -> Tensor:
         """−keep'/(1 − keep), the same per unit of time, zero while nothing is lost; 1/t for the linear schedule."""
-        t = t.to(wide(t.device))
+        t = t.to(widest_float(t.device))
         lost = 1 - self.keep(t)
         return torch.where(lost > 0, -self.slope(t) / lost, 0.0)
 

@@ -14,7 +14,7 @@ from redraft.core.schedules.base import Schedule, crossing, logistic, polyline, 
 
 
 @dataclass(frozen=True)
-class Tabulated(Schedule):
+class PiecewiseKeep(Schedule):
     """Straight lines between keeps[0] = 1, …, keeps[n] at the times 0, 1/n, …, 1: for measured schedules."""
 
     keeps: tuple[float, ...] = (1.0, 0.0)
@@ -34,7 +34,7 @@ class Tabulated(Schedule):
 
 
 @dataclass(frozen=True)
-class Mirrored(Schedule):
+class TimeReversed(Schedule):
     """α = 1 − β(1 − t) of another schedule β: seen from the other end of time (FlexMDM's "cosine" and "polynomial")."""
 
     schedule: Schedule
@@ -47,7 +47,7 @@ class Mirrored(Schedule):
 
 
 @dataclass(frozen=True)
-class Jumping(Schedule):
+class ExactEnds(Schedule):
     """Another schedule that is exactly 1 at t = 0 and 0 at t = 1, by jumps (FlexMDM's "geometric")."""
 
     schedule: Schedule
@@ -61,7 +61,7 @@ class Jumping(Schedule):
 
 
 @dataclass(frozen=True)
-class Shifted(Schedule):
+class ShiftedLogSnr(Schedule):
     """Another schedule with 2·ln(scale) added to its log-SNR: as if x were `scale` times as large."""
 
     schedule: Schedule
@@ -79,7 +79,7 @@ class Shifted(Schedule):
 
 
 @dataclass(frozen=True)
-class Clamped(Schedule):
+class ClampedLogSnr(Schedule):
     """Another schedule with its log-SNR held within [low, high] (PLANNER: ±15), so that both ends are finite.
 
     Where it is held, nothing happens: the inverse gives the time at which that ends or begins.
@@ -100,7 +100,7 @@ class Clamped(Schedule):
 
 
 @dataclass(frozen=True)
-class Retimed(Schedule):
+class PiecewiseLogSnr(Schedule):
     """Straight lines between log-SNRs at the times 0, 1/n, …, 1: for noise levels found by measuring."""
 
     logsnrs: tuple[float, ...]
@@ -121,7 +121,7 @@ class Retimed(Schedule):
 
 
 @dataclass(frozen=True)
-class Chain(Schedule):
+class DiscreteChain(Schedule):
     """Another schedule as a chain of T steps, as DDPM and its successors build it; their checkpoints need it.
 
     β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, which stand at the times 0, …, 1,

@@ -10,10 +10,10 @@ from operator import or_
 
 from redraft.core.text.tokenizers import split_words
 
-Cut = Callable[[str], Sequence[Hashable]]  # text → words; a tokenizer's `encode` is one too
+WordSplitter = Callable[[str], Sequence[Hashable]]  # text → words; a tokenizer's `encode` is one too
 
 
-def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: Cut = split_words) -> float:
+def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: WordSplitter = split_words) -> float:
     """BLEU-4 of texts, each against a reference or several: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2).
 
     p_n is the share of n-grams that occur in a reference, each as often as in the one that has it most, counted over
@@ -35,7 +35,7 @@ def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: C
     return math.exp(logs / 4 + min(0.0, 1 - needed / long))
 
 
-def minimum_risk(candidates: Sequence[str], cut: Cut = split_words) -> str:
+def minimum_bayes_risk(candidates: Sequence[str], cut: WordSplitter = split_words) -> str:
     """The candidate that is most similar to all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
 
     Ties go to the first in the alphabet, so that the order of the candidates does not matter.

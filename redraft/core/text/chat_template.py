@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 
 _SECONDS, _BYTES, _MOST = 5, 1 << 29, 1 << 20  # of the process; letters of a prompt
 _CHILD = """
@@ -69,16 +69,16 @@ class ChatError(ValueError):
     """A chat template that gives no prompt."""
 
 
-Render = Callable[[str, Mapping[str, Any]], str]  # a template and its variables → the text
+Renderer = Callable[[str, Mapping[str, Any]], str]  # a template and its variables → the text
 
 
-def rendered(template: str, variables: Mapping[str, Any]) -> str:
+def render_template(template: str, variables: Mapping[str, Any]) -> str:
     """What a template makes of some variables, by the sandbox in a process of its own."""
-    with TemplateProcess() as render:
+    with TemplateSandbox() as render:
         return render(template, variables)
 
 
-class TemplateProcess:
+class TemplateSandbox:
     """A process that renders templates, one after the other, each with little time and memory.
 
     It is started when it is first needed; one that fails to answer is ended, and the next template gets a new one.
@@ -87,7 +87,7 @@ class TemplateProcess:
     def __init__(self) -> None:
         self._child: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> TemplateProcess:
+    def __enter__(self) -> TemplateSandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,7 +143,7 @@ class TemplateProcess:
         self.close()
 
 
-def prompt_ids(hub: Hub, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
+def prompt_ids(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
     """The ids of a conversation, up to where the model is to answer.
 
     hub: a tokenizer with a template.
@@ -153,34 +153,38 @@ def prompt_ids(hub: Hub, messages: Sequence[Mapping[str, str]], **options: Any) 
     if hub.template is None:
         raise ChatError("this tokenizer has no chat template; give a prompt instead of messages")
     joint = _unused(hub.template, messages)
-    return spelt_ids(hub, prompt_text(hub, messages, joint, **options), joint)
+    return encode_rendered(hub, prompt_text(hub, messages, joint, **options), joint)
 
 
 def prompt_text(
-    hub: Hub, messages: Sequence[Mapping[str, str]], joint: str, render: Render = rendered, **options: Any
+    hub: HubTokenizer,
+    messages: Sequence[Mapping[str, str]],
+    joint: str,
+    render: Renderer = render_template,
+    **options: Any,
 ) -> str:
-    """The text that `spelt_ids` reads.
+    """The text that `encode_rendered` reads.
 
     joint: a letter that stands in no message; it keeps special tokens apart.
-    render: a `TemplateProcess`, for many prompts.
+    render: a `TemplateSandbox`, for many prompts.
     """
     safe = [{key: _apart(text, hub.specials, joint) for key, text in message.items()} for message in messages]
     return _prompt(hub, safe, render, **options)
 
 
-def question_ids(hub: Hub) -> Callable[[str], list[int]]:
+def question_encoder(hub: HubTokenizer) -> Callable[[str], list[int]]:
     """A function from a question to the ids of its prompt: `prompt_ids` of one message of the user's, but fast.
 
     The template is rendered once, around a stand-in for the message, whose outer white space is left out.
     """
     joint, slot = (_unused(hub.template or "", [], number) for number in (0, 1))
-    before, *after = _prompt(hub, [{"role": "user", "content": slot}], rendered).split(slot)
+    before, *after = _prompt(hub, [{"role": "user", "content": slot}], render_template).split(slot)
     if len(after) != 1:
         raise ChatError("the chat template of this model does not repeat a message once, as it is")
-    return lambda text: spelt_ids(hub, before + _apart(text.strip(), hub.specials, joint) + after[0], joint)
+    return lambda text: encode_rendered(hub, before + _apart(text.strip(), hub.specials, joint) + after[0], joint)
 
 
-def spelt_ids(hub: Hub, text: str, joint: str = "") -> list[int]:
+def encode_rendered(hub: HubTokenizer, text: str, joint: str = "") -> list[int]:
     """The ids of a rendered text, in which special tokens are spelt out; `joint` marks those that are mere text."""
     ids: list[int] = []
     for part in _split(text, hub.specials):
@@ -189,7 +193,7 @@ def spelt_ids(hub: Hub, text: str, joint: str = "") -> list[int]:
     return ids
 
 
-def _prompt(hub: Hub, messages: Sequence[Mapping[str, str]], render: Render, **options: Any) -> str:
+def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: Renderer, **options: Any) -> str:
     """The text of a conversation, up to where the model is to answer."""
     if hub.template is None:
         raise ChatError("this tokenizer has no chat template; give a prompt instead of messages")

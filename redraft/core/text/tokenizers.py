@@ -23,18 +23,18 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
 from redraft.core.vocab import Vocab
 
-MARKS = ".", ",", "!", "?"
+PUNCTUATION = ".", ",", "!", "?"
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """The words and punctuation marks of a text; `spell` is the inverse."""
+    """The words and punctuation marks of a text; `join_words` is the inverse."""
     return tuple(re.findall(r"\w+|[^\w\s]", text))
 
 
-def spell(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """The text of some words: a space before each word, none before a punctuation mark."""
     text = " ".join(words)
-    for mark in MARKS:
+    for mark in PUNCTUATION:
         text = text.replace(f" {mark}", mark)
     return text
 
@@ -42,7 +42,7 @@ def spell(words: Iterable[str]) -> str:
 Special = Literal["bos", "eos", "pad", "mask"]
 SPECIALS: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 TEXT8 = " abcdefghijklmnopqrstuvwxyz"
-HIDDEN = "▒"  # how a masked token looks in decoded text
+MASK_GLYPH = "▒"  # how a masked token looks in decoded text
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # how an unknown token looks in decoded text
 _WORD = re.compile(r"\w+|[^\w\s]")
 _GAP = re.compile(r" (?=[.,!?;:])")
@@ -75,7 +75,7 @@ class Tokenizer(ABC):
     def join(self, pieces: list[str]) -> str:
         """The text that the pieces form together."""
 
-    def decode(self, ids: Iterable[int], mask: str = HIDDEN) -> str:
+    def decode(self, ids: Iterable[int], mask: str = MASK_GLYPH) -> str:
         """The text of ids: bos, eos and pad are left out, masked tokens are shown as `mask`."""
         vocab, pieces = self.vocab, []
         for token in map(int, ids):
@@ -86,14 +86,14 @@ class Tokenizer(ABC):
         return self.join([piece for piece in pieces if piece])
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
-        """Copies are rebuilt from the fields: a copied backend of `Hub` would no longer treat specials as text."""
+        """Copies are rebuilt from the fields: a copied backend of `HubTokenizer` would no longer treat specials as text."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
 
-def shares(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+def token_texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """What each token adds to the text; a character made of several tokens is added by the last of them."""
     vocab = tokenizer.vocab
-    pieces = ["" if t in vocab.ends else HIDDEN if t == vocab.mask else tokenizer.piece(t) for t in ids]
+    pieces = ["" if t in vocab.ends else MASK_GLYPH if t == vocab.mask else tokenizer.piece(t) for t in ids]
     whole = tokenizer.join(list(filter(None, pieces)))
     ends = [0]
     for count in range(1, len(pieces) + 1):
@@ -110,8 +110,8 @@ def _vocab(content: int, specials: tuple[Special, ...]) -> Vocab:
 
 
 @dataclass(frozen=True)
-class Characters(Tokenizer):
-    """One id per character of a fixed alphabet; `Characters(TEXT8)` has the 27 of text8 and the mask."""
+class CharTokenizer(Tokenizer):
+    """One id per character of a fixed alphabet; `CharTokenizer(TEXT8)` has the 27 of text8 and the mask."""
 
     alphabet: str
     specials: tuple[Special, ...] = ("mask",)
@@ -121,7 +121,7 @@ class Characters(Tokenizer):
             raise ValueError(f"a character occurs twice in the alphabet {self.alphabet!r}; each may occur once")
 
     @classmethod
-    def collect(cls, texts: Iterable[str], specials: tuple[Special, ...] = ("mask",)) -> Characters:
+    def collect(cls, texts: Iterable[str], specials: tuple[Special, ...] = ("mask",)) -> CharTokenizer:
         """The alphabet of some texts, sorted."""
         return cls("".join(sorted(set().union(*texts))), specials)
 
@@ -152,7 +152,7 @@ class Characters(Tokenizer):
 
 
 @dataclass(frozen=True)
-class Bytes(Tokenizer):
+class ByteTokenizer(Tokenizer):
     """One id per byte of UTF-8; bytes that are no UTF-8 travel through text as surrogate escapes (U+DC80..U+DCFF)."""
 
     specials: tuple[Special, ...] = ("eos", "pad", "mask")
@@ -172,7 +172,7 @@ class Bytes(Tokenizer):
 
 
 @dataclass(frozen=True)
-class Words(Tokenizer):
+class WordTokenizer(Tokenizer):
     """One id per word or punctuation mark of a closed list, and one for everything unknown.
 
     Text is cut by `\\w+|[^\\w\\s]` and joined by single spaces, none before . , ! ? ; and :; other white space is lost.
@@ -188,7 +188,9 @@ class Words(Tokenizer):
             raise ValueError(f"{split[0]!r} is neither one word nor one punctuation mark, so no text would ever use it")
 
     @classmethod
-    def collect(cls, texts: Iterable[str], most: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Words:
+    def collect(
+        cls, texts: Iterable[str], most: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")
+    ) -> WordTokenizer:
         """The most frequent words of some texts; words with equal counts come in order of first appearance."""
         if most < 1:
             raise ValueError(f"a list of {most} words; it needs at least one, say words:4096")
@@ -221,7 +223,7 @@ class Words(Tokenizer):
 
 
 @dataclass(frozen=True)
-class Hub(Tokenizer):
+class HubTokenizer(Tokenizer):
     """Any `tokenizer.json` of the tokenizers library, with its special tokens by name; a new mask is added."""
 
     definition: str = field(repr=False)
@@ -232,7 +234,7 @@ class Hub(Tokenizer):
     template: str | None = field(default=None, repr=False)  # of a chat, in Jinja: see redraft.core.text.chat_template
 
     @classmethod
-    def load(cls, path: str | Path) -> Hub:
+    def load(cls, path: str | Path) -> HubTokenizer:
         """Read a `tokenizer.json`, or the one in a folder.
 
         Special tokens are those that a `tokenizer_config.json` beside it names, else added tokens with a customary
@@ -368,7 +370,7 @@ def _template(config: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Hub:
+def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> HubTokenizer:
     """Byte-level BPE of at most `size` ids, specials included; the same texts give the same tokenizer."""
     if size < 256 + len(specials):
         raise ValueError(f"size={size} has no room for 256 bytes and {len(specials)} special tokens")
@@ -385,4 +387,4 @@ def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = (
     backend.train_from_iterator(texts, trainer)
     names = {name: f"<|{name}|>" if name in specials else None for name in SPECIALS}
     backend.add_special_tokens([token for token in names.values() if token is not None])
-    return Hub(backend.to_str(), **names)
+    return HubTokenizer(backend.to_str(), **names)

@@ -14,7 +14,7 @@ from redraft.decoding.blocks.windows import Window
 
 
 @dataclass(frozen=True)
-class Approximate(ABC):
+class ApproximateCache(ABC):
     """Reads a window beside keys and values that the rest of the row had a while ago (Fast-dLLM, Wu et al. 2025).
 
     Under full attention every token sees every other, so what is kept of the others grows stale as the window is
@@ -34,7 +34,7 @@ class Approximate(ABC):
 
 
 @dataclass(frozen=True)
-class Prefix(Approximate):
+class PrefixCache(ApproximateCache):
     """Keeps what stands before the block; the block and all after it are read at each step."""
 
     def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
@@ -42,14 +42,14 @@ class Prefix(Approximate):
 
 
 @dataclass(frozen=True)
-class Dual(Approximate):
+class DualCache(ApproximateCache):
     """Keeps what stands before and after the block; only the block is read at each step."""
 
     def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
         return Window.of(row, first, size, canvas)
 
 
-class Stale:
+class StaleDenoiser:
     """A denoiser for one window, around one for whole rows, which it asks to read the whole rows now and then.
 
     It counts its calls, so it serves one run of one sampler.

@@ -13,13 +13,13 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
-from redraft.decoding.blocks.approximate_cache import Approximate, Stale
-from redraft.decoding.blocks.sub_blocks import Parts
+from redraft.decoding.blocks.approximate_cache import ApproximateCache, StaleDenoiser
+from redraft.decoding.blocks.sub_blocks import SubBlocks
 from redraft.decoding.blocks.windows import Window
-from redraft.decoding.constraints.placement import AllMarked
+from redraft.decoding.constraints.placement import PlacedRuleSet
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.stopping import stopped, stops
+from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Blocks:
     of keys and values, which is exact: they never change and never see later tokens. `Blocks(Ancestral(1))` is plain
     autoregressive sampling. Each row begins with the first block that is not given, whatever the others.
     For full attention `decode_block` says how many tokens at a time, counted from the first token to be written in each
-    row. The whole canvas is then read at every step (semi-autoregressive decoding of LLaDA), or with `cache=Dual()` or
-    `Prefix()` a window of it, beside an approximate cache of the rest (Fast-dLLM).
+    row. The whole canvas is then read at every step (semi-autoregressive decoding of LLaDA), or with `cache=DualCache()` or
+    `PrefixCache()` a window of it, beside an approximate cache of the rest (Fast-dLLM).
     With `stop`, a row ends at its first end token: the rest of it is filled with end tokens and costs nothing.
     """
 
     sampler: Sampler = Ancestral()
     decode_block: int | None = None
-    cache: bool | Approximate = True  # True: exact, where the attention allows one; False: none
+    cache: bool | ApproximateCache = True  # True: exact, where the attention allows one; False: none
     stop: bool = False
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class Blocks:
 
     def exact(self, denoise: Denoiser) -> bool | None:
         """Whether the cache that this denoiser is read with is exact; None: there is no cache."""
-        if isinstance(self.cache, Approximate) or (isinstance(self.sampler, Parts) and self.sampler.cache):
+        if isinstance(self.cache, ApproximateCache) or (isinstance(self.sampler, SubBlocks) and self.sampler.cache):
             return False
         return True if self.cache and denoise.block is not None else None
 
@@ -56,7 +56,7 @@ class Blocks:
         size = self._size(denoise)
         canvas = process.prior(canvas, rng=rng)
         yield canvas
-        if isinstance(self.cache, Approximate):
+        if isinstance(self.cache, ApproximateCache):
             yield from self._windows(denoise, process, canvas, size, self.cache, rng)
         elif denoise.block is not None and self.cache:
             yield from self._cached(denoise, process, canvas, size, rng)
@@ -75,8 +75,8 @@ class Blocks:
                 canvas = window.paste(canvas, inner)
                 yield canvas
             lo = [first + size for first in lo]
-            if stops(self.stop, canvas):
-                canvas = stopped(canvas, self._end(process), ~_from(canvas, lo), denoise)
+            if may_stop(self.stop, canvas):
+                canvas = stop_rows(canvas, self._end(process), ~_from(canvas, lo), denoise)
                 last = _last_columns(canvas)
             yield canvas
             index = [k for k, i in enumerate(row) if lo[i] <= last[i]]
@@ -88,7 +88,7 @@ class Blocks:
             context = denoise.absorb(done.z, done.context)
 
     def _windows(
-        self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, cache: Approximate, rng: Rng
+        self, denoise: Denoiser, process: Process, canvas: Canvas, size: int, cache: ApproximateCache, rng: Rng
     ) -> Iterator[Canvas]:
         """Full attention with an approximate cache; rows with nothing to write in a block are left out of it."""
         block_of, begin = _block_of(denoise, canvas, size), _begin(canvas).tolist()
@@ -97,11 +97,11 @@ class Blocks:
             if row := (~active.fixed).any(-1).nonzero().squeeze(-1).tolist():
                 window = cache.window(row, [begin[k] + i * size for k in row], size, canvas)
                 whole = window.whole(active)
-                part, reader = window.cut(whole, whole.context), Stale(denoise, whole, window, cache.refresh)
+                part, reader = window.cut(whole, whole.context), StaleDenoiser(denoise, whole, window, cache.refresh)
                 for inner in self.sampler(reader, process, part, rng=window.keys(rng.fold(i))):
                     canvas = window.paste(canvas, inner)
                     yield canvas
-            canvas = stopped(canvas, self._end(process), block_of <= i, denoise)
+            canvas = stop_rows(canvas, self._end(process), block_of <= i, denoise)
             yield canvas
 
     def _whole(
@@ -117,7 +117,7 @@ class Blocks:
             for inner in self.sampler(denoise, process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z, confidence=inner.confidence)
                 yield canvas
-            canvas = stopped(canvas, self._end(process), block_of <= i, denoise)
+            canvas = stop_rows(canvas, self._end(process), block_of <= i, denoise)
             yield canvas
 
     def _end(self, process: Process) -> int | None:
@@ -130,7 +130,7 @@ class Blocks:
             raise ValueError("a network with full attention has no blocks of its own; use Blocks(…, decode_block=32)")
         if denoise.block not in (None, size):
             raise ValueError(f"decode_block={size} for a network of blocks of {denoise.block}; leave decode_block out")
-        if denoise.block is not None and isinstance(self.cache, Approximate):
+        if denoise.block is not None and isinstance(self.cache, ApproximateCache):
             name = type(self.cache).__name__
             raise ValueError(f"a network that writes in blocks has an exact cache: use cache=True instead of {name}()")
         return size
@@ -141,7 +141,7 @@ def _unread(canvas: Canvas, last: int) -> Canvas:
 
     Nor do they with a cache: a network that writes in blocks has not learnt to say anything of later ones.
     """
-    if not isinstance(canvas.context.marks, AllMarked):
+    if not isinstance(canvas.context.marks, PlacedRuleSet):
         return canvas
     marks = canvas.context.marks.until(torch.tensor([[last]], device=canvas.z.device))
     return replace(canvas, context=replace(canvas.context, marks=marks))

@@ -15,9 +15,9 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked, Pick
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
-from redraft.decoding.constraints.constrained import Conditioned
+from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.adaptive import ConfidenceThreshold
-from redraft.decoding.samplers.stopping import stopped, stops
+from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class MultiBlock:
                     share = torch.where(forced[:, k], 0.5 / left[:, k].clamp(min=1), -1.0)[:, None]
                     part, keys = replace(canvas, fixed=canvas.fixed | ~here), rng.fold(k).fold(clock[:, k])
                     t = share.new_ones(share.shape)
-                    if isinstance(pred, Conditioned):  # what earlier blocks got now is part of the text
+                    if isinstance(pred, ConstrainedPrediction):  # what earlier blocks got now is part of the text
                         pred = pred.after(torch.where(process.hidden(canvas), seen, canvas.z))
                     part, picks[k] = process.reveal(pred, part, t, t, picks[k], share=share, rng=keys)
                     canvas = replace(canvas, z=part.z, confidence=part.confidence)
             clock = clock + active
-            if stops(self.stop, canvas):
+            if may_stop(self.stop, canvas):
                 written = process.hidden(canvas).cumsum(-1) == 0
-                canvas = stopped(canvas, process.vocab.eos if self.stop else None, written, denoise)
+                canvas = stop_rows(canvas, process.vocab.eos if self.stop else None, written, denoise)
             yield canvas
 
     def _active(self, left: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,10 +83,10 @@ class MultiBlock:
         """What the network says of the active blocks: asked once for all of them; others are clean, or still noise."""
         here = active.gather(1, block_of)
         shown = replace(canvas, fixed=canvas.fixed | ~here, waiting=process.hidden(canvas) & ~here)
-        t = process.moment(share.to(ops.wide(share.device))).gather(1, block_of)
+        t = process.moment(share.to(ops.widest_float(share.device))).gather(1, block_of)
         pred, hidden = denoise(canvas.z, shown.time(t), canvas.context), process.hidden(shown)
-        if not isinstance(pred, Conditioned):
-            return Once(pred, hidden)
+        if not isinstance(pred, ConstrainedPrediction):
+            return CachedPrediction(pred, hidden)
         pred.at(hidden)  # it remembers what it has asked
         return pred
 
@@ -97,7 +97,7 @@ class MultiBlock:
             raise ValueError("this network reads finished blocks only; use Blocks(sampler), one block after the other")
 
 
-class Once(Prediction):
+class CachedPrediction(Prediction):
     """A prediction that is asked once at the marked positions, and answers for any of them from memory."""
 
     def __init__(self, inner: Prediction, where: Tensor) -> None:

@@ -15,11 +15,11 @@ from redraft.core.randomness import Rng
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.stopping import stopped
+from redraft.decoding.samplers.stopping import stop_rows
 
 
 @dataclass(frozen=True)
-class Strides:
+class SlidingWindow:
     """Write a window, keep its last `window − stride` tokens as prompt, write `stride` more, and so on (MDLM).
 
     For any network with full attention and any inner sampler, and for networks of blocks with `Blocks(…)` inside, whose
@@ -55,6 +55,6 @@ class Strides:
                 for inner in self.sampler(denoise, process, window, rng=rng.fold(lo)):
                     canvas = canvas.paste(inner, lo)
                     yield canvas
-            canvas = stopped(canvas, process.vocab.eos if self.stop else None, hi, denoise)
+            canvas = stop_rows(canvas, process.vocab.eos if self.stop else None, hi, denoise)
             held = canvas.fixed | (torch.arange(length, device=held.device) < hi)
         yield canvas

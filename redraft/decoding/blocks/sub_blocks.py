@@ -18,8 +18,8 @@ from redraft.decoding.samplers.base import Sampler
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Writes a block in parts of `size` tokens from the left, with the inner sampler: `Blocks(Parts(sampler, 8))`.
+class SubBlocks:
+    """Writes a block in parts of `size` tokens from the left, with the inner sampler: `Blocks(SubBlocks(sampler, 8))`.
 
     The first token of a block is a part of its own if `first` says so: where states predict the next token, the block
     before it has predicted it already, at no cost (Fast-dLLM v2).
@@ -45,7 +45,7 @@ class Parts:
             return
         for row in range(len(canvas.z)):
             index = torch.tensor([row], device=canvas.z.device)
-            reader = BlockReader(denoise, process.vocab.masked, self.size)
+            reader = SubBlockDenoiser(denoise, process.vocab.masked, self.size)
             for inner in self._written(reader.part, process, canvas.rows(index), rng.rows(index)):
                 canvas = _with_row(canvas, inner, index)
                 yield canvas
@@ -80,7 +80,7 @@ def _with_row(canvas: Canvas, inner: Canvas, index: Tensor) -> Canvas:
     return replace(canvas, z=z, confidence=old.index_copy(0, index, sure))
 
 
-class BlockReader:
+class SubBlockDenoiser:
     """A denoiser for the parts of one block of one row; it remembers the block as it was when it was read whole."""
 
     block = None
@@ -105,14 +105,14 @@ class BlockReader:
         pad, inside = (None if a is None else a[:, lo:hi] for a in (context.pad, context.inside))
         near = replace(context, cache=self._held.cache, place=place[:, lo:hi], pad=pad, inside=inside)
         part = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], near)
-        return Inset(part, lo, hi)
+        return WindowPrediction(part, lo, hi)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("a part of a block is never finished for good: no Blocks inside of Parts")
 
 
 @dataclass(frozen=True)
-class Inset(Prediction):
+class WindowPrediction(Prediction):
     """A prediction for columns lo..hi of a window, asked as if it were for the whole window; nothing else may be."""
 
     inner: Prediction

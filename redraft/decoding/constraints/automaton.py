@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redraft.core.vocab import Vocab
-from redraft.decoding.constraints.dfa import Dfa, TooLarge, distinct_columns, reaching
-from redraft.decoding.constraints.token_bytes import Spelling
+from redraft.decoding.constraints.dfa import AutomatonTooLarge, Dfa, can_reach, unique_columns
+from redraft.decoding.constraints.token_bytes import TokenBytes
 
 
-class Unspeakable(ValueError):
+class NotTokenizable(ValueError):
     """No tokens of a vocabulary spell a text that obeys a rule."""
 
 
-MOST_CELLS = 10**8  # states × tokens
+_MOST_CELLS = 10**8  # states × tokens
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Automaton:
+class TokenAutomaton:
     """An automaton on tokens, starting in state 0; the last state is the one behind the end token.
 
     Edges, steps (source, class, target), come in the order of their sources; class −1 is that of tokens that lead
@@ -78,7 +78,7 @@ class Automaton:
             reached = np.isin(np.arange(self.states), after)
 
 
-def tokens_of(dfa: Dfa, spelling: Spelling, vocab: Vocab, text_begins: bool) -> Automaton:
+def token_automaton(dfa: Dfa, spelling: TokenBytes, vocab: Vocab, text_begins: bool) -> TokenAutomaton:
     """The texts of an automaton on bytes, as sequences of tokens that spell them in any way, then the end token."""
     inner, first = _trie(spelling.inner), _trie(spelling.at(text_begins))
     table = np.vstack([dfa.table, np.full((1, 256), -1, np.int32)])  # −1 is the last row
@@ -91,9 +91,9 @@ def tokens_of(dfa: Dfa, spelling: Spelling, vocab: Vocab, text_begins: bool) -> 
                 number[state] = len(states)
                 states.append(state)
         done = len(rows)
-        if len(states) * vocab.size > MOST_CELLS:
-            raise TooLarge(
-                f"the pattern has more than {MOST_CELLS // vocab.size:,} states for a vocabulary of {vocab.size:,}; "
+        if len(states) * vocab.size > _MOST_CELLS:
+            raise AutomatonTooLarge(
+                f"the pattern has more than {_MOST_CELLS // vocab.size:,} states for a vocabulary of {vocab.size:,}; "
                 "use a simpler one, with smaller counts {m,n}"
             )
         if fresh := states[sum(map(len, rows)) :]:
@@ -103,7 +103,7 @@ def tokens_of(dfa: Dfa, spelling: Spelling, vocab: Vocab, text_begins: bool) -> 
     return _grouped(renumber[np.concatenate(rows)], dfa.final[states], vocab)
 
 
-def _grouped(table: Ints, final: NDArray[np.bool_], vocab: Vocab) -> Automaton:
+def _grouped(table: Ints, final: NDArray[np.bool_], vocab: Vocab) -> TokenAutomaton:
     """(S, V) next states, −1 for none → classes; the end token and the state behind it are added."""
     ended = len(table)
     table = np.vstack([table, np.full((1, table.shape[1]), -1)])
@@ -112,20 +112,20 @@ def _grouped(table: Ints, final: NDArray[np.bool_], vocab: Vocab) -> Automaton:
     if vocab.eos is not None:
         table[final, vocab.eos] = ended
         table[ended, fillers] = ended
-    kind, first = distinct_columns(table)
+    kind, first = unique_columns(table)
     columns = table[:, first]
-    useful = np.append(reaching(columns, final), False)
+    useful = np.append(can_reach(columns, final), False)
     useful[ended] = vocab.eos is not None
     if not useful[0]:
-        raise Unspeakable
+        raise NotTokenizable
     columns = np.where(useful[columns], columns, -1)
-    again, shared = distinct_columns(columns)
+    again, shared = unique_columns(columns)
     live = (columns[:, shared] >= 0).any(0)
     number = np.where(live, np.cumsum(live) - 1, -1)  # of those that lead anywhere
     class_of, columns = number[again][kind], columns[:, shared[live]]
     end = None if vocab.eos is None else int(class_of[vocab.eos])
     after = np.where(columns < 0, len(table), columns)
-    return Automaton(class_of, after, final, end, tuple(sorted({int(class_of[token]) for token in fillers})))
+    return TokenAutomaton(class_of, after, final, end, tuple(sorted({int(class_of[token]) for token in fillers})))
 
 
 @dataclass(frozen=True, eq=False)

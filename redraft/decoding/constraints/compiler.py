@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redraft.decoding.constraints.child import END
-from redraft.decoding.constraints.dfa import MOST_STATES, Dfa, TooLarge, minimal
+from redraft.decoding.constraints.dfa import MOST_STATES, AutomatonTooLarge, Dfa, minimize
 
-SECONDS = 10.0  # then the child is killed
-MEGABYTES = 1024  # of the child
-LONGEST = 20_000  # characters of a pattern or a schema
+_SECONDS = 10.0  # then the child is killed
+_MEGABYTES = 1024  # of the child
+_LONGEST = 20_000  # characters of a pattern or a schema
 _SIMPLER = "use a simpler one, with smaller counts {m,n}"
 
 
-def from_regex(regex: str, seconds: float = SECONDS) -> Dfa:
+def compile_regex(regex: str, seconds: float = _SECONDS) -> Dfa:
     """The texts that a regular expression matches as a whole (Rust's syntax: no look-around, no backreferences)."""
     return _compiled(json.dumps({"regex": _unanchored(regex)}), f"the pattern {_shown(regex)}", seconds)
 
 
-def from_schema(schema: str, seconds: float = SECONDS) -> Dfa:
+def compile_schema(schema: str, seconds: float = _SECONDS) -> Dfa:
     """The JSON texts of a schema, on one line, keys in the order of the schema."""
     return _compiled(json.dumps({"schema": schema}), f"the JSON schema {_shown(schema)}", seconds)
 
@@ -44,14 +44,14 @@ def _shown(text: str) -> str:
 
 @lru_cache(256)
 def _compiled(asked: str, name: str, seconds: float) -> Dfa:
-    if len(asked) > LONGEST:
-        raise TooLarge(f"{name} has {len(asked):,} characters; {_SIMPLER}, at most {LONGEST:,} characters")
+    if len(asked) > _LONGEST:
+        raise AutomatonTooLarge(f"{name} has {len(asked):,} characters; {_SIMPLER}, at most {_LONGEST:,} characters")
     if importlib.util.find_spec("outlines_core") is None:
         raise ValueError("patterns and JSON schemas need one more package: pip install 'redraft[patterns]'")
     said, edges = _said_by_child(asked, name, seconds)
     if "error" in said:
         raise _error(said["error"], name)
-    found = minimal(_open_ended(edges, said["start"], said["final"], name))
+    found = minimize(_open_ended(edges, said["start"], said["final"], name))
     if found.empty:
         raise ValueError(f"{name} matches no text at all; check what it intersects or excludes")
     return found
@@ -59,21 +59,21 @@ def _compiled(asked: str, name: str, seconds: float) -> Dfa:
 
 def _said_by_child(asked: str, name: str, seconds: float) -> tuple[dict, NDArray[np.int32]]:
     command = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]
-    request = json.dumps(json.loads(asked) | {"megabytes": MEGABYTES}).encode()
+    request = json.dumps(json.loads(asked) | {"megabytes": _MEGABYTES}).encode()
     try:
         ended = subprocess.run(command, input=request, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        raise TooLarge(f"{name} takes more than {seconds:g} seconds to compile; {_SIMPLER}") from None
+        raise AutomatonTooLarge(f"{name} takes more than {seconds:g} seconds to compile; {_SIMPLER}") from None
     head, _, tail = ended.stdout.partition(b"\n")
     if not head:  # memory ran out inside the library, which aborts
-        raise TooLarge(f"{name} takes more than {MEGABYTES} MB to compile; {_SIMPLER}")
+        raise AutomatonTooLarge(f"{name} takes more than {_MEGABYTES} MB to compile; {_SIMPLER}")
     return json.loads(head), np.frombuffer(tail, np.int32).reshape(-1, 3)
 
 
 def _error(said: str, name: str) -> ValueError:
     """What the library says, in one line that helps."""
     if said == "large":
-        return TooLarge(f"{name} takes more than {MEGABYTES} MB to compile; {_SIMPLER}")
+        return AutomatonTooLarge(f"{name} takes more than {_MEGABYTES} MB to compile; {_SIMPLER}")
     if "word boundaries" in said:
         return ValueError(f"{name} has \\b, which needs to see neighbouring text; spell the space out, or use Required")
     if "start state" in said:
@@ -92,7 +92,7 @@ def _open_ended(edges: NDArray[np.int32], start: int, final: list[int], name: st
     """The automaton without END: states from which END leads to a final state are final."""
     states = np.unique(np.concatenate([[start], edges[:, 0], edges[:, 2], final]))
     if len(states) > 4 * MOST_STATES:
-        raise TooLarge(f"{name} has {len(states):,} states; {_SIMPLER}")
+        raise AutomatonTooLarge(f"{name} has {len(states):,} states; {_SIMPLER}")
     ids = np.concatenate([[start], states[states != start]])  # the first state is state 0
     order = np.argsort(ids)
     table = np.full((len(ids), 256), -1, np.int32)

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from redraft.core import ops, randomness
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Drawn, Mean, Prediction
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, Prediction, VectorPrediction
 from redraft.core.processes.base import Process, TokenProcess
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.constraints.automaton import Ints
-from redraft.decoding.constraints.placement import AllMarked
-from redraft.decoding.constraints.query import Asked
+from redraft.decoding.constraints.placement import PlacedRuleSet
+from redraft.decoding.constraints.query import ConstraintQuery
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Constrained:
     rule alone. `at` gives its exact marginals, `draw` an exact joint draw (one pass backwards over the positions, one
     forwards), temperature 0 the likeliest text as a whole. So the result always obeys, and each step draws from the
     factorised posterior given the rule. That is not p(x | rule) of the model itself, since x̂ looks ahead one token at
-    a time; `Particles` corrects for it.
+    a time; `ParticleSampler` corrects for it.
 
     Works with every process that has `evidence`: mask, uniform and hybrid noise, remasking.
     Put it outside all other guidance: what is mixed later would not obey.
@@ -50,31 +50,31 @@ class Constrained:
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return _Obedient(denoise, self)
 
-    def moved(self, pred: Mean, marks: AllMarked) -> Mean:
+    def moved(self, pred: VectorPrediction, marks: PlacedRuleSet) -> VectorPrediction:
         """A prediction of vectors that leans to texts that obey."""
-        return moved(pred, marks, self.scale)
+        return guide_vectors(pred, marks, self.scale)
 
 
 @dataclass(frozen=True)
-class _Obedient(Around):
+class _Obedient(DenoiserWrapper):
     rule: Constrained
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        if not isinstance(context.marks, AllMarked):
+        if not isinstance(context.marks, PlacedRuleSet):
             raise ValueError("the canvas has no rule to obey; make one with constrain(canvas, rule, tokenizer)")
         pred = self.denoise(z, t, replace(context, marks=None))
         if not context.marks.parts or not self.rule.scale:  # rows that are free, vectors that are not guided
             return pred
-        if isinstance(pred, Mean):
+        if isinstance(pred, VectorPrediction):
             return self.rule.moved(pred, context.marks)
         assert isinstance(self.rule.process, TokenProcess)
-        return Conditioned(pred, z, self.rule.process.evidence(z, t.expand_as(z)), context.marks)
+        return ConstrainedPrediction(pred, z, self.rule.process.evidence(z, t.expand_as(z)), context.marks)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return replace(self.denoise.absorb(z, replace(context, marks=None), t), marks=context.marks)
 
 
-def moved(pred: Mean, marks: AllMarked, scale: float) -> Mean:
+def guide_vectors(pred: VectorPrediction, marks: PlacedRuleSet, scale: float) -> VectorPrediction:
     """A prediction of vectors that leans to texts that obey: x̂ + γ·∂log Z/∂x̂ where places are to be written.
 
     A network that names tokens says log p_γ = (1 − γ)·log p(w) + γ·log p(w | obeys), and x̂ is the mean of that.
@@ -99,16 +99,16 @@ def moved(pred: Mean, marks: AllMarked, scale: float) -> Mean:
     )
 
 
-def _obeying(log_p: Tensor, marks: AllMarked, where: Tensor) -> Tensor:
+def _obeying(log_p: Tensor, marks: PlacedRuleSet, where: Tensor) -> Tensor:
     """(N, V) log-marginals under the rules, of what (N, V) was said at the marked places."""
     given = torch.stack([part.given for part in marks.parts]).any(0)
-    return Asked(marks, marks.parts[0].tokens, given, where, log_p, where).log_x()
+    return ConstraintQuery(marks, marks.parts[0].tokens, given, where, log_p, where).log_x()
 
 
-class Conditioned(Prediction):
+class ConstrainedPrediction(Prediction):
     """A prediction given that the text obeys; the inner one is asked at every undecided position of the rules."""
 
-    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, marks: AllMarked) -> None:
+    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, marks: PlacedRuleSet) -> None:
         self._inner, self._z, self._evidence, self._marks = inner, z, evidence, marks
         self._heard: tuple[Tensor, Tensor] | None = None  # where the inner prediction was asked last, and its answer
 
@@ -124,11 +124,11 @@ class Conditioned(Prediction):
     def at(self, where: Tensor) -> Tensor:
         return self._asked(where).log_x()
 
-    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Drawn:
+    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Draw:
         asked = self._asked(where)
         (which,) = rng.split(1)
         kinds = asked.kinds(which.uniform(where.shape[1]), temperature)
-        return Jointly(asked.log_x(), asked, kinds, rng.uniform(where.shape[1])[where], temperature)
+        return JointDraw(asked.log_x(), asked, kinds, rng.uniform(where.shape[1])[where], temperature)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
@@ -142,29 +142,29 @@ class Conditioned(Prediction):
         z = self._z if z is None else z
         return self._asked(torch.ones_like(z, dtype=torch.bool), z).log_match()
 
-    def after(self, z: Tensor) -> Conditioned:
+    def after(self, z: Tensor) -> ConstrainedPrediction:
         """The same once more tokens are written, without asking again: they are settled now."""
         evidence = self._evidence.masked_fill(z != self._z, torch.inf)
-        later = Conditioned(self._inner, z, evidence, self._marks)
+        later = ConstrainedPrediction(self._inner, z, evidence, self._marks)
         later._heard = self._heard
         return later
 
-    def rows(self, index: Tensor) -> Conditioned:
+    def rows(self, index: Tensor) -> ConstrainedPrediction:
         """The same for some rows, each any number of times, without asking again; `log_match` has asked everything."""
         if self._heard is None:
             raise ValueError("nothing was asked yet: call log_match() first")
         (needed, said), z = self._heard, self._z
         number = torch.full(z.shape, -1, device=z.device).masked_scatter(needed, torch.arange(len(said)))
-        picked = Conditioned(self._inner, z[index], self._evidence[index], self._marks.rows(index))
+        picked = ConstrainedPrediction(self._inner, z[index], self._evidence[index], self._marks.rows(index))
         picked._heard = needed[index], said[number[index][needed[index]]]
         return picked
 
-    def _asked(self, where: Tensor, z: Tensor | None = None) -> Asked:
+    def _asked(self, where: Tensor, z: Tensor | None = None) -> ConstraintQuery:
         settled = self._evidence == torch.inf
         z, settled = (self._z, settled) if z is None else (z, settled | (z != self._z))
         spans = torch.stack([part.span for part in self._marks.parts]).any(0)
         needed = (where | spans) & where.any(-1, keepdim=True) & ~settled
-        return Asked(self._marks, z, settled, needed, self._said(needed), where)
+        return ConstraintQuery(self._marks, z, settled, needed, self._said(needed), where)
 
     def _said(self, needed: Tensor) -> Tensor:
         """(N, V) fp32 log-probabilities; the inner prediction is not asked twice for the same."""
@@ -180,11 +180,11 @@ class Conditioned(Prediction):
 
 
 @dataclass(frozen=True, eq=False)
-class Jointly(Drawn):
+class JointDraw(Draw):
     """Tokens that obey together; the classes of all positions are drawn before, so any of them may be dropped."""
 
     log_x: Tensor
-    asked: Asked
+    asked: ConstraintQuery
     kinds: Ints  # (N,)
     u: Tensor  # (N,)
     temperature: float
@@ -199,4 +199,4 @@ class Jointly(Drawn):
     def _tokens(self) -> Tensor:
         if self.temperature == 0:
             return self.asked.likeliest(self.kinds)
-        return randomness.draw(self.asked.within(self.kinds), self.u, self.temperature)
+        return randomness.sample_categorical(self.asked.within(self.kinds), self.u, self.temperature)

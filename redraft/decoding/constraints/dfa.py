@@ -14,7 +14,7 @@ _ASCII_WORD = frozenset((string.ascii_letters + string.digits + "_").encode())
 _BEYOND_ASCII = frozenset(range(128, 256))
 
 
-class TooLarge(ValueError):
+class AutomatonTooLarge(ValueError):
     """An automaton that would have too many states."""
 
 
@@ -42,23 +42,23 @@ class Dfa:
         return not self.final.any()
 
 
-def both(a: Dfa, b: Dfa) -> Dfa:
+def intersection(a: Dfa, b: Dfa) -> Dfa:
     """Texts that belong to each of two automata."""
     return _product(a, b, np.logical_and)
 
 
-def either(a: Dfa, b: Dfa) -> Dfa:
+def union(a: Dfa, b: Dfa) -> Dfa:
     """Texts that belong to one of two automata, or to both."""
     return _product(a, b, np.logical_or)
 
 
-def none_of(a: Dfa) -> Dfa:
+def complement(a: Dfa) -> Dfa:
     """All strings of bytes that do not belong to it."""
     total = _total(a)
-    return minimal(Dfa(total.table, ~total.final))
+    return minimize(Dfa(total.table, ~total.final))
 
 
-def anything() -> Dfa:
+def all_strings() -> Dfa:
     """Every string of bytes."""
     return Dfa(np.zeros((1, 256), np.int32), np.ones(1, np.bool_))
 
@@ -71,25 +71,25 @@ def literals(texts: Iterable[str]) -> Dfa:
         for byte in text.encode():
             if table[state][byte] < 0:
                 if len(table) >= MOST_STATES:
-                    raise TooLarge(f"a list of texts with more than {MOST_STATES:,} different beginnings")
+                    raise AutomatonTooLarge(f"a list of texts with more than {MOST_STATES:,} different beginnings")
                 table[state][byte] = len(table)
                 table.append([-1] * 256)
                 final.append(False)
             state = table[state][byte]
         final[state] = True
-    return minimal(Dfa(np.array(table, np.int32), np.array(final)))
+    return minimize(Dfa(np.array(table, np.int32), np.array(final)))
 
 
-def spaced(dfa: Dfa) -> Dfa:
+def with_optional_space(dfa: Dfa) -> Dfa:
     """Its texts behind a space, and as they are unless they begin with white space."""
     first = np.where(np.isin(np.arange(256), list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f")), -1, dfa.table[0])
     first[ord(" ")] = 0
     table = np.vstack([first, dfa.table])
     shifted = np.where(table < 0, -1, table + 1).astype(np.int32)
-    return minimal(Dfa(shifted, np.concatenate([dfa.final[:1], dfa.final])))
+    return minimize(Dfa(shifted, np.concatenate([dfa.final[:1], dfa.final])))
 
 
-def containing(words: Sequence[str], *, accents_join: bool) -> Dfa:
+def containing_word(words: Sequence[str], *, accents_join: bool) -> Dfa:
     """Texts in which one of these words occurs, not as a part of a longer word.
 
     Letters, digits and _ of ASCII continue a word. Other characters, which may be letters or quotation marks, do so
@@ -121,8 +121,8 @@ class _Search:
             rows.append([numbers[new] for new in after])
             final.append(state is _FOUND or any(read == len(self.words[word]) for word, read in state[1]))
             if len(numbers) > MOST_STATES:
-                raise TooLarge(f"{len(self.words)} words need more than {MOST_STATES:,} states")
-        return minimal(Dfa(np.array(rows, np.int32), np.array(final)))
+                raise AutomatonTooLarge(f"{len(self.words)} words need more than {MOST_STATES:,} states")
+        return minimize(Dfa(np.array(rows, np.int32), np.array(final)))
 
     def _next(self, state: tuple[bool, _Partial] | None, byte: int) -> tuple[bool, _Partial] | None:
         if state is _FOUND:
@@ -154,7 +154,7 @@ def _product(a: Dfa, b: Dfa, combine: Callable[..., NDArray[np.bool_]]) -> Dfa:
     """The pairs of states that texts reach."""
     a, b = _total(a), _total(b)
     if len(a) * len(b) > 10**8:
-        raise TooLarge(f"combining patterns of {len(a):,} and {len(b):,} states takes too much memory")
+        raise AutomatonTooLarge(f"combining patterns of {len(a):,} and {len(b):,} states takes too much memory")
     number = np.full(len(a) * len(b), -1, np.int64)
     number[0], frontier, found, tables = 0, np.zeros(1, np.int64), [np.zeros(1, np.int64)], []
     count = 1
@@ -166,19 +166,19 @@ def _product(a: Dfa, b: Dfa, combine: Callable[..., NDArray[np.bool_]]) -> Dfa:
         count += len(frontier)
         found.append(frontier)
         if count > 4 * MOST_STATES:
-            raise TooLarge(f"the patterns together have more than {MOST_STATES:,} states")
+            raise AutomatonTooLarge(f"the patterns together have more than {MOST_STATES:,} states")
     pairs, table = np.concatenate(found), number[np.concatenate(tables)]
     combined = combine(a.final[pairs // len(b)], b.final[pairs % len(b)])
-    return minimal(Dfa(table.astype(np.int32), combined))
+    return minimize(Dfa(table.astype(np.int32), combined))
 
 
-def minimal(a: Dfa) -> Dfa:
+def minimize(a: Dfa) -> Dfa:
     """The smallest automaton of the same texts: states that nothing reaches or that lead nowhere go, equal ones merge.
 
     Moore's refinement: states are apart if one is final and the other not, or if some byte leads them apart. Bytes
     that lead everywhere to the same are looked at once.
     """
-    kind, first = distinct_columns(a.table)
+    kind, first = unique_columns(a.table)
     table, final = _useful(a.table[:, first], a.final)
     group, count = np.unique(final, return_inverse=True)[1], 0
     while group.max() >= count:  # as long as there are more groups than before
@@ -190,7 +190,7 @@ def minimal(a: Dfa) -> Dfa:
     return Dfa(place[np.append(group, -1)[table[kept[order]]]].astype(np.int32)[:, kind], final[kept[order]])
 
 
-def distinct_columns(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def unique_columns(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(S, N) → (N,) the number of each column among those that differ, and (K,) where each of these stands first."""
     kind = _grouped(table.T)
     first = np.unique(kind, return_index=True)[1]
@@ -210,7 +210,7 @@ def _grouped(rows: NDArray[np.integer]) -> NDArray[np.int64]:
     return group
 
 
-def reaching(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def can_reach(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(S,) from which states a final one can be reached; a table (S, anything) of next states, −1 for none."""
     source, column = (table >= 0).nonzero()
     target = table[source, column]
@@ -223,7 +223,7 @@ def reaching(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[np
 
 def _useful(table: NDArray[np.integer], final: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Only states that can be reached and lead to a final one, and the first state, in the order they are found."""
-    table = np.where(np.append(reaching(table, final), False)[table], table, -1)  # −1 is the last one
+    table = np.where(np.append(can_reach(table, final), False)[table], table, -1)  # −1 is the last one
     number = np.full(len(table) + 1, -1, np.int64)
     number[0] = 0
     found: NDArray[np.int64] = np.zeros(1, np.int64)

@@ -2,7 +2,7 @@
 
 Weights are those of token classes at each position, so the passes know nothing of the vocabulary. Sums run on plain
 numbers, rescaled every few positions; where the numbers get too small they run again on logarithms, with the same
-code (`Sums`, `LogSums`). The likeliest text comes from the same passes with maxima (`Maxima`).
+code (`SUM_PRODUCT`, `LOG_SUM_PRODUCT`). The likeliest text comes from the same passes with maxima (`MAX_PRODUCT`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from redraft.decoding.constraints.automaton import Automaton, Ints
+from redraft.decoding.constraints.automaton import Ints, TokenAutomaton
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-SAFE = 1e-200  # plain sums are right to the last digits as long as scaled totals stay above
+SAFE_LOG_PROB = 1e-200  # plain sums are right to the last digits as long as scaled totals stay above
 
 
 @dataclass(frozen=True)
-class Algebra:
+class Semiring:
     """How weights combine along a text and over texts."""
 
     times: np.ufunc
@@ -33,13 +33,13 @@ class Algebra:
     scaled: bool = False  # totals are divided by their largest value, every few positions
 
 
-Sums = Algebra(np.multiply, np.add, 0.0, 1.0, scaled=True)
-LogSums = Algebra(np.add, np.logaddexp, -np.inf, 0.0)
-Maxima = Algebra(np.add, np.maximum, -np.inf, 0.0)
+SUM_PRODUCT = Semiring(np.multiply, np.add, 0.0, 1.0, scaled=True)
+LOG_SUM_PRODUCT = Semiring(np.add, np.logaddexp, -np.inf, 0.0)
+MAX_PRODUCT = Semiring(np.add, np.maximum, -np.inf, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Edges:
+class EdgeList:
     """Steps of an automaton in the order of what they are summed by, each of which has one edge at least.
 
     The rows of a batch stand one after the other, as if they were one automaton of B·S states: one-dimensional arrays
@@ -51,16 +51,16 @@ class Edges:
     target: Ints  # (B·E,)
     begin: Ints  # (B·S,) or (C,): where the edges of each begin
 
-    def collected(self, values: Floats, algebra: Algebra) -> Floats:
+    def collected(self, values: Floats, algebra: Semiring) -> Floats:
         """(…, edges) values → (…, what they are summed by) their totals."""
         return algebra.plus.reduceat(values, self.begin, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class AutomatonProgram:
     """An automaton, ready to be run over rows of positions."""
 
-    automaton: Automaton
+    automaton: TokenAutomaton
 
     @cached_property
     def _edges(self) -> Ints:
@@ -69,32 +69,32 @@ class Program:
         return np.stack([source, kind, self.automaton.after[source, kind]])
 
     @cached_property
-    def by_class(self) -> Edges:
+    def by_class(self) -> EdgeList:
         """In the order of classes, for one row."""
         edges = self._edges[:, np.argsort(self._edges[1], kind="stable")]
         begin = np.searchsorted(edges[1], np.arange(self.automaton.classes))
-        return Edges(edges[0], edges[1], edges[2], begin)
+        return EdgeList(edges[0], edges[1], edges[2], begin)
 
-    def outwards(self, rows: int) -> Edges:
+    def outwards(self, rows: int) -> EdgeList:
         """In the order of sources."""
         return self._along(0, rows)
 
-    def inwards(self, rows: int) -> Edges:
+    def inwards(self, rows: int) -> EdgeList:
         """In the order of targets."""
         return self._along(2, rows)
 
-    def _along(self, column: int, rows: int) -> Edges:
+    def _along(self, column: int, rows: int) -> EdgeList:
         held = self._held
         if (column, rows) not in held:
             held[column, rows] = self._made(column, rows)
         return held[column, rows]
 
     @cached_property
-    def _held(self) -> dict[tuple[int, int], Edges]:
+    def _held(self) -> dict[tuple[int, int], EdgeList]:
         """Edges that were made before, by what they are summed by and the number of rows."""
         return {}
 
-    def _made(self, column: int, rows: int) -> Edges:
+    def _made(self, column: int, rows: int) -> EdgeList:
         S, nothing = self.automaton.states, self.automaton.classes
         lonely = np.setdiff1d(np.arange(S), self._edges[column])
         edges = np.concatenate([self._edges, np.stack([lonely, np.full_like(lonely, nothing), lonely])], 1)
@@ -102,7 +102,7 @@ class Program:
         first = (np.arange(rows) * S)[:, None]
         source, target = ((edges[side] + first).ravel() for side in (0, 2))
         begin = np.searchsorted(edges[column], np.arange(S))
-        return Edges(source, edges[1], target, (begin + np.arange(rows)[:, None] * edges.shape[1]).ravel())
+        return EdgeList(source, edges[1], target, (begin + np.arange(rows)[:, None] * edges.shape[1]).ravel())
 
     @cached_property
     def grouped(self) -> tuple[Ints, Ints]:
@@ -113,7 +113,7 @@ class Program:
 
     # --- passes ---
 
-    def backward(self, weights: Floats, span: Bools, goals: Bools, algebra: Algebra) -> tuple[Floats, Floats]:
+    def backward(self, weights: Floats, span: Bools, goals: Bools, algebra: Semiring) -> tuple[Floats, Floats]:
         """(L + 1, B, S) for each position the total weight of all ways from a state to a goal, and (B,) log-scales.
 
         weights (B, L, C): what a token of each class weighs; span (B, L): positions outside it leave the state alone;
@@ -124,14 +124,14 @@ class Program:
         values, scale = self._passed(np.where(goals, algebra.one, algebra.zero), steps, span[:, ::-1], algebra, True)
         return values[::-1], scale
 
-    def forward(self, weights: Floats, span: Bools, state: Ints, algebra: Algebra) -> Floats:
+    def forward(self, weights: Floats, span: Bools, state: Ints, algebra: Semiring) -> Floats:
         """(L + 1, B, S) the total weight of all ways from the first state to each state, up to a factor per row."""
         edges = self.inwards(len(span))
         first = np.where(np.arange(self.automaton.states) == state[:, None], algebra.one, algebra.zero)
         return self._passed(first, (edges, edges.source, _by_edge(weights, edges, algebra)), span, algebra, False)[0]
 
     def _passed(
-        self, first: Floats, steps: tuple[Edges, Ints, Floats], span: Bools, algebra: Algebra, back: bool
+        self, first: Floats, steps: tuple[EdgeList, Ints, Floats], span: Bools, algebra: Semiring, back: bool
     ) -> tuple[Floats, Floats]:
         """The totals before the first position and after each, in the order in which they are passed."""
         (edges, other, weights), (rows, length) = steps, span.shape
@@ -147,7 +147,7 @@ class Program:
             values[i + 1] = value.reshape(first.shape)
         return values, scale
 
-    def around(self, ahead: Floats, behind: Floats, algebra: Algebra) -> Floats:
+    def around(self, ahead: Floats, behind: Floats, algebra: Semiring) -> Floats:
         """(n, S) totals before and after n positions → (n, C) the weight of all texts with a token of each class there.
 
         The weight of the token itself is left out.
@@ -156,7 +156,7 @@ class Program:
         return edges.collected(algebra.times(ahead[:, edges.source], behind[:, edges.target]), algebra)
 
     def path(
-        self, weights: Floats, span: Bools, state: Ints, values: Floats, u: Floats | None, algebra: Algebra
+        self, weights: Floats, span: Bools, state: Ints, values: Floats, u: Floats | None, algebra: Semiring
     ) -> Ints:
         """(B, L) the class of the token at each position of a text drawn by u (B, L), or of the best one; −1 outside.
 
@@ -185,26 +185,28 @@ class Program:
         """(n, V) → (n, those that lead anywhere), class by class."""
         return log_p.index_select(1, torch.from_numpy(self.grouped[0]).to(log_p.device))
 
-    def summed(self, live: Tensor, top: Tensor, temperature: float, algebra: Algebra) -> Floats:
+    def summed(self, live: Tensor, top: Tensor, temperature: float, algebra: Semiring) -> Floats:
         """(n, …) log-weights of `live` tokens → (n, C) those of classes; plain sums are relative to `top` (n, 1)."""
         begin = self.grouped[1]
-        if algebra is Maxima:
+        if algebra is MAX_PRODUCT:
             return np.maximum.reduceat(live.cpu().numpy(), begin, axis=-1).astype(np.float64)
-        if algebra is Sums:
+        if algebra is SUM_PRODUCT:
             sums = np.add.reduceat((live - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
             if not len(sums) or sums.min() > 1e-30:
                 return sums.astype(np.float64)
             return np.add.reduceat((live.double() - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
-        held = live.double().clamp(min=-FLOOR).div_(temperature).cpu().numpy()
+        held = live.double().clamp(min=-LOG_PROB_FLOOR).div_(temperature).cpu().numpy()
         high = np.maximum.reduceat(held, begin, axis=-1)
         sizes = np.diff(np.append(begin, held.shape[1]))
         return high + np.log(np.add.reduceat(np.exp(held - np.repeat(high, sizes, axis=-1)), begin, axis=-1))
 
 
-FLOOR = 1e5  # nats: what something else than the pattern has excluded, taken only where the pattern leaves no choice
+LOG_PROB_FLOOR = (
+    1e5  # nats: what something else than the pattern has excluded, taken only where the pattern leaves no choice
+)
 
 
-def _by_edge(weights: Floats, edges: Edges, algebra: Algebra) -> Floats:
+def _by_edge(weights: Floats, edges: EdgeList, algebra: Semiring) -> Floats:
     """(B, L, C) → (L, B·E) the weight of each step at each position."""
     B, L, _ = weights.shape
     padded = np.concatenate([weights, np.full((B, L, 1), algebra.zero)], -1)
@@ -226,11 +228,11 @@ def _rescaled(value: Floats, rows: int, scale: Floats) -> Floats:
     return (table / tops[:, None]).ravel()
 
 
-def _picked(weights: Floats, u: Floats | None, algebra: Algebra) -> Ints:
+def _picked(weights: Floats, u: Floats | None, algebra: Semiring) -> Ints:
     """(B, C) weights → (B,) the drawn class, or the best one; a class of no weight is never drawn."""
     if u is None:
         return weights.argmax(-1)
-    if algebra is not Sums:
+    if algebra is not SUM_PRODUCT:
         top = weights.max(-1, keepdims=True)
         weights = np.exp(weights - np.where(np.isfinite(top), top, 0.0))
     total = weights.cumsum(-1)

@@ -13,17 +13,17 @@ from torch import Tensor
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import Vocab
-from redraft.decoding.constraints.automaton import Automaton, Unspeakable, tokens_of
-from redraft.decoding.constraints.dynamic_program import Bools, Maxima, Program, Sums
-from redraft.decoding.constraints.rules import Length, Rule, compiled
-from redraft.decoding.constraints.token_bytes import spelling
+from redraft.decoding.constraints.automaton import NotTokenizable, TokenAutomaton, token_automaton
+from redraft.decoding.constraints.dynamic_program import MAX_PRODUCT, SUM_PRODUCT, AutomatonProgram, Bools
+from redraft.decoding.constraints.rules import Length, Rule, compile_rule
+from redraft.decoding.constraints.token_bytes import token_bytes
 
 
 @dataclass(frozen=True, eq=False)
-class Marked:
+class PlacedRule:
     """One rule on some columns of each row; it travels in `Context.marks`, row by row and window by window."""
 
-    program: Program
+    program: AutomatonProgram
     span: Tensor  # (B, L) bool: columns that obey the rule, together and from left to right
     may_end: Tensor  # (B, L) bool: the end token may stand here
     must_end: Tensor  # (B, L) bool: nothing but end tokens may stand here
@@ -33,15 +33,15 @@ class Marked:
     goals: Tensor  # (B, S) bool: states in which the last column may leave
 
     @property
-    def automaton(self) -> Automaton:
+    def automaton(self) -> TokenAutomaton:
         return self.program.automaton
 
-    def rows(self, index: Tensor) -> Marked:
+    def rows(self, index: Tensor) -> PlacedRule:
         """The same for some rows of the batch."""
         names = ("span", "may_end", "must_end", "given", "tokens", "state", "goals")
         return replace(self, **{name: getattr(self, name)[index] for name in names})
 
-    def window(self, z: Tensor, column: Tensor) -> Marked:
+    def window(self, z: Tensor, column: Tensor) -> PlacedRule:
         """Columns (1, n) or (B, n) of rows z (B, L) that are finished to the left; to the right only given ones count.
 
         So a window is left in a state from which the text can still come to an end in the columns that follow. Columns
@@ -56,7 +56,7 @@ class Marked:
         state = left.run(z[:, : int(first.max())])
         return replace(self, **part, state=state, goals=self.until(column[:, -1:]).goals)
 
-    def until(self, last: Tensor) -> Marked:
+    def until(self, last: Tensor) -> PlacedRule:
         """The columns up to `last` (B, 1) or (1, 1): of later ones only what was given counts."""
         place = torch.arange(self.span.shape[1], device=last.device)
         after = self.columns(slice(int(last.min()) + 1, None), self.span & (place > last))
@@ -64,7 +64,7 @@ class Marked:
             self, span=self.span & (place <= last), goals=after.possible(after.allowed(after.tokens, after.given))
         )
 
-    def columns(self, columns: slice, span: Tensor) -> Marked:
+    def columns(self, columns: slice, span: Tensor) -> PlacedRule:
         """Some columns, if only those of `span` (B, L) obey."""
         names = ("may_end", "must_end", "given", "tokens")
         return replace(self, span=span[:, columns], **{name: getattr(self, name)[:, columns] for name in names})
@@ -93,17 +93,19 @@ class Marked:
 
     def possible(self, allowed: Bools) -> Tensor:
         """(B, S) bool: from which states before the first column a goal can be reached."""
-        values, _ = self.program.backward(allowed.astype(np.float64), _numpy(self.span), _numpy(self.goals), Sums)
+        values, _ = self.program.backward(
+            allowed.astype(np.float64), _numpy(self.span), _numpy(self.goals), SUM_PRODUCT
+        )
         return torch.from_numpy(values[0] > 0).to(self.state.device)
 
     def likeliest(self, log_p: Tensor) -> Tensor:
         """(B, L) ids of the likeliest text as a whole, for (B, L, V) log-weights of tokens; −1 outside the rule."""
         span, state, goals = (_numpy(a) for a in (self.span, self.state, self.goals))
         live = self.program.live(log_p.flatten(0, 1).float())
-        sums = self.program.summed(live, live.amax(-1, keepdim=True), 1.0, Maxima).reshape(*span.shape, -1)
-        weights = np.where(self.allowed(self.tokens, self.given), sums, Maxima.zero)
-        values, _ = self.program.backward(weights, span, goals, Maxima)
-        kinds = torch.from_numpy(self.program.path(weights, span, state, values, None, Maxima)).to(log_p.device)
+        sums = self.program.summed(live, live.amax(-1, keepdim=True), 1.0, MAX_PRODUCT).reshape(*span.shape, -1)
+        weights = np.where(self.allowed(self.tokens, self.given), sums, MAX_PRODUCT.zero)
+        values, _ = self.program.backward(weights, span, goals, MAX_PRODUCT)
+        kinds = torch.from_numpy(self.program.path(weights, span, state, values, None, MAX_PRODUCT)).to(log_p.device)
         own = torch.from_numpy(self.automaton.class_of).to(log_p.device) == kinds[..., None]
         best = log_p.masked_fill(~own, -torch.inf).argmax(-1)
         return torch.where(self.span, torch.where(self.given, self.tokens, best), -1)
@@ -113,27 +115,27 @@ Logits = Callable[[Tensor], Tensor]  # vectors (B, N, D) → log-weights of toke
 
 
 @dataclass(frozen=True, eq=False)
-class AllMarked:
+class PlacedRuleSet:
     """Rules on columns of their own."""
 
-    parts: tuple[Marked, ...]
+    parts: tuple[PlacedRule, ...]
     logits: Logits | None = None  # what vectors say of tokens, on a canvas of vectors
 
-    def rows(self, index: Tensor) -> AllMarked:
+    def rows(self, index: Tensor) -> PlacedRuleSet:
         return replace(self, parts=tuple(part.rows(index) for part in self.parts))
 
-    def window(self, z: Tensor, column: Tensor) -> AllMarked:
+    def window(self, z: Tensor, column: Tensor) -> PlacedRuleSet:
         if not column.shape[1]:
             return replace(self, parts=tuple(part.columns(slice(0), part.span) for part in self.parts))
         if z.dim() == 3:
             z = self._read(z, column[:, :1])
         return replace(self, parts=tuple(part.window(z, column) for part in self.parts))
 
-    def until(self, last: Tensor) -> AllMarked:
+    def until(self, last: Tensor) -> PlacedRuleSet:
         """The columns up to `last` (B, 1) or (1, 1), to be left so that the text can still come to its end."""
         return replace(self, parts=tuple(part.until(last) for part in self.parts))
 
-    def reading(self, logits: Logits) -> AllMarked:
+    def reading(self, logits: Logits) -> PlacedRuleSet:
         return replace(self, logits=logits)
 
     def likeliest(self, z: Tensor) -> Tensor:
@@ -167,7 +169,7 @@ def constrain(
     rule: what the text must be: Regex, Json, OneOf, Banned, Required, Length, or several of them joined by &; or a list
         with one for each row, None for those that are free.
     tokenizer: that of the model.
-    where: (B, L) bool, the columns that the rule is about, for example a `hole`; None: the whole text, given tokens
+    where: (B, L) bool, the columns that the rule is about, for example a `hole_mask`; None: the whole text, given tokens
         included. Columns at the end of a row may end early, by the end token; others are filled with text.
     """
     if canvas.z.dim() != 2:
@@ -181,7 +183,7 @@ def constrain(
     for each in dict.fromkeys(filter(None, rule)):
         own = torch.tensor([other == each for other in rule], device=canvas.z.device)[:, None]
         canvas = _marked(canvas, each, tokenizer, own.expand_as(canvas.z) if where is None else where & own)
-    return replace(canvas, context=replace(canvas.context, marks=canvas.context.marks or AllMarked(())))
+    return replace(canvas, context=replace(canvas.context, marks=canvas.context.marks or PlacedRuleSet(())))
 
 
 def _marked(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | None) -> Canvas:
@@ -189,7 +191,7 @@ def _marked(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | No
     text = _text(canvas, vocab)
     span = text if where is None else where & text
     before = canvas.context.marks
-    held = before if isinstance(before, AllMarked) else AllMarked(())
+    held = before if isinstance(before, PlacedRuleSet) else PlacedRuleSet(())
     if any(bool((part.span & span).any()) for part in held.parts):
         raise ValueError("two rules are about the same columns; join them by &, or give them different holes")
     parts = []
@@ -201,22 +203,22 @@ def _marked(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | No
     return replace(canvas, context=replace(canvas.context, marks=marks))
 
 
-def hole(canvas: Canvas, number: int = 0) -> Tensor:
+def hole_mask(canvas: Canvas, number: int = 0) -> Tensor:
     """(B, L) bool: the columns of a hole of each row, holes being counted from 0 and divided by given tokens."""
-    holes = numbered_holes(canvas)
+    holes = hole_numbers(canvas)
     if not bool((holes == number).any(-1).all()):
         raise ValueError(f"hole {number} of a row with {int(holes.amax(-1).min()) + 1} holes; they are counted from 0")
     return holes == number
 
 
-def numbered_holes(canvas: Canvas) -> Tensor:
+def hole_numbers(canvas: Canvas) -> Tensor:
     """(B, L) the number of the hole that each column is in, from 0; −1: it is given."""
     free = ~canvas.fixed
     begins = free & ~torch.nn.functional.pad(free, (1, 0))[:, :-1]
     return torch.where(free, begins.cumsum(-1) - 1, -1)
 
 
-def lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: bool = False) -> list[int]:
+def possible_lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: bool = False) -> list[int]:
     """How many tokens a hole in the middle of a text can have, up to `most`."""
     found = _program(rule, tokenizer, text_begins).automaton.lengths(most)
     limit = most if rule.length.most is None else rule.length.most
@@ -224,17 +226,19 @@ def lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: bool = Fal
 
 
 @lru_cache(64)
-def _program(rule: Rule, tokenizer: Tokenizer, text_begins: bool) -> Program:
+def _program(rule: Rule, tokenizer: Tokenizer, text_begins: bool) -> AutomatonProgram:
     try:
-        return Program(tokens_of(compiled(rule), spelling(tokenizer), tokenizer.vocab, text_begins))
-    except Unspeakable:
+        return AutomatonProgram(
+            token_automaton(compile_rule(rule), token_bytes(tokenizer), tokenizer.vocab, text_begins)
+        )
+    except NotTokenizable:
         raise ValueError(f"the model has no tokens that spell a text which obeys {rule}; use its words") from None
 
 
 def _by_beginning(span: Tensor, text: Tensor, tokenizer: Tokenizer) -> list[tuple[bool, Tensor]]:
     """The columns of rows in which they begin a text, and of others: some tokenizers write no space there."""
     begins = (span & (text.cumsum(-1) == 1)).any(-1, keepdim=True)
-    others, spelled = span.any(-1, keepdim=True) & ~begins, spelling(tokenizer)
+    others, spelled = span.any(-1, keepdim=True) & ~begins, token_bytes(tokenizer)
     if spelled.at(True) == spelled.at(False) or not (bool(begins.any()) and bool(others.any())):
         return [(bool(begins.any()), span)]
     return [(True, span & begins), (False, span & others)]
@@ -249,7 +253,7 @@ def _text(canvas: Canvas, vocab: Vocab) -> Tensor:
     return text & (starts.flip(-1).cumsum(-1).flip(-1) == 0)
 
 
-def _laid(program: Program, length: Length, span: Tensor, canvas: Canvas, vocab: Vocab) -> Marked:
+def _laid(program: AutomatonProgram, length: Length, span: Tensor, canvas: Canvas, vocab: Vocab) -> PlacedRule:
     """Where the text may end: only behind the last given token, and only if no other text follows."""
     given = canvas.fixed if canvas.context.pad is None else canvas.fixed & ~canvas.context.pad
     others = ~span if canvas.context.pad is None else ~span & ~canvas.context.pad
@@ -262,10 +266,10 @@ def _laid(program: Program, length: Length, span: Tensor, canvas: Canvas, vocab:
     goals &= (~(span.sum(-1) < length.least))[:, None] | (torch.arange(goals.shape[1]) == goals.shape[1] - 1)
     goals |= ~span.any(-1, keepdim=True)  # a row that the rule is not about
     state = torch.zeros(len(span), dtype=torch.int64, device=span.device)
-    return Marked(program, span, may_end, must_end, given, canvas.z, state, goals)
+    return PlacedRule(program, span, may_end, must_end, given, canvas.z, state, goals)
 
 
-def _require_possible(marked: Marked, rule: Rule, canvas: Canvas, tokenizer: Tokenizer) -> None:
+def _require_possible(marked: PlacedRule, rule: Rule, canvas: Canvas, tokenizer: Tokenizer) -> None:
     """An error that says why, if no text obeys the rule in these columns beside what is given."""
     possible = marked.possible(marked.allowed(canvas.z, marked.given))
     wrong = ~possible.gather(1, marked.state[:, None]).squeeze(1)

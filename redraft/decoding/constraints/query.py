@@ -12,26 +12,26 @@ from torch import Tensor
 
 from redraft.decoding.constraints.automaton import Ints
 from redraft.decoding.constraints.dynamic_program import (
-    FLOOR,
-    SAFE,
-    Algebra,
+    LOG_PROB_FLOOR,
+    LOG_SUM_PRODUCT,
+    MAX_PRODUCT,
+    SAFE_LOG_PROB,
+    SUM_PRODUCT,
+    AutomatonProgram,
     Bools,
     Floats,
-    LogSums,
-    Maxima,
-    Program,
-    Sums,
+    Semiring,
 )
-from redraft.decoding.constraints.placement import AllMarked, Marked
+from redraft.decoding.constraints.placement import PlacedRule, PlacedRuleSet
 
 _NO_RULE = -2  # instead of a class: any token may stand here
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class ConstraintQuery:
     """The inner prediction at the positions that were needed, and the positions of interest."""
 
-    marks: AllMarked
+    marks: PlacedRuleSet
     z: Tensor  # (B, L)
     settled: Tensor  # (B, L) bool: z is x here
     needed: Tensor  # (B, L) bool: M undecided positions
@@ -39,7 +39,7 @@ class Asked:
     where: Tensor  # (B, L) bool: N positions of interest
 
     @cached_property
-    def passes(self) -> tuple[Passes, ...]:
+    def passes(self) -> tuple[ForwardBackward, ...]:
         """The rules one by one, each for the rows of interest that it is about."""
         at = torch.full(self.needed.shape, -1, device=self.said.device).masked_scatter(
             self.needed, torch.arange(len(self.said), device=self.said.device)
@@ -48,14 +48,14 @@ class Asked:
         about = [(part, asked & part.span.any(-1)) for part in self.marks.parts]
         return tuple(self._passes(part, rows, at) for part, rows in about if bool(rows.any()))
 
-    def _passes(self, part: Marked, asked: Tensor, at: Tensor) -> Passes:
+    def _passes(self, part: PlacedRule, asked: Tensor, at: Tensor) -> ForwardBackward:
         rows = asked.nonzero().squeeze(-1)
         if len(rows) == len(self.z):
-            return Passes(part, self.z, self.settled, at, self.said, rows)
-        return Passes(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
+            return ForwardBackward(part, self.z, self.settled, at, self.said, rows)
+        return ForwardBackward(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
 
     @cached_property
-    def _among(self) -> list[tuple[Passes, Tensor, Ints, Ints]]:
+    def _among(self) -> list[tuple[ForwardBackward, Tensor, Ints, Ints]]:
         """Each rule that somebody wants to know about, and where."""
         found = [(each, *each.among(self.where)) for each in self.passes]
         return [one for one in found if len(one[1])]
@@ -121,15 +121,15 @@ def _restricted(log_x: Tensor, own: Tensor) -> Tensor:
     found = torch.where(own, log_x, -torch.inf)
     lost = found.amax(-1) == -torch.inf
     if bool(lost.any()):
-        found[lost] = log_x[lost].clamp(min=-FLOOR).masked_fill(~own[lost], -torch.inf)
+        found[lost] = log_x[lost].clamp(min=-LOG_PROB_FLOOR).masked_fill(~own[lost], -torch.inf)
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class Passes:
+class ForwardBackward:
     """One rule over some rows: forward and backward totals, on plain numbers, or on logarithms if these run out."""
 
-    marked: Marked
+    marked: PlacedRule
     z: Tensor  # (b, L)
     settled: Tensor  # (b, L) bool
     at: Tensor  # (b, L) which row of `said` tells about a position; −1: none
@@ -137,7 +137,7 @@ class Passes:
     rows: Tensor  # (b,) numbers of the rows in the batch
 
     @property
-    def program(self) -> Program:
+    def program(self) -> AutomatonProgram:
         return self.marked.program
 
     @cached_property
@@ -179,7 +179,7 @@ class Passes:
         held = zip(number, begin[kinds], end[kinds], strict=True)
         return torch.from_numpy(order[np.array([lo + live[i, lo:hi].argmax() for i, lo, hi in held], np.int64)])
 
-    def weights(self, temperature: float, algebra: Algebra) -> Floats:
+    def weights(self, temperature: float, algebra: Semiring) -> Floats:
         """(b, L, C) what each class weighs at each position; settled positions have one class."""
         weights = np.where(self.allowed, algebra.one, algebra.zero)
         if self.free.any():
@@ -188,14 +188,14 @@ class Passes:
         return weights
 
     @cached_property
-    def summed(self) -> tuple[Algebra, Floats, Floats, Floats, Floats]:
+    def summed(self) -> tuple[Semiring, Floats, Floats, Floats, Floats]:
         """The algebra that will do, (b, L, C) weights, (L + 1, b, S) forward and backward totals, (b,) log-scales."""
         state, goals = self.marked.state.cpu().numpy(), self.marked.goals.cpu().numpy()
-        for algebra in (Sums, LogSums):
+        for algebra in (SUM_PRODUCT, LOG_SUM_PRODUCT):
             weights = self.weights(1.0, algebra)
             behind, scale = self.program.backward(weights, self.span, goals, algebra)
             ahead = self.program.forward(weights, self.span, state, algebra)
-            if algebra is Sums and float((ahead * behind).sum(-1).min(initial=1.0)) > SAFE:
+            if algebra is SUM_PRODUCT and float((ahead * behind).sum(-1).min(initial=1.0)) > SAFE_LOG_PROB:
                 return algebra, weights, ahead, behind, scale
         if not np.isfinite(behind[0][np.arange(len(state)), state]).all():
             raise ValueError("no text obeys the rule beside the tokens written so far; this should never happen")
@@ -214,7 +214,11 @@ class Passes:
         around = np.where(self.allowed[row, column], around, algebra.zero)
         total = algebra.plus.reduce(algebra.times(around, weights[row, column]), axis=-1)[:, None]
         with np.errstate(divide="ignore"):
-            added = around - total if algebra is LogSums else np.log(around) - np.log(total) - self._top(row, column)
+            added = (
+                around - total
+                if algebra is LOG_SUM_PRODUCT
+                else np.log(around) - np.log(total) - self._top(row, column)
+            )
         added = np.concatenate([added, np.full((len(added), 1), -np.inf)], 1)
         return torch.from_numpy(added).to(self.said)
 
@@ -228,16 +232,16 @@ class Passes:
         """(b, L) classes of a text, drawn with one number for each position, or the likeliest ones."""
         state, goals, numbers = (a.cpu().numpy() for a in (self.marked.state, self.marked.goals, u[self.rows]))
         if temperature == 0:
-            weights = self.weights(1.0, Maxima)
-            values, _ = self.program.backward(weights, self.span, goals, Maxima)
+            weights = self.weights(1.0, MAX_PRODUCT)
+            values, _ = self.program.backward(weights, self.span, goals, MAX_PRODUCT)
             if not np.isfinite(values[0][np.arange(len(state)), state]).all():  # something else has excluded too much
-                weights = self.weights(1.0, LogSums)
-                values, _ = self.program.backward(weights, self.span, goals, Maxima)
-            return self.program.path(weights, self.span, state, values, None, Maxima)
+                weights = self.weights(1.0, LOG_SUM_PRODUCT)
+                values, _ = self.program.backward(weights, self.span, goals, MAX_PRODUCT)
+            return self.program.path(weights, self.span, state, values, None, MAX_PRODUCT)
         if temperature == 1:
             algebra, weights, _, values, _ = self.summed
         else:
-            algebra, weights = LogSums, self.weights(temperature, LogSums)
+            algebra, weights = LOG_SUM_PRODUCT, self.weights(temperature, LOG_SUM_PRODUCT)
             values, _ = self.program.backward(weights, self.span, goals, algebra)
         return self.program.path(weights, self.span, state, values, numbers, algebra)
 
@@ -245,7 +249,7 @@ class Passes:
         """(b,) log-probability that the rule is obeyed."""
         algebra, _, _, behind, scale = self.summed
         first = behind[0][np.arange(len(self.rows)), self.marked.state.cpu().numpy()]
-        if algebra is LogSums:
+        if algebra is LOG_SUM_PRODUCT:
             return first
         row, column = self.free.nonzero()
         tops = np.zeros(self.free.shape)

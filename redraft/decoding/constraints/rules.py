@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from redraft.decoding.constraints import dfa
-from redraft.decoding.constraints.compiler import from_regex, from_schema
+from redraft.decoding.constraints.compiler import compile_regex, compile_schema
 from redraft.decoding.constraints.dfa import Dfa
 
 
@@ -51,7 +51,7 @@ class Regex(TextRule):
         _require_text(self.pattern, "a pattern")
 
     def automaton(self) -> Dfa:
-        return from_regex(self.pattern)
+        return compile_regex(self.pattern)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Json(TextRule):
             raise ValueError(f"the JSON schema is {self.schema:.60}; give an object such as {_EXAMPLE}")
 
     def automaton(self) -> Dfa:
-        return from_schema(self.schema)
+        return compile_schema(self.schema)
 
 
 _EXAMPLE = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
@@ -117,7 +117,7 @@ class Banned(TextRule):
         object.__setattr__(self, "words", _words(words, "Banned", "word"))
 
     def automaton(self) -> Dfa:
-        return dfa.none_of(dfa.containing(self.words, accents_join=False))
+        return dfa.complement(dfa.containing_word(self.words, accents_join=False))
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Required(TextRule):
         object.__setattr__(self, "words", _words(words, "Required", "word"))
 
     def automaton(self) -> Dfa:
-        return reduce(dfa.both, (dfa.containing([word], accents_join=True) for word in self.words))
+        return reduce(dfa.intersection, (dfa.containing_word([word], accents_join=True) for word in self.words))
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Length(Rule):
             raise ValueError(f"a text of at least {self.least} and at most {self.most} tokens does not exist")
 
     def automaton(self) -> Dfa:
-        return dfa.anything()
+        return dfa.all_strings()
 
     @property
     def length(self) -> Length:
@@ -168,7 +168,7 @@ class AllOf(Rule):
 
     def automaton(self) -> Dfa:
         about_text = [_compiled(rule) for rule in self.rules if not isinstance(rule, Length)]
-        found = reduce(dfa.both, about_text, dfa.anything())
+        found = reduce(dfa.intersection, about_text, dfa.all_strings())
         if found.empty:
             raise ValueError(f"no text obeys all of {', '.join(map(str, self.rules))}; leave one out")
         return found
@@ -185,11 +185,11 @@ class AnyOf(TextRule):
     rules: tuple[TextRule, ...]
 
     def automaton(self) -> Dfa:
-        return reduce(dfa.either, map(_compiled, self.rules))
+        return reduce(dfa.union, map(_compiled, self.rules))
 
 
 @dataclass(frozen=True)
-class Spaced(Rule):
+class WithOptionalSpace(Rule):
     """The text obeys another rule, and a space may stand before it: that of a first token which brings its own."""
 
     rule: Rule
@@ -198,7 +198,7 @@ class Spaced(Rule):
         return str(self.rule)
 
     def automaton(self) -> Dfa:
-        return dfa.spaced(_compiled(self.rule))
+        return dfa.with_optional_space(_compiled(self.rule))
 
     @property
     def length(self) -> Length:
@@ -210,7 +210,7 @@ def _compiled(rule: Rule) -> Dfa:
     return rule.automaton()
 
 
-def compiled(rule: Rule) -> Dfa:
+def compile_rule(rule: Rule) -> Dfa:
     """The automaton of a rule, from memory if it was compiled before."""
     return _compiled(rule)
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Cache, Context
-from redraft.core.prediction import Denoiser, Mean, Prediction
-from redraft.core.processes.interpolating import StateLaw, Steering, next_law
+from redraft.core.prediction import Denoiser, Prediction, VectorPrediction
+from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 
 
 class Guidance(Protocol):
@@ -24,10 +24,10 @@ def require_scale(scale: float) -> None:
         raise ValueError(f"scale={scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
 
 
-def mixed(without: Prediction, given: Prediction, scale: float, posteriors: bool = False) -> Prediction:
+def mix_predictions(without: Prediction, given: Prediction, scale: float, posteriors: bool = False) -> Prediction:
     """(1 − γ)·without + γ·given: x̂ of vectors, log-probabilities of tokens."""
-    if not (isinstance(without, Mean) and isinstance(given, Mean)):
-        return Extrapolated(without, given, scale, posteriors)
+    if not (isinstance(without, VectorPrediction) and isinstance(given, VectorPrediction)):
+        return MixedPrediction(without, given, scale, posteriors)
     mean = (1 - scale) * without.mean + scale * given.mean
     if without.log_weights is None or given.log_weights is None:
         return replace(given, mean=mean)
@@ -35,7 +35,7 @@ def mixed(without: Prediction, given: Prediction, scale: float, posteriors: bool
 
 
 @dataclass(frozen=True)
-class Extrapolated(Steering):
+class MixedPrediction(GuidedPosterior):
     """log x̂ ∝ (1 − γ)·start + γ·end for two predictions of tokens, which are queried only where this one is.
 
     With `posteriors` the same for log p(z_s | z_t), in steps of uniform and hybrid noise.
@@ -56,8 +56,8 @@ class Extrapolated(Steering):
     def steers(self) -> bool:
         return self.posteriors
 
-    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
-        without, given = (next_law(pred, law, where) for pred in (self.start, self.end))
+    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
+        without, given = (reverse_log_probs(pred, law, where) for pred in (self.start, self.end))
         return ops.extrapolate(without, given, self.scale)
 
     @property
@@ -73,7 +73,7 @@ class Extrapolated(Steering):
 
 
 @dataclass(frozen=True)
-class Caches:
+class BranchCaches:
     """What each branch remembers about finished windows."""
 
     given: Cache
@@ -87,25 +87,25 @@ class Caches:
     def exact(self) -> bool:
         return self.given.exact and self.without.exact
 
-    def rows(self, index: Tensor) -> Caches:
-        return Caches(self.given.rows(index), self.without.rows(index))
+    def rows(self, index: Tensor) -> BranchCaches:
+        return BranchCaches(self.given.rows(index), self.without.rows(index))
 
 
-def each_cache(context: Context) -> tuple[Cache | None, Cache | None]:
+def split_caches(context: Context) -> tuple[Cache | None, Cache | None]:
     """The cache of the branch with its condition, and of the one without."""
     own = context.cache
-    return (own.given, own.without) if isinstance(own, Caches) else (own, own)
+    return (own.given, own.without) if isinstance(own, BranchCaches) else (own, own)
 
 
-def both_absorbed(given: Context, without: Context) -> Context:
+def join_contexts(given: Context, without: Context) -> Context:
     """The context of two branches that have both absorbed a window."""
     assert given.cache is not None
     assert without.cache is not None
-    return replace(given, cache=Caches(given.cache, without.cache))
+    return replace(given, cache=BranchCaches(given.cache, without.cache))
 
 
 @dataclass(frozen=True)
-class ReadTokens:
+class CachedTokens:
     """A cache, and the ids that are in it."""
 
     cache: Cache
@@ -119,12 +119,12 @@ class ReadTokens:
     def exact(self) -> bool:
         return self.cache.exact
 
-    def rows(self, index: Tensor) -> ReadTokens:
-        return ReadTokens(self.cache.rows(index), self.tokens[index])
+    def rows(self, index: Tensor) -> CachedTokens:
+        return CachedTokens(self.cache.rows(index), self.tokens[index])
 
 
-def apart(context: Context) -> tuple[Tensor | None, Context]:
+def split_cached_tokens(context: Context) -> tuple[Tensor | None, Context]:
     """The tokens that were read before, and the context as the inner denoiser knows it."""
-    if not isinstance(context.cache, ReadTokens):
+    if not isinstance(context.cache, CachedTokens):
         return None, context
     return context.cache.tokens, replace(context, cache=context.cache.cache)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Prediction
-from redraft.decoding.guidance.base import both_absorbed, each_cache, mixed, require_scale
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
+from redraft.decoding.guidance.base import join_contexts, mix_predictions, require_scale, split_caches
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ClassifierFree:
 
 
 @dataclass(frozen=True)
-class _WithAndWithout(Around):
+class _WithAndWithout(DenoiserWrapper):
     """The denoiser of classifier-free guidance; it has a cache for each branch."""
 
     scale: float
@@ -47,31 +47,31 @@ class _WithAndWithout(Around):
             return self.denoise(z, t, without)
         if context.cond is None and context.label is None:
             raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
-        return mixed(self.denoise(z, t, without), self.denoise(z, t, given), self.scale, self.posteriors)
+        return mix_predictions(self.denoise(z, t, without), self.denoise(z, t, given), self.scale, self.posteriors)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         given, without = _branches(context, self.none)
         after = self.denoise.absorb(z, without, t)
         if self.scale == 0:
             return replace(context, cache=after.cache, hint=after.hint)
-        return both_absorbed(self.denoise.absorb(z, given, t), after)
+        return join_contexts(self.denoise.absorb(z, given, t), after)
 
 
 def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
     """The context with its condition and without."""
-    given, without = each_cache(context)
+    given, without = split_caches(context)
     label = None if none is None or context.label is None else torch.full_like(context.label, none)
     unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=without)
     return replace(context, cache=given), unconditional
 
 
 @dataclass(frozen=True)
-class OtherPrompt:
+class NegativePrompt:
     """(1 − γ)·with another prompt + γ·with its own, for prompts that stand in the row itself.
 
     `Context.other` says what stands in their place. If it is all masks, the prompt is hidden: the classifier-free
     guidance of LLaDA, whose w is γ − 1. If it says something, it is a negative prompt: the text moves away from what it
-    asks for. γ = 0 and γ = 1 cost one call and return it unchanged. `GuidedByPrompt` makes all of it for a canvas.
+    asks for. γ = 0 and γ = 1 cost one call and return it unchanged. `PromptGuidedSampler` makes all of it for a canvas.
     """
 
     mask: int  # the id that says nothing
@@ -85,27 +85,27 @@ class OtherPrompt:
 
 
 @dataclass(frozen=True)
-class _TwoPrompts(Around):
+class _TwoPrompts(DenoiserWrapper):
     """The denoiser with two prompts; it has a cache for each."""
 
     mask: int
     scale: float
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        given, without = each_cache(context)
+        given, without = split_caches(context)
         other, late = self._other(z, t, context)
         unconditional = self.denoise(other, late, replace(context, cache=without))
         if self.scale == 0:
             return unconditional
-        return mixed(unconditional, self.denoise(z, t, replace(context, cache=given)), self.scale)
+        return mix_predictions(unconditional, self.denoise(z, t, replace(context, cache=given)), self.scale)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        given, without = each_cache(context)
+        given, without = split_caches(context)
         other, late = self._other(z, torch.zeros_like(z, dtype=torch.float32) if t is None else t, context)
         after = self.denoise.absorb(other, replace(context, cache=without), None if t is None else late)
         if self.scale == 0:
             return after
-        return both_absorbed(self.denoise.absorb(z, replace(context, cache=given), t), after)
+        return join_contexts(self.denoise.absorb(z, replace(context, cache=given), t), after)
 
     def _other(self, z: Tensor, t: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """z with the other prompt, and its times: what is masked is noise."""

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Prediction
-from redraft.core.processes.interpolating import StateLaw, Steering, next_law
-from redraft.core.vocab import ABOVE_0, FINITE, require_range
-from redraft.decoding.guidance.base import ReadTokens, apart
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
+from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
+from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
+from redraft.decoding.guidance.base import CachedTokens, split_cached_tokens
 
 
 @dataclass(frozen=True)
-class Filter:
+class LogitFilter:
     """Changes what is said of each position, in this order, and normalises after each:
 
     1. `repetition`: tokens that the row has already get x̂^repetition; above 1 they are less likely. Given text counts,
@@ -39,13 +39,13 @@ class Filter:
     min_p: float = 0.0
 
     def __post_init__(self) -> None:
-        require_range(self, ABOVE_0, FINITE, "repetition", "temperature")
+        require_range(self, ABOVE_ZERO, FINITE, "repetition", "temperature")
         require_range(self, 1, FINITE, "top_k")
-        require_range(self, ABOVE_0, 1, "top_p")
+        require_range(self, ABOVE_ZERO, 1, "top_p")
         require_range(self, 0, 1, "min_p")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self == Filter() else _Filtering(denoise, self)
+        return denoise if self == LogitFilter() else _Filtering(denoise, self)
 
     def filtered(self, log_p: Tensor, seen: Tensor | None) -> Tensor:
         """(N, V) log-probabilities → those that are left, normalised; seen (N, V) bool: tokens of the row."""
@@ -55,9 +55,9 @@ class Filter:
             above = log_p - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however low the temperature
             log_p = (above / self.temperature).log_softmax(-1)
         if self.top_k is not None and self.top_k < log_p.shape[-1]:
-            log_p = _only(log_p, ops.likeliest(log_p, self.top_k))
+            log_p = _only(log_p, ops.top_k_mask(log_p, self.top_k))
         if self.top_p < 1:
-            log_p = _only(log_p, ops.nucleus(log_p, self.top_p))
+            log_p = _only(log_p, ops.nucleus_mask(log_p, self.top_p))
         if self.min_p > 0:
             log_p = _only(log_p, log_p.exp() >= self.min_p * log_p.amax(-1, keepdim=True).exp())
         return log_p
@@ -68,35 +68,35 @@ def _only(log_p: Tensor, kept: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Filtering(Around):
+class _Filtering(DenoiserWrapper):
     """The denoiser of a filter; its cache also remembers which tokens the row has."""
 
-    filter: Filter
+    filter: LogitFilter
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        before, context = apart(context)
+        before, context = split_cached_tokens(context)
         pred = self.denoise(z, t, context)
         if pred.joint:
             raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
         if not pred.normalised:
             raise ValueError("free intensities (a Score head) cannot be filtered as probabilities; use Subs or Softmax")
-        return Filtered(pred, self.filter, z, context.pad, before)
+        return FilteredPrediction(pred, self.filter, z, context.pad, before)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        before, context = apart(context)
+        before, context = split_cached_tokens(context)
         after = self.denoise.absorb(z, context, t)
         if self.filter.repetition == 1 or after.cache is None:
             return after
         read = z if context.pad is None else z.masked_fill(context.pad, -1)
-        return replace(after, cache=ReadTokens(after.cache, read if before is None else torch.cat([before, read], 1)))
+        return replace(after, cache=CachedTokens(after.cache, read if before is None else torch.cat([before, read], 1)))
 
 
 @dataclass(frozen=True, eq=False)
-class Filtered(Steering):
+class FilteredPrediction(GuidedPosterior):
     """A prediction of which a filter has left something; the inner one is queried only where this one is."""
 
     inner: Prediction
-    filter: Filter
+    filter: LogitFilter
     z: Tensor  # (B, L)
     pad: Tensor | None  # (B, L) bool: no tokens of the row
     before: Tensor | None  # (B, places) ids of the cache; −1: padding
@@ -111,11 +111,11 @@ class Filtered(Steering):
 
     @property
     def steers(self) -> bool:
-        return isinstance(self.inner, Steering) and self.inner.steers
+        return isinstance(self.inner, GuidedPosterior) and self.inner.steers
 
-    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
+    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
         """x̂ of every branch is filtered, before it becomes a law of z_s."""
-        return next_law(self.inner, lambda log_x: law(self._filtered(log_x, where)), where)
+        return reverse_log_probs(self.inner, lambda log_x: law(self._filtered(log_x, where)), where)
 
     def _filtered(self, log_p: Tensor, where: Tensor) -> Tensor:
         if self.filter.repetition == 1:
@@ -125,7 +125,7 @@ class Filtered(Steering):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.spread(loss, where)
+        return ops.scatter(loss, where)
 
     def _seen(self, size: int) -> Tensor:
         """(B, V) bool: the tokens that each row has."""

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Prediction
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.vocab import FINITE, require_range
-from redraft.decoding.guidance.base import ReadTokens, apart, require_scale
+from redraft.decoding.guidance.base import CachedTokens, require_scale, split_cached_tokens
 
-Future = Callable[[Tensor, Tensor], Tensor]  # (B, n) tokens so far, (B, C) candidates → (B, C) log p(y | both)
+FutureLogProb = Callable[[Tensor, Tensor], Tensor]  # (B, n) tokens so far, (B, C) candidates → (B, C) log p(y | both)
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LookAhead:
     below `least` times the likeliest are not tried: where one word is certain, nothing is asked.
     """
 
-    future: Future
+    future: FutureLogProb
     scale: float = 1.0
     top: int = 16  # tokens; as many as there are, and least=0: exact
     least: float = 1e-4
@@ -43,27 +43,27 @@ class LookAhead:
 
 
 @dataclass(frozen=True)
-class _Looking(Around):
+class _Looking(DenoiserWrapper):
     by: LookAhead
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        before, context = apart(context)
+        before, context = split_cached_tokens(context)
         pred = self.denoise(z, t, context)
         if not pred.normalised:
             raise ValueError("free intensities (a Score head) cannot be guided as probabilities; use Subs or Softmax")
-        return Foreseen(pred, self.by, z if before is None else torch.cat([before, z], 1), z.shape[1])
+        return LookAheadPrediction(pred, self.by, z if before is None else torch.cat([before, z], 1), z.shape[1])
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         if context.pad is not None and bool(context.pad.any()):
             raise ValueError("looking ahead reads rows without padding; write texts of one length at a time")
-        before, context = apart(context)
+        before, context = split_cached_tokens(context)
         after = self.denoise.absorb(z, context, t)
         assert after.cache is not None
-        return replace(after, cache=ReadTokens(after.cache, z if before is None else torch.cat([before, z], 1)))
+        return replace(after, cache=CachedTokens(after.cache, z if before is None else torch.cat([before, z], 1)))
 
 
 @dataclass(frozen=True, eq=False)
-class Foreseen(Prediction):
+class LookAheadPrediction(Prediction):
     """A prediction weighed by what may follow; it is asked for few columns, one pass for each."""
 
     inner: Prediction
@@ -96,4 +96,4 @@ class Foreseen(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.spread(loss, where)
+        return ops.scatter(loss, where)

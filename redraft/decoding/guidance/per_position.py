@@ -9,12 +9,12 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Mean, Prediction
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction, VectorPrediction
 from redraft.decoding.guidance.base import require_scale
 
 
 @dataclass(frozen=True, eq=False)
-class AtPlaces:
+class PositionClassifier:
     """x̂_k·p(y_l | k)^γ at place l, normalised: a classifier that looks at one token at a time.
 
     `log_prob` (L, V) says how well each token suits what is wanted at each place; −inf forbids it, 0 for all leaves a
@@ -40,31 +40,33 @@ class AtPlaces:
 
 
 @dataclass(frozen=True)
-class _Suited(Around):
-    wanted: AtPlaces
+class _Suited(DenoiserWrapper):
+    wanted: PositionClassifier
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if not pred.normalised or (isinstance(pred, Mean) and (pred.log_weights is None or pred.table is None)):
+        if not pred.normalised or (
+            isinstance(pred, VectorPrediction) and (pred.log_weights is None or pred.table is None)
+        ):
             raise ValueError("AtPlaces weighs probabilities of tokens, and this network predicts none; use Steer")
         place = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
-        if not isinstance(pred, Mean):
-            return Suited(pred, self.wanted, place.expand_as(z))
+        if not isinstance(pred, VectorPrediction):
+            return PositionGuidedPrediction(pred, self.wanted, place.expand_as(z))
         return _mean_of_suited(pred, self.wanted.weighed(pred.log_weights, place.expand(z.shape[:2])))  # type: ignore[arg-type]
 
 
-def _mean_of_suited(pred: Mean, log_weights: Tensor) -> Mean:
+def _mean_of_suited(pred: VectorPrediction, log_weights: Tensor) -> VectorPrediction:
     """x̂ as the mean of the vectors of tokens, weighed anew: E[x | z, y]"""
     assert pred.table is not None
     return replace(pred, mean=(log_weights.exp() @ pred.table).to(pred.mean.dtype), log_weights=log_weights)
 
 
 @dataclass(frozen=True, eq=False)
-class Suited(Prediction):
+class PositionGuidedPrediction(Prediction):
     """A prediction weighed place by place; the inner one is queried only where this one is."""
 
     inner: Prediction
-    wanted: AtPlaces
+    wanted: PositionClassifier
     place: Tensor  # (B, L)
 
     @property
@@ -77,4 +79,4 @@ class Suited(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.spread(loss, where)
+        return ops.scatter(loss, where)

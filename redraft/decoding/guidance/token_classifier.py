@@ -21,8 +21,8 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Prediction
-from redraft.core.processes.interpolating import StateLaw, Steering, next_law
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
+from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 from redraft.core.vocab import require_range
 from redraft.decoding.guidance.base import require_scale
 
@@ -34,7 +34,7 @@ _AT_ONCE = 2**25  # numbers of one-hot vectors that a classifier reads in one ca
 class TokenClassifier:
     """x̂_k·p(y | z with k here)^γ, normalised: every token is tried at every position that is asked for.
 
-    V calls of the classifier per position: for small vocabularies, or as the truth that `FirstOrder` is held to. Tokens
+    V calls of the classifier per position: for small vocabularies, or as the truth that `FirstOrderClassifier` is held to. Tokens
     below `least` times the likeliest are not tried and not written: where one word is certain, nothing is asked.
     """
 
@@ -53,7 +53,7 @@ class TokenClassifier:
 
 
 @dataclass(frozen=True)
-class FirstOrder:
+class FirstOrderClassifier:
     """The same with log p(y | z with k here) ≈ log p(y | z) + ∂/∂k: one gradient for all tokens and positions.
 
     Exact for a classifier whose log-probability is linear in the one-hot tokens.
@@ -70,7 +70,7 @@ class FirstOrder:
         return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes, self.posteriors)
 
 
-Odds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
+LogOdds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
 
 
 def _tried(
@@ -100,21 +100,21 @@ def _slopes(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Te
 
 
 @dataclass(frozen=True)
-class _Steering(Around):
+class _Steering(DenoiserWrapper):
     scale: float
     log_prob: LogProb
-    odds: Odds
+    odds: LogOdds
     posteriors: bool
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
         if not pred.normalised:
             raise ValueError("free intensities (a Score head) cannot be guided as probabilities; use Subs or Softmax")
-        return Steered(pred, self, z, t, context)
+        return ClassifierGuidedPrediction(pred, self, z, t, context)
 
 
 @dataclass(frozen=True, eq=False)
-class Steered(Steering):
+class ClassifierGuidedPrediction(GuidedPosterior):
     """A prediction that a classifier weighs; both are asked only where somebody asks."""
 
     inner: Prediction
@@ -135,8 +135,8 @@ class Steered(Steering):
     def at(self, where: Tensor) -> Tensor:
         return self._weighed(self.inner.at(where), where)
 
-    def next_law(self, law: StateLaw, where: Tensor) -> Tensor:
-        return self._weighed(next_law(self.inner, law, where), where)
+    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
+        return self._weighed(reverse_log_probs(self.inner, law, where), where)
 
     def _weighed(self, log_p: Tensor, where: Tensor) -> Tensor:
         odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_p)
@@ -144,4 +144,4 @@ class Steered(Steering):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.spread(loss, where)
+        return ops.scatter(loss, where)

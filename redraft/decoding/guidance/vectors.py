@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core.canvas import Context
-from redraft.core.prediction import Around, Denoiser, Mean, Prediction
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction, VectorPrediction
 from redraft.core.processes.gaussian import Gaussian
 
 
 @dataclass(frozen=True)
-class Classifier:
+class GradientClassifier:
     """x̂ + γ·(s²/a)·∇_z log p(y | z, t): with the exact classifier of noisy z and γ = 1 this is E[x | z, y].
 
     In other words ∇log q + γ·∇log p(y | z) (Dhariwal & Nichol 2021, §4.2). The classifier must be trained on noisy z at
-    all times t; for a classifier of clean x see `ThroughDenoiser`.
+    all times t; for a classifier of clean x see `DenoisedClassifier`.
     """
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]  # (z, t, context) → (B,) log p(y | z)
@@ -29,7 +29,7 @@ class Classifier:
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return _Shifted(denoise, self.process, self.scale, self.slope)
 
-    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[Mean, Tensor]:
+    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
         """The prediction of x, and ∇_z log p(y | z)."""
         pred = _vectors(denoise(z, t, context))
         with torch.enable_grad():
@@ -38,7 +38,7 @@ class Classifier:
 
 
 @dataclass(frozen=True)
-class ThroughDenoiser:
+class DenoisedClassifier:
     """x̂ + γ·(s²/a)·∇_z log p(y | x̂(z)): a classifier of clean x, differentiated through the denoiser.
 
     Exact where z determines x; an approximation elsewhere, since p(y | z) is the mean of p(y | x), not its value at the
@@ -52,7 +52,7 @@ class ThroughDenoiser:
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return _Shifted(denoise, self.process, self.scale, self.slope)
 
-    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[Mean, Tensor]:
+    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
         """The prediction of x, and ∇_z log p(y | x̂(z))."""
         with torch.enable_grad():
             z = z.detach().requires_grad_()
@@ -62,12 +62,12 @@ class ThroughDenoiser:
 
 
 @dataclass(frozen=True)
-class _Shifted(Around):
+class _Shifted(DenoiserWrapper):
     """A denoiser that moves x̂ along a slope; given places, where s = 0, do not move."""
 
     process: Gaussian
     scale: float
-    slope: Callable[[Denoiser, Tensor, Tensor, Context], tuple[Mean, Tensor]]
+    slope: Callable[[Denoiser, Tensor, Tensor, Context], tuple[VectorPrediction, Tensor]]
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if self.scale == 0:
@@ -78,22 +78,22 @@ class _Shifted(Around):
         return replace(pred, mean=pred.mean + shift.to(pred.mean.dtype))
 
 
-def _vectors(pred: Prediction) -> Mean:
-    if not isinstance(pred, Mean):
+def _vectors(pred: Prediction) -> VectorPrediction:
+    if not isinstance(pred, VectorPrediction):
         raise ValueError(f"{type(pred).__name__} is a prediction of tokens; gradients only guide vectors (Gaussian)")
     return pred
 
 
-def _detached(pred: Mean) -> Mean:
+def _detached(pred: VectorPrediction) -> VectorPrediction:
     names = ("mean", "log_weights", "spread", "table")
     return replace(pred, **{name: a.detach() for name in names if (a := getattr(pred, name)) is not None})
 
 
 @dataclass(frozen=True)
-class Projected:
+class ProjectedDenoiser:
     """x̂ → project(x̂) from the time `since` on: clamping to embeddings (Diffusion-LM), thresholds, norms.
 
-    Clamping, `Projected(codec.project)`, commits to words and lowers rounding errors, at the price of diversity:
+    Clamping, `ProjectedDenoiser(codec.project)`, commits to words and lowers rounding errors, at the price of diversity:
     frequent words become more frequent. Other guidance goes inside: mixing is right before the projection, not after.
     """
 
@@ -109,8 +109,8 @@ class Projected:
 
 
 @dataclass(frozen=True)
-class _Kept(Around):
-    guidance: Projected
+class _Kept(DenoiserWrapper):
+    guidance: ProjectedDenoiser
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred, late = _vectors(self.denoise(z, t, context)), t > self.guidance.since
@@ -120,7 +120,7 @@ class _Kept(Around):
 
 
 @dataclass(frozen=True)
-class Threshold:
+class DynamicThreshold:
     """A projection: coordinates are held within their `share` quantile q of |x̂|, and scaled by limit/q if q > limit.
 
     Dynamic thresholding (Saharia et al. 2022) for latents that are bounded by `limit`, as those of PLANNER by tanh. The
@@ -136,7 +136,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class UnitScale:
+class UnitNorm:
     """A projection: scales every place to the norm √D, as latents normalised that way have it (LD4LG)."""
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class EvenPace:
     """The same number at each step, rounded up: 1/steps left (LLaDA)."""
 
     def __call__(self, hidden: Tensor, step: int, steps: int) -> Tensor:
-        return torch.full_like(hidden, 1 / (steps - step), dtype=ops.wide(hidden.device))
+        return torch.full_like(hidden, 1 / (steps - step), dtype=ops.widest_float(hidden.device))
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class TimePace:
 
     def __call__(self, hidden: Tensor, step: int, steps: int) -> Tensor:
         if step == steps - 1:
-            return torch.ones_like(hidden, dtype=ops.wide(hidden.device))
+            return torch.ones_like(hidden, dtype=ops.widest_float(hidden.device))
         t, s = (1 - (1 - self.end) * k / steps for k in (step, step + 1))
-        expected = hidden.to(ops.wide(hidden.device)) * (1 - s / t)
+        expected = hidden.to(ops.widest_float(hidden.device)) * (1 - s / t)
         expected = (expected * 2**20).round() / 2**20  # what is a whole number or a half in mathematics is so here
         count = expected.round() if self.nearest else expected.floor()
         return count / hidden.clamp(min=1)

@@ -10,13 +10,13 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Prediction
-from redraft.core.processes.masked import Choice
+from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.order import even, require_temperature, rounded
+from redraft.decoding.picks.order import even_count, require_temperature, round_scores
 
 
 @dataclass(frozen=True)
-class Planned:
+class CriticPick:
     """The `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
 
     Every masked position is filled in, and the critic reads the whole text: one call of its own per step. It may be the
@@ -31,16 +31,16 @@ class Planned:
     def __post_init__(self) -> None:
         require_temperature(self.temperature)
 
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
-        if not ops.host(hidden).any():
-            return Choice.nothing(hidden)
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
+        if not ops.to_numpy(hidden).any():
+            return PickResult.nothing(hidden)
         drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
         text = canvas.z.masked_scatter(hidden, drawn.tokens())
-        scores = rounded(-self.critic.error_logits(text, canvas.context))
+        scores = round_scores(-self.critic.error_logits(text, canvas.context))
         free = ~canvas.fixed if self.remask else hidden
-        kept = ops.Ranking.of(scores, free).first(ops.host((free & ~hidden).sum(-1)) + even(hidden, share))
+        kept = ops.Ranking.of(scores, free).first(ops.to_numpy((free & ~hidden).sum(-1)) + even_count(hidden, share))
         where = hidden & kept
-        return Choice.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
+        return PickResult.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
 
 
 @runtime_checkable

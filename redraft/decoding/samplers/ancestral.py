@@ -14,7 +14,15 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import _One
-from redraft.decoding.samplers.base import Even, Warp, begin, grid, instant, require_steps, start
+from redraft.decoding.samplers.base import (
+    EvenWarp,
+    TimeWarp,
+    initial_canvas,
+    require_steps,
+    start_time,
+    time_column,
+    time_grid,
+)
 
 
 @dataclass(frozen=True)
@@ -26,15 +34,15 @@ class Ancestral:
     """
 
     steps: int = 64
-    warp: Warp = Even()
+    warp: TimeWarp = EvenWarp()
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
+        canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps, self.warp))):
+        for i, (t, s) in enumerate(pairwise(time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
@@ -52,7 +60,7 @@ class FirstHitting:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
             raise ValueError(f"first hitting is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
-        canvas, t = start(denoise, process, canvas, rng=rng), instant(canvas, begin(canvas))
+        canvas, t = initial_canvas(denoise, process, canvas, rng=rng), time_column(canvas, start_time(canvas))
         yield canvas
         for i in range(int(process.hidden(canvas).sum(-1).max())):
             when, what = rng.fold(i).split(2)

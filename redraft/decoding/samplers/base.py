@@ -16,7 +16,7 @@ from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 
 
-class Warp(Protocol):
+class TimeWarp(Protocol):
     """How time passes while a sampler works."""
 
     def __call__(self, left: float) -> float:
@@ -25,7 +25,7 @@ class Warp(Protocol):
 
 
 @dataclass(frozen=True)
-class Even:
+class EvenWarp:
     """Equal steps."""
 
     def __call__(self, left: float) -> float:
@@ -33,7 +33,7 @@ class Even:
 
 
 @dataclass(frozen=True)
-class Hold:
+class HoldWarp:
     """Time falls evenly to `at`, stands still from `on` to `off`, and falls evenly to zero.
 
     For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, where α = 0.9 if the schedule is
@@ -61,18 +61,18 @@ def require_steps(steps: int) -> None:
         raise ValueError(f"steps={steps}; a sampler takes at most a million steps")
 
 
-def require_free(canvas: Canvas, sampler: object, reason: str) -> None:
+def require_unconstrained(canvas: Canvas, sampler: object, reason: str) -> None:
     """An error if there are rules on the canvas (`constrain`) that a sampler cannot obey."""
     if canvas.context.marks is not None:
         raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask (--sampler)")
 
 
-def grid(canvas: Canvas, steps: int, warp: Warp = Even()) -> list[Tensor]:
+def time_grid(canvas: Canvas, steps: int, warp: TimeWarp = EvenWarp()) -> list[Tensor]:
     """steps + 1 times (B, 1) from 1, or where a draft begins, down to 0."""
-    return [instant(canvas, begin(canvas) * warp(1 - i / steps)) for i in range(steps + 1)]
+    return [time_column(canvas, start_time(canvas) * warp(1 - i / steps)) for i in range(steps + 1)]
 
 
-def begin(canvas: Canvas) -> float:
+def start_time(canvas: Canvas) -> float:
     """The time at which sampling begins."""
     return 1.0 if canvas.since is None else canvas.since
 
@@ -83,19 +83,19 @@ class Sampler(Protocol):
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]: ...
 
 
-def last(canvases: Iterator[Canvas]) -> Canvas:
+def final_canvas(canvases: Iterator[Canvas]) -> Canvas:
     """The finished canvas."""
     for canvas in canvases:  # noqa: B007
         pass
     return canvas
 
 
-def instant(canvas: Canvas, t: float) -> Tensor:
+def time_column(canvas: Canvas, t: float) -> Tensor:
     """(B, 1) the same time for all rows, in the widest float."""
-    return torch.full((canvas.z.shape[0], 1), t, dtype=ops.wide(canvas.z.device), device=canvas.z.device)
+    return torch.full((canvas.z.shape[0], 1), t, dtype=ops.widest_float(canvas.z.device), device=canvas.z.device)
 
 
-def start(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
+def initial_canvas(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
     """Noise, or the draft that is there; an error if a network that writes blocks is asked for several at once."""
     if denoise.block is not None and _scattered(canvas, denoise.block):
         raise ValueError(f"this network writes blocks of {denoise.block}, one after the other; use Blocks(sampler)")

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import Sampler, instant
+from redraft.decoding.samplers.base import Sampler, time_column
 
 
 @dataclass(frozen=True)
-class Edited:
+class SDEdit:
     """Noises what stands on the canvas to the time `strength` and writes on from there (Meng et al. 2022).
 
     Strength 0 would leave everything, 1 writes a new text. Fixed places stay as they are. Mask noise hides that share
@@ -35,11 +35,11 @@ class Edited:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         early, late = rng.split(2)
-        t = torch.where(canvas.fixed, 0.0, instant(canvas, self.strength))
+        t = torch.where(canvas.fixed, 0.0, time_column(canvas, self.strength))
         noised = process.noise(canvas.z, t, pad=canvas.context.pad, rng=early)
         return self.sampler(denoise, process, self._begun(denoise, process, canvas, noised), rng=late)
 
-    def _begun(self, denoise: Denoiser, process: Process, canvas: Canvas, noised: Noised) -> Canvas:
+    def _begun(self, denoise: Denoiser, process: Process, canvas: Canvas, noised: NoisySample) -> Canvas:
         """The canvas at the time of the draft."""
         if isinstance(process, Insertion):
             return replace(_packed(process, canvas, noised), since=self.strength)
@@ -59,7 +59,7 @@ def _followed(canvas: Canvas, kept: Tensor, process: Process) -> Context:
     return replace(canvas.context, inside=~kept & (words.flip(-1).cumsum(-1).flip(-1) > 0))
 
 
-def _packed(process: Insertion, canvas: Canvas, noised: Noised) -> Canvas:
+def _packed(process: Insertion, canvas: Canvas, noised: NoisySample) -> Canvas:
     """The tokens that are left, moved together, with the room of the others behind them."""
     assert noised.pad is not None
     kept = (noised.z != process.vocab.masked) & ~noised.pad

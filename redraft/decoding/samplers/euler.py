@@ -17,7 +17,7 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import grid, require_free, require_steps, start
+from redraft.decoding.samplers.base import initial_canvas, require_steps, require_unconstrained, time_grid
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Euler:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
             raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
-        require_free(canvas, self, "its steps draw each token by itself")
-        limit = sedd.limit(process).to(canvas.z.device)
-        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
+        require_unconstrained(canvas, self, "its steps draw each token by itself")
+        limit = sedd.limiting_distribution(process).to(canvas.z.device)
+        canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps))):
+        for i, (t, s) in enumerate(pairwise(time_grid(canvas, self.steps))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 if float(s[0]) > 0:
@@ -55,7 +55,7 @@ def _stepped(
 ) -> Canvas:
     late = t.clamp(max=1 - 1e-9)  # where α = 0 the rate is infinite
     keep, slope = process.schedule.keep(late), process.schedule.slope(late)
-    log_score = sedd.ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
-    p = sedd.proper(sedd.euler(log_score, canvas.z, (s - t) * slope / keep, limit))
-    tokens = randomness.draw(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())
+    log_score = sedd.score_ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
+    p = sedd.clip_and_normalize(sedd.euler_probs(log_score, canvas.z, (s - t) * slope / keep, limit))
+    tokens = randomness.sample_categorical(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())
     return canvas.write(tokens.view_as(canvas.z))

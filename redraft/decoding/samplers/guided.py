@@ -13,11 +13,11 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.decoding.guidance.base import Guidance
-from redraft.decoding.guidance.classifier_free import OtherPrompt
+from redraft.decoding.guidance.classifier_free import NegativePrompt
 
 
 @dataclass(frozen=True)
-class Guided:
+class GuidedSampler:
     """A sampler that asks a guided denoiser."""
 
     sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
@@ -28,7 +28,7 @@ class Guided:
 
 
 @dataclass(frozen=True)
-class GuidedByPrompt:
+class PromptGuidedSampler:
     """Classifier-free guidance by the text that is given on the canvas: (1 − γ)·without + γ·with (LLaDA: w = γ − 1).
 
     Without: all given tokens are masked. With a negative prompt, its ids stand there instead, up to the first token to
@@ -46,7 +46,7 @@ class GuidedByPrompt:
         mask = process.vocab.masked
         other = torch.where(given, self._other(canvas, given, mask), -1)
         marked = replace(canvas, context=replace(canvas.context, other=other))
-        return self.sampler(OtherPrompt(mask, self.scale)(denoise), process, marked, rng=rng)
+        return self.sampler(NegativePrompt(mask, self.scale)(denoise), process, marked, rng=rng)
 
     def _other(self, canvas: Canvas, given: Tensor, mask: int) -> Tensor:
         """(B, L) what stands in the place of what is given."""

@@ -14,13 +14,13 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
-from redraft.decoding.constraints.constrained import Conditioned
+from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.order import AnyOrder
-from redraft.decoding.samplers.base import grid, require_steps, start
+from redraft.decoding.samplers.base import initial_canvas, require_steps, time_grid
 
 
 @dataclass(frozen=True)
-class Particles:
+class ParticleSampler:
     """Unmasking in any order under a rule, corrected by weights: with many particles the law is p(x | rule).
 
     A step under `Constrained` looks ahead by products of marginals: it draws z_s in proportion to p(z_s | z_t)·g(z_s),
@@ -43,13 +43,13 @@ class Particles:
             raise ValueError(f"particles are for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         rows = len(canvas.z)
         crowd = canvas.rows(torch.arange(rows, device=canvas.z.device).repeat_interleave(self.count))
-        crowd, keys = start(denoise, process, crowd, rng=rng), _keys(rng, self.count)
+        crowd, keys = initial_canvas(denoise, process, crowd, rng=rng), _keys(rng, self.count)
         yield crowd.rows(self._shown(rows))
         weight, expected = torch.zeros(rows, self.count, dtype=torch.float64), None
-        for i, (t, s) in enumerate(pairwise(map(process.moment, grid(crowd, self.steps)))):
+        for i, (t, s) in enumerate(pairwise(map(process.moment, time_grid(crowd, self.steps)))):
             with torch.no_grad():
                 pred = denoise(crowd.z, crowd.time(t), crowd.context)
-                if not isinstance(pred, Conditioned):
+                if not isinstance(pred, ConstrainedPrediction):
                     raise ValueError(
                         "particles weigh how well a rule is obeyed; wrap the model in Constrained(process)"
                     )
@@ -71,7 +71,9 @@ class Particles:
         share = weight.softmax(-1).cumsum(-1)
         return torch.searchsorted(share, rng.once() * share[:, -1:]).squeeze(-1).clamp(max=self.count - 1)
 
-    def _again(self, crowd: Canvas, weight: Tensor, pred: Conditioned, rng: Rng) -> tuple[Canvas, Tensor, Conditioned]:
+    def _again(
+        self, crowd: Canvas, weight: Tensor, pred: ConstrainedPrediction, rng: Rng
+    ) -> tuple[Canvas, Tensor, ConstrainedPrediction]:
         """Rows in which less than half of the particles count have them drawn anew, by systematic resampling."""
         share = weight.softmax(-1)
         few = 1 / share.square().sum(-1) < self.count / 2

@@ -12,14 +12,14 @@ from redraft.core import ops
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.masked import Choice, Masked
+from redraft.core.processes.masked import Masked, PickResult
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.order import confidence, laid_out, require_temperature, rounded
-from redraft.decoding.samplers.base import instant, require_steps, start
+from redraft.decoding.picks.order import drawn_confidence, require_temperature, round_scores, scatter_scores
+from redraft.decoding.samplers.base import initial_canvas, require_steps, time_column
 
 
 @dataclass(frozen=True)
-class SelfPlanned:
+class PathPlanning:
     """P2 with the network itself as planner: at step k of n the surest k/n of all tokens that are not given stand.
 
     Written tokens compete with masked ones, each by the probability of the likeliest token at its place, and may be
@@ -37,12 +37,12 @@ class SelfPlanned:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
             raise ValueError(f"planning is for mask noise, not {type(process).__name__}; use Correct()")
-        canvas = start(denoise, process, canvas, rng=rng)
+        canvas = initial_canvas(denoise, process, canvas, rng=rng)
         yield canvas
         for i in range(self.steps):
             if not bool(process.hidden(canvas).any()):
                 return
-            t = process.moment(instant(canvas, 1 - i / self.steps))
+            t = process.moment(time_column(canvas, 1 - i / self.steps))
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 pick = _Standing(i + 1, self.steps, self.temperature)
@@ -58,10 +58,12 @@ class _Standing:
     whole: int
     temperature: float
 
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         free = ~canvas.fixed
         drawn, total = pred.draw(free, rng=rng, temperature=self.temperature), free.sum(-1)
         count = total - total * (self.whole - self.part) // self.whole
-        kept = ops.Ranking.of(laid_out(rounded(confidence(drawn)), free), free).first(ops.host(count))
+        kept = ops.Ranking.of(scatter_scores(round_scores(drawn_confidence(drawn)), free), free).first(
+            ops.to_numpy(count)
+        )
         where = hidden & kept
-        return Choice.of(where, drawn, where[free])._replace(again=free & ~kept)
+        return PickResult.of(where, drawn, where[free])._replace(again=free & ~kept)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, Revoke
-from redraft.decoding.picks.order import AnyOrder, Confidence, DemandedFirst, Entropy, LeftToRight, Margin
+from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, FrechetProfile, Klass, WideInNarrowOut
+from redraft.decoding.picks.order import AnyOrder, Confidence, Entropy, LeftToRight, Margin, RequiredFirst
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.unmask import Unmask
 
-NAMED: dict[str, Sampler] = {
+SAMPLERS: dict[str, Sampler] = {
     "ancestral": Ancestral(),
     "first-hitting": FirstHitting(),
     "any-order": Unmask(pick=AnyOrder()),
-    "demanded-first": Unmask(pick=DemandedFirst()),
+    "demanded-first": Unmask(pick=RequiredFirst()),
     "left-to-right": Unmask(pick=LeftToRight()),
     "confidence": Unmask(pick=Confidence()),
     "margin": Unmask(pick=Margin()),
@@ -21,5 +21,5 @@ NAMED: dict[str, Sampler] = {
     "frechet": Unmask(None, FrechetProfile()),
     "entropy-bound": Unmask(None, EntropyBound()),
     "klass": Unmask(None, Klass()),
-    "revoke": Unmask(None, Revoke()),
+    "revoke": Unmask(None, WideInNarrowOut()),
 }

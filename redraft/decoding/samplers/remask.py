@@ -16,21 +16,21 @@ from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
-from redraft.core.processes.remasking import Rate, Remask
+from redraft.core.processes.remasking import Remask, RemaskRate
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.planned import Critic
-from redraft.decoding.samplers.base import Even, Sampler, Warp, grid, require_steps, start
+from redraft.decoding.samplers.base import EvenWarp, Sampler, TimeWarp, initial_canvas, require_steps, time_grid
 
 
 @dataclass(frozen=True)
-class Remasked:
-    """The inner sampler on the process with remasking: `Remasked(Ancestral(128), Cap(0.008))` is ReMDM-cap.
+class WithRemasking:
+    """The inner sampler on the process with remasking: `WithRemasking(Ancestral(128), CappedRate(0.008))` is ReMDM-cap.
 
-    Any trained model will do; `Switch(Star(), on, off)` is the star-shaped process in the tail.
+    Any trained model will do; `WindowedRate(StarRate(), on, off)` is the star-shaped process in the tail.
     """
 
     sampler: Sampler
-    rate: Rate
+    rate: RemaskRate
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
@@ -38,7 +38,7 @@ class Remasked:
         return self.sampler(denoise, Remask(process, self.rate), canvas, rng=rng)
 
 
-class Guide(Protocol):
+class ErrorScore(Protocol):
     """Which tokens of a finished text are suspect."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
@@ -47,7 +47,7 @@ class Guide(Protocol):
 
 
 @dataclass(frozen=True)
-class Learned:
+class ErrorHeadScore:
     """Scores by the error layer of the model itself (`vary.with_errors` makes the run that trains it)."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
@@ -59,7 +59,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Blind:
+class ConstantScore:
     """Every token scores the same: star-shaped sampling with an exact count."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
@@ -67,7 +67,7 @@ class Blind:
 
 
 @dataclass(frozen=True)
-class Revise:
+class GuidedStar:
     """Guided star-shaped sampling: write all, then take back what is most likely wrong (Meshchaninov et al. 2025).
 
     For off ≤ t ≤ on a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn without
@@ -77,11 +77,11 @@ class Revise:
     """
 
     steps: int = 64
-    guide: Guide = Learned()
+    guide: ErrorScore = ErrorHeadScore()
     temperature: float = 1.0
     on: float = 0.55
     off: float = 0.05
-    warp: Warp = Even()
+    warp: TimeWarp = EvenWarp()
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
@@ -94,9 +94,9 @@ class Revise:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
             raise ValueError(f"revising is for mask noise, not {type(process).__name__}; use Correct()")
-        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
+        canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(grid(canvas, self.steps, self.warp))):
+        for i, (t, s) in enumerate(pairwise(time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 if self.off <= float(t[0]) <= self.on and float(s[0]) > 0:
@@ -112,7 +112,7 @@ class Revise:
         *_, choice = rng.split(3)  # the first two are the step's
         free = ~canvas.fixed
         lost = (1 - process.schedule.kept(s)).squeeze(-1)
-        suspect = ops.top(self._scores(denoise, text, choice), free, (free.sum(-1) * lost - 1e-6).ceil())
+        suspect = ops.top_per_row(self._scores(denoise, text, choice), free, (free.sum(-1) * lost - 1e-6).ceil())
         return text.write(text.z.masked_fill(suspect, process.vocab.masked))
 
     def _scores(self, denoise: Denoiser, text: Canvas, rng: Rng) -> Tensor:

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas, Context
-from redraft.core.prediction import Around, Denoiser, Prediction
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, require_free
+from redraft.decoding.samplers.base import Sampler, require_unconstrained
 
 
 @dataclass(frozen=True)
-class Replaced:
+class NoisedPrompt:
     """The inner sampler, with given places noised to the level of their row before the network sees them.
 
     For networks trained on whole rows (Diffusion-LM): they saw one noise level per row, so a clean place beside noisy
@@ -28,13 +28,13 @@ class Replaced:
     sampler: Sampler = Ancestral()
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        require_free(canvas, self, "the network does not see what is given")
+        require_unconstrained(canvas, self, "the network does not see what is given")
         own, noise = rng.split(2)
         return self.sampler(_Even(denoise, process, noise), process, canvas, rng=own)
 
 
 @dataclass(frozen=True)
-class _Even(Around):
+class _Even(DenoiserWrapper):
     """A denoiser that sees one time per row, and given places as noisy as that."""
 
     process: Process

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops, randomness
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
-from redraft.core.processes.base import Process, TokenProcess, never_masked
+from redraft.core.processes.base import Process, TokenProcess, exclude_mask
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, instant, require_free, require_steps
+from redraft.decoding.samplers.base import Sampler, require_steps, require_unconstrained, time_column
 
 
 @dataclass(frozen=True)
-class Correct:
+class SelfCorrection:
     """The inner sampler, then up to `steps` corrections (von Rütte et al. 2025, "self-correction").
 
     Each draws a token for every position from p(x | z)^{1/temperature}, p(x | z) ∝ x̂ · q_t(z | x) at the time `level`,
@@ -47,7 +47,7 @@ class Correct:
             )
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        require_free(canvas, self, "it changes single tokens of a finished text")
+        require_unconstrained(canvas, self, "it changes single tokens of a finished text")
         first, second = rng.split(2)
         for written in self.sampler(denoise, process, canvas, rng=first):
             yield written
@@ -70,8 +70,8 @@ class Correct:
 
     def _doubtful(self, process: Process, canvas: Canvas) -> Tensor:
         """(B, L) where a token may be wrong: neither given nor certain."""
-        t = instant(canvas, self.level)
-        free = ~canvas.fixed & process.undetermined(Noised(canvas.z, t, canvas.z))
+        t = time_column(canvas, self.level)
+        free = ~canvas.fixed & process.undetermined(NoisySample(canvas.z, t, canvas.z))
         if not bool(free.any()) and not bool(canvas.fixed.all()):
             raise ValueError(
                 f"{type(process).__name__} never changes a visible token; self-correction needs uniform noise"
@@ -83,18 +83,18 @@ class Correct:
         self, denoise: Denoiser, process: TokenProcess, canvas: Canvas, free: Tensor, rng: Rng
     ) -> tuple[Canvas, Tensor, Tensor]:
         """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
-        t = canvas.time(instant(canvas, self.level))
-        pred = never_masked(denoise(canvas.z, t, canvas.context), instant(canvas, 0.0), process.vocab)
+        t = canvas.time(time_column(canvas, self.level))
+        pred = exclude_mask(denoise(canvas.z, t, canvas.context), time_column(canvas, 0.0), process.vocab)
         log_x = pred.at(free)
         log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)
-        proposed = randomness.draw(log_p, rng.uniform(free.shape[1])[free], self.temperature)
+        proposed = randomness.sample_categorical(log_p, rng.uniform(free.shape[1])[free], self.temperature)
         sharp = (log_p / self.temperature).log_softmax(-1)
         # rounded, so that ties stay ties, whatever the batch
         confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
         scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, confidence)
         z = canvas.z.masked_scatter(free, proposed)
         differs = free & (z != canvas.z)
-        chosen = ops.top(scores, differs, torch.full((len(free),), self.tokens, device=free.device))
+        chosen = ops.top_per_row(scores, differs, torch.full((len(free),), self.tokens, device=free.device))
         likeliest = canvas.z.masked_scatter(free, log_p.argmax(-1)) == canvas.z
         agreed = (free & likeliest).sum(-1) / free.sum(-1).clamp(min=1)
         return canvas.write(torch.where(chosen, z, canvas.z)), agreed, chosen.any(-1)

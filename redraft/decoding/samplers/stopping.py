@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas
-from redraft.core.prediction import Around, Denoiser
+from redraft.core.prediction import Denoiser, DenoiserWrapper
 
 
 @runtime_checkable
-class Reader(Protocol):
+class VectorReader(Protocol):
     """A denoiser that knows which tokens vectors stand for; `DiffusionLM` is one."""
 
     def to_tokens(self, canvas: Canvas) -> Canvas:
@@ -25,7 +25,7 @@ class Reader(Protocol):
         ...
 
 
-def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
+def stop_rows(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Denoiser) -> Canvas:
     """Finishes rows that have written the end token or a stop string: the rest is fixed, as end tokens or padding.
 
     `written`, (B, L) or a number of columns, marks what is no longer noise, which might look like the end token.
@@ -44,21 +44,21 @@ def stopped(canvas: Canvas, end: int | None, written: Tensor | int, denoise: Den
     return _padded(canvas, after) if end is None else _filled(canvas, tokens, after, end, denoise)
 
 
-def stops(stop: bool, canvas: Canvas) -> bool:
+def may_stop(stop: bool, canvas: Canvas) -> bool:
     """Whether rows may end early: at their end token, or at a stop string."""
     return stop or (canvas.context.ending is not None and canvas.context.place is None)
 
 
 def _filled(canvas: Canvas, tokens: Canvas, after: Tensor, end: int, denoise: Denoiser) -> Canvas:
     full = replace(tokens, z=torch.full_like(tokens.z, end))
-    z = denoise.to_vectors(full).z if canvas.z.dim() == 3 and isinstance(denoise, Reader) else full.z
+    z = denoise.to_vectors(full).z if canvas.z.dim() == 3 and isinstance(denoise, VectorReader) else full.z
     done = replace(canvas, fixed=canvas.fixed | ~after).write(z)
     return replace(done, fixed=canvas.fixed | after)
 
 
 def _innermost(denoise: Denoiser) -> Denoiser:
     """The denoiser inside all guidance: it knows the tokens."""
-    while isinstance(denoise, Around):
+    while isinstance(denoise, DenoiserWrapper):
         denoise = denoise.denoise
     return denoise
 
@@ -73,6 +73,6 @@ def _read(denoise: Denoiser, canvas: Canvas) -> Canvas:
     """The canvas in tokens."""
     if canvas.z.dim() == 2:
         return canvas
-    if isinstance(denoise, Reader):
+    if isinstance(denoise, VectorReader):
         return denoise.to_tokens(canvas)
     raise ValueError(f"{type(denoise).__name__} cannot tell which vectors are the end token; leave out stop")

@@ -20,11 +20,11 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked, Pick
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.adaptive import Adaptive
+from redraft.decoding.picks.adaptive import AdaptivePick
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.picks.pace import EvenPace, Pace
-from redraft.decoding.samplers.base import grid, require_steps, start
-from redraft.decoding.samplers.stopping import stopped, stops
+from redraft.decoding.samplers.base import initial_canvas, require_steps, time_grid
+from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Unmask:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Insertion):
             raise ValueError(f"unmasking is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
-        canvas = start(denoise, process, canvas, rng=rng)
+        canvas = initial_canvas(denoise, process, canvas, rng=rng)
         yield canvas
         if isinstance(process, Masked):
             yield from self._masked(denoise, process, canvas, rng)
@@ -62,15 +62,15 @@ class Unmask:
         pick, hidden = self.pick, process.hidden(canvas)
         left, times = hidden.sum(-1, keepdim=True), self._times(process, hidden.sum(-1, keepdim=True))
         for i, key in zip(count() if self.steps is None else range(self.steps), rng.steps(), strict=False):
-            if not ops.host(left).any():
+            if not ops.to_numpy(left).any():
                 return
             t = times.gather(1, left) if self._counted else times[i].expand_as(left)
             with torch.no_grad():
                 pred, share = denoise(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
                 canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
-            if stops(self.stop, canvas):
+            if may_stop(self.stop, canvas):
                 end = process.vocab.eos if self.stop else None
-                canvas = stopped(canvas, end, process.hidden(canvas).cumsum(-1) == 0, denoise)
+                canvas = stop_rows(canvas, end, process.hidden(canvas).cumsum(-1) == 0, denoise)
             hidden = process.hidden(canvas)
             left = hidden.sum(-1, keepdim=True)
             yield canvas
@@ -78,11 +78,11 @@ class Unmask:
     @property
     def _counted(self) -> bool:
         """Whether the time depends on how many tokens a row has left; else they are known beforehand."""
-        return self.steps is None or isinstance(self.pick, Adaptive)
+        return self.steps is None or isinstance(self.pick, AdaptivePick)
 
     def _times(self, process: Masked, hidden: Tensor) -> Tensor:
         """The times that the network sees: (B, most + 1) by how many tokens a row has left, or (steps,) one by one."""
-        kind, device = ops.wide(hidden.device), hidden.device
+        kind, device = ops.widest_float(hidden.device), hidden.device
         if not self._counted:
             steps = self.steps or 1
             return process.moment(torch.tensor([1 - i / steps for i in range(steps)], dtype=kind, device=device))
@@ -92,14 +92,14 @@ class Unmask:
     def _share(self, hidden: Tensor, step: int) -> Tensor:
         """(B, 1) what a step is to reveal at least; without a maximum half a token, which is one, rounded up."""
         if self.steps is None:
-            return torch.from_numpy(0.5 / ops.host(hidden).clip(1)).to(hidden.device)
+            return torch.from_numpy(0.5 / ops.to_numpy(hidden).clip(1)).to(hidden.device)
         return self.pace(hidden, step, self.steps)
 
     def _inserted(self, denoise: Denoiser, process: Insertion, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
         if self.steps is None or self.stop:
             raise ValueError("insertion takes a number of steps, and no stop: Unmask(steps, pick)")
         pick = self.pick
-        for i, (t, s) in enumerate(pairwise(map(process.moment, grid(canvas, self.steps)))):
+        for i, (t, s) in enumerate(pairwise(map(process.moment, time_grid(canvas, self.steps)))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 canvas, pick = process.reveal(pred, canvas, s, t, pick, rng=rng.fold(i))

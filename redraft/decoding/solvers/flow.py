@@ -14,30 +14,30 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import instant
-from redraft.decoding.solvers.grids import EvenLogSnr
+from redraft.decoding.samplers.base import time_column
+from redraft.decoding.solvers.grids import UniformLogSnrGrid
 from redraft.decoding.solvers.ode import Heun
-from redraft.decoding.solvers.step import Move, gaussian, scales
+from redraft.decoding.solvers.step import SolverStep, noise_scales, require_gaussian
 
 
-def climb(
+def encode_to_noise(
     denoise: Denoiser, process: Process, canvas: Canvas, *, steps: int, rng: Rng
 ) -> Iterator[tuple[float, Canvas]]:
     """The probability flow from x to noise: times and canvases from the clean end to t = 1, by Heun's rule.
 
     Equal steps of log-SNR. There is no hint on the way: the flow is a function of z and t alone.
     """
-    path = gaussian(process).path
-    times = EvenLogSnr()(path, steps + 1)[-2::-1]
-    canvas = canvas.write(scales(path, times[0]).signal * canvas.z)
+    path = require_gaussian(process).path
+    times = UniformLogSnrGrid()(path, steps + 1)[-2::-1]
+    canvas = canvas.write(noise_scales(path, times[0]).signal * canvas.z)
     yield times[0], canvas
     for t, s in pairwise(times):
         with torch.no_grad():
-            canvas = canvas.write(Heun().step(Move(denoise, path, canvas, t, s, rng)))
+            canvas = canvas.write(Heun().step(SolverStep(denoise, path, canvas, t, s, rng)))
         yield s, canvas
 
 
-def log_likelihood(
+def flow_log_likelihood(
     denoise: Denoiser, process: Process, canvas: Canvas, *, steps: int, rng: Rng, exact: bool = False
 ) -> Tensor:
     """(B,) nats log p(x) of the vectors on a canvas, given its fixed places, under the probability flow; float64.
@@ -47,12 +47,12 @@ def log_likelihood(
     (Hutchinson). This is the density of z/a at the clean end, with the noise that is left there; a density of vectors
     is not a likelihood of tokens.
     """
-    path, free = gaussian(process).path, ~canvas.fixed[..., None]
+    path, free = require_gaussian(process).path, ~canvas.fixed[..., None]
     probes = free * (_coordinates(canvas.z) if exact else randomness.sign_like(canvas.z, rng)[None])
-    count = free.expand_as(canvas.z).sum((1, 2)).to(ops.wide(canvas.z.device))
+    count = free.expand_as(canvas.z).sum((1, 2)).to(ops.widest_float(canvas.z.device))
     rates, log_ratios = [], []
-    for t, there in climb(denoise, process, canvas, steps=steps, rng=rng):
-        at = scales(path, t)
+    for t, there in encode_to_noise(denoise, process, canvas, steps=steps, rng=rng):
+        at = noise_scales(path, t)
         rates.append(count - at.signal * _trace(denoise, there, t, probes))
         log_ratios.append(-at.level)
     flow = torch.trapezoid(torch.stack(rates), count.new_tensor(log_ratios), dim=0)
@@ -64,7 +64,7 @@ def _trace(denoise: Denoiser, canvas: Canvas, t: float, probes: Tensor) -> Tenso
     """(B,) Σ_v vᵀ(∂x̂/∂z)v over the probes (P, B, N, D)."""
     with torch.enable_grad():
         z = canvas.z.detach().requires_grad_()
-        x = denoise(z, canvas.time(instant(canvas, t)), canvas.context).x
+        x = denoise(z, canvas.time(time_column(canvas, t)), canvas.context).x
         pulled = (torch.autograd.grad(x, z, v, retain_graph=True)[0] for v in probes.to(x.dtype))
         return torch.stack([(g * v).sum((1, 2)) for g, v in zip(pulled, probes, strict=True)]).sum(0)
 

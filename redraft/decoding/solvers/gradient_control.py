@@ -13,11 +13,11 @@ from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import instant
+from redraft.decoding.samplers.base import time_column
 from redraft.decoding.solvers.ode import Ddim
-from redraft.decoding.solvers.step import Move
+from redraft.decoding.solvers.step import SolverStep
 
-Slope = Callable[[Tensor], Tensor]  # the gradient of a cost, by z
+EnergyGradient = Callable[[Tensor], Tensor]  # the gradient of a cost, by z
 
 
 class Energy(Protocol):
@@ -29,7 +29,7 @@ class Energy(Protocol):
 
 
 @dataclass(frozen=True)
-class Together:
+class SumOfEnergies:
     """The sum of several energies: all their wishes at once."""
 
     energies: tuple[Energy, ...]
@@ -39,7 +39,7 @@ class Together:
 
 
 @dataclass(frozen=True)
-class AtPlace:
+class PositionEnergy:
     """½‖x̂(z) − vector‖² at a place: with the vector of the end token it sets the length of the text."""
 
     denoise: Denoiser
@@ -50,31 +50,31 @@ class AtPlace:
         return (self.denoise(z, t, context).x[:, self.place] - self.vector).square().sum(-1) / 2
 
 
-class Descent(Protocol):
+class DescentRule(Protocol):
     """How z moves down a slope."""
 
-    def __call__(self, z: Tensor, slope: Slope, steps: int) -> Tensor: ...
+    def __call__(self, z: Tensor, slope: EnergyGradient, steps: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
-class SignSteps:
+class SignDescent:
     """z − rate·sign(slope): what Adagrad does if it is reset at every step, as in the released Diffusion-LM."""
 
     rate: float = 0.1
 
-    def __call__(self, z: Tensor, slope: Slope, steps: int) -> Tensor:
+    def __call__(self, z: Tensor, slope: EnergyGradient, steps: int) -> Tensor:
         for _ in range(steps):
             z = z - self.rate * slope(z).sign()
         return z
 
 
 @dataclass(frozen=True)
-class Adagrad:
+class AdagradDescent:
     """z − rate·slope/√(sum of its squares so far), summed over the steps at one time (Duchi et al. 2011)."""
 
     rate: float = 0.1
 
-    def __call__(self, z: Tensor, slope: Slope, steps: int) -> Tensor:
+    def __call__(self, z: Tensor, slope: EnergyGradient, steps: int) -> Tensor:
         total = torch.zeros_like(z)
         for _ in range(steps):
             gradient = slope(z)
@@ -84,7 +84,7 @@ class Adagrad:
 
 
 @dataclass(frozen=True)
-class Steer:
+class GradientControl:
     """z_s ~ N(μ, σ²) by DDIM, then `inner` steps down coef·‖z − μ‖²/σ^power + energy(z, s) (Li et al. 2022, §5.1).
 
     The first term is fluency, −log p(z_s | z_t) up to factors; the released code has power 1. Control works at the
@@ -96,7 +96,7 @@ class Steer:
     inner: int = 3
     coef: float = 0.01
     power: float = 1.0
-    descent: Descent = SignSteps()
+    descent: DescentRule = SignDescent()
     since: float = 1.0
     until: float = 0.05
 
@@ -112,14 +112,14 @@ class Steer:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.solver.run(self.step, denoise, process, canvas, rng=rng)
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         """z_s"""
         z = self.solver.step(move)
         return self.descent(z, self._slope(move), self.inner) if self.until <= move.s <= self.since else z
 
-    def _slope(self, move: Move) -> Slope:
+    def _slope(self, move: SolverStep) -> EnergyGradient:
         (mean, spread), canvas = self.solver.law(move), move.canvas
-        t = canvas.time(instant(canvas, move.s))
+        t = canvas.time(time_column(canvas, move.s))
 
         def slope(z: Tensor) -> Tensor:
             with torch.enable_grad():

@@ -14,9 +14,9 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import score_from_x
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import require_steps
-from redraft.decoding.solvers.grids import EvenLogSnr, Grid, Until
+from redraft.decoding.solvers.grids import NoiseGrid, TruncatedGrid, UniformLogSnrGrid
 from redraft.decoding.solvers.ode import Ddim, Solver
-from redraft.decoding.solvers.step import Move, Scales, number
+from redraft.decoding.solvers.step import NoiseScales, SolverStep, float64_scalar
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class EulerMaruyama(Solver):
     Coefficients are those at t and may be singular at 0, so it stops earlier (TEncDM at 0.01).
     """
 
-    grid: Grid = Until(0.01)
+    grid: NoiseGrid = TruncatedGrid(0.01)
 
-    def step(self, move: Move) -> Tensor:
-        t, dt = number(move.t), move.t - move.s
+    def step(self, move: SolverStep) -> Tensor:
+        t, dt = float64_scalar(move.t), move.t - move.s
         drift, diffusion = move.path.drift(t), move.path.diffusion(t)
         mean = move.z + dt * (diffusion * score_from_x(move.x, move.z, *move.at) - drift * move.z)
         return mean if move.last else mean + (diffusion * dt).sqrt() * move.noise(move.rng)
@@ -42,7 +42,7 @@ class Langevin(Solver):
     Biased by the size of its steps and by incomplete mixing: for comparison, never as the reference.
     """
 
-    grid: Grid = EvenLogSnr()
+    grid: NoiseGrid = UniformLogSnrGrid()
     inner: int = 10
     rate: float = 0.1
 
@@ -51,10 +51,10 @@ class Langevin(Solver):
         if self.inner < 1 or self.rate <= 0:
             raise ValueError(f"inner={self.inner}, rate={self.rate}; use one inner step or more, and a rate above 0")
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         z, x = move.z, move.x
         for k in range(self.inner):
-            z = diffused(z, x, move.at, self.rate * move.at.noise**2, move.noise(move.rng.fold(k)))
+            z = langevin_step(z, x, move.at, self.rate * move.at.noise**2, move.noise(move.rng.fold(k)))
             if move.s == 0 or k < self.inner - 1:
                 x = move.ask(z, move.t)
         return x if move.s == 0 else z
@@ -78,16 +78,16 @@ class PredictorCorrector:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.predictor.run(self.step, denoise, process, canvas, rng=rng)
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         z = self.predictor.step(move)
         for k in range(self.corrections if move.s else 0):
             x, noise = move.ask(z, move.s), move.noise(move.rng.fold(k))
             length = _norm(score_from_x(x, z, *move.to), move.canvas)
-            z = diffused(z, x, move.to, (2 * self.ratio * _norm(noise, move.canvas) / length) ** 2, noise)
+            z = langevin_step(z, x, move.to, (2 * self.ratio * _norm(noise, move.canvas) / length) ** 2, noise)
         return z
 
 
-def diffused(z: Tensor, x: Tensor, at: Scales, delta: float | Tensor, noise: Tensor) -> Tensor:
+def langevin_step(z: Tensor, x: Tensor, at: NoiseScales, delta: float | Tensor, noise: Tensor) -> Tensor:
     """A Langevin step z + δ/2·∇log q + √δ·n."""
     return z + delta / 2 * score_from_x(x, z, *at) + delta**0.5 * noise
 

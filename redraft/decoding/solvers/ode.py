@@ -19,9 +19,16 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import eps_from_x
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import begin, require_steps, start
-from redraft.decoding.solvers.grids import EvenTime, Grid
-from redraft.decoding.solvers.step import Move, StepRule, extrapolated, gaussian, number, walk
+from redraft.decoding.samplers.base import initial_canvas, require_steps, start_time
+from redraft.decoding.solvers.grids import NoiseGrid, UniformTimeGrid
+from redraft.decoding.solvers.step import (
+    SolverStep,
+    StepRule,
+    extrapolate_midpoint,
+    float64_scalar,
+    require_gaussian,
+    run_steps,
+)
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,13 @@ class Solver(ABC):
     """`steps` steps on a time grid, by the rule `step`; every subclass is final."""
 
     steps: int = 64
-    grid: Grid = EvenTime()
+    grid: NoiseGrid = UniformTimeGrid()
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
 
     @abstractmethod
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         """z_s"""
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
@@ -43,11 +50,11 @@ class Solver(ABC):
 
     def run(self, rule: StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         """From noise to x by another rule, at the times of this solver."""
-        path = gaussian(process).path
-        canvas = start(denoise, process, canvas, rng=rng.fold(self.steps))
+        path = require_gaussian(process).path
+        canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        times = [begin(canvas) * t for t in self.grid(path, self.steps)]
-        yield from walk(rule, times, denoise, path, canvas, rng=rng)
+        times = [start_time(canvas) * t for t in self.grid(path, self.steps)]
+        yield from run_steps(rule, times, denoise, path, canvas, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Ddim(Solver):
     """z_s = a_s·x̂ + √(s_s² − σ²)·ε̂ + σ·n with σ = η·s_s·√(1 − SNR_t/SNR_s) (Song et al. 2021, eq. 12).
 
     η = 0 is the probability flow by Euler steps in (y, ς), first order; η = 1 is ancestral sampling with the variance
-    of the posterior, `Small`, whatever that of the process.
+    of the posterior, `PosteriorVariance`, whatever that of the process.
     """
 
     eta: float = 0.0
@@ -65,11 +72,11 @@ class Ddim(Solver):
         if not 0 <= self.eta <= 1:
             raise ValueError(f"eta={self.eta}; use 0 (no noise) to 1 (that of ancestral sampling)")
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         mean, spread = self.law(move)
         return mean + spread * move.noise(move.rng) if self.eta else mean
 
-    def law(self, move: Move) -> tuple[Tensor, Tensor]:
+    def law(self, move: SolverStep) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of z_s."""
         signal, noise = move.to
         share = -(self.eta**2) * math.expm1(-2 * move.h)
@@ -83,10 +90,10 @@ class OdeEuler(Solver):
     First order. On a straight path it is the same as `Ddim`; on others `Ddim` is better, since it follows the scales.
     """
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         if move.s == 0:
             return move.x
-        signal, noise = move.path.slopes(number(move.t))
+        signal, noise = move.path.slopes(float64_scalar(move.t))
         return move.z + (move.s - move.t) * (signal * move.x + noise * move.eps)
 
 
@@ -94,7 +101,7 @@ class OdeEuler(Solver):
 class Heun(Solver):
     """The trapezoid rule for dy/dς = ε̂: second order, two network calls a step (Karras et al. 2022, algorithm 1)."""
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         signal, noise = move.to
         z = signal * move.x + noise * move.eps
         if move.s == 0:
@@ -110,9 +117,9 @@ class DpmPP(Solver):
     Second order for one network call a step; first order at the first step, and at the one to s = 0, where h = ∞.
     """
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         signal, noise = move.to
-        return noise / move.at.noise * move.z - signal * math.expm1(-move.h) * extrapolated(move)
+        return noise / move.at.noise * move.z - signal * math.expm1(-move.h) * extrapolate_midpoint(move)
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,8 @@ class DpmPPSde(Solver):
     With D = x̂ it would be ancestral sampling; D removes most of the error of that, too little spread within modes.
     """
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         signal, noise = move.to
         share = -math.expm1(-2 * move.h)
-        mean = noise / move.at.noise * math.exp(-move.h) * move.z + signal * share * extrapolated(move)
+        mean = noise / move.at.noise * math.exp(-move.h) * move.z + signal * share * extrapolate_midpoint(move)
         return mean + noise * math.sqrt(share) * move.noise(move.rng)

@@ -16,12 +16,12 @@ from redraft.core import randomness
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.gaussian import Gaussian, Path, eps_from_x
+from redraft.core.processes.gaussian import Gaussian, NoisePath, eps_from_x
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import instant
+from redraft.decoding.samplers.base import time_column
 
 
-class Scales(NamedTuple):
+class NoiseScales(NamedTuple):
     """a and s of z = a·x + s·ε at some time, numbers in float64."""
 
     signal: Tensor
@@ -38,12 +38,12 @@ class Scales(NamedTuple):
         return float(self.noise / self.signal)
 
 
-def scales(path: Path, t: float) -> Scales:
+def noise_scales(path: NoisePath, t: float) -> NoiseScales:
     """The scales of a path at t; clean at t = 0."""
-    return Scales(*path.scales(number(t)))
+    return NoiseScales(*path.scales(float64_scalar(t)))
 
 
-def number(t: float) -> Tensor:
+def float64_scalar(t: float) -> Tensor:
     """() float64: torch treats it as a scalar, so scales in full precision do not change the dtype of the state."""
     return torch.tensor(t, dtype=torch.float64)
 
@@ -56,11 +56,11 @@ class PreviousStep(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Move:
+class SolverStep:
     """A step from t to s: the canvas at t, the prediction of x there, and all else that a rule may need."""
 
     denoise: Denoiser
-    path: Path
+    path: NoisePath
     canvas: Canvas
     t: float
     s: float
@@ -82,14 +82,14 @@ class Move:
         return self.canvas.z
 
     @cached_property
-    def at(self) -> Scales:
+    def at(self) -> NoiseScales:
         """The scales at t."""
-        return scales(self.path, self.t)
+        return noise_scales(self.path, self.t)
 
     @cached_property
-    def to(self) -> Scales:
+    def to(self) -> NoiseScales:
         """The scales at s."""
-        return scales(self.path, self.s)
+        return noise_scales(self.path, self.s)
 
     @property
     def h(self) -> float:
@@ -109,33 +109,33 @@ class Move:
         return randomness.normal_like(self.z, rng)
 
     def _said(self, canvas: Canvas, t: float) -> Prediction:
-        return self.denoise(canvas.z, canvas.time(instant(canvas, t)), canvas.context)
+        return self.denoise(canvas.z, canvas.time(time_column(canvas, t)), canvas.context)
 
 
-StepRule = Callable[[Move], Tensor]  # what stands at s
+StepRule = Callable[[SolverStep], Tensor]  # what stands at s
 
 
-def walk(
-    rule: StepRule, times: list[float], denoise: Denoiser, path: Path, canvas: Canvas, *, rng: Rng
+def run_steps(
+    rule: StepRule, times: list[float], denoise: Denoiser, path: NoisePath, canvas: Canvas, *, rng: Rng
 ) -> Iterator[Canvas]:
     """The loop of all solvers, from the first time to the last; each canvas keeps x̂ as the hint of the next step."""
     before: PreviousStep | None = None
     for i, (t, s) in enumerate(pairwise(times)):
         with torch.no_grad():
-            move = Move(denoise, path, canvas, t, s, rng.fold(i), before, last=i == len(times) - 2)
+            move = SolverStep(denoise, path, canvas, t, s, rng.fold(i), before, last=i == len(times) - 2)
             canvas = canvas.write(rule(move), hint=move.x)
             before = PreviousStep(move.x, move.h)
         yield canvas
 
 
-def gaussian(process: Process) -> Gaussian:
+def require_gaussian(process: Process) -> Gaussian:
     """The process, which must be Gaussian: solvers need vectors."""
     if not isinstance(process, Gaussian):
         raise ValueError(f"solvers are for Gaussian noise, not {type(process).__name__}; use Ancestral(steps)")
     return process
 
 
-def extrapolated(move: Move) -> Tensor:
+def extrapolate_midpoint(move: SolverStep) -> Tensor:
     """D = x̂ + (x̂ − x̂ of the step before)·h/(2·h of the step before): x̂ extrapolated to the midpoint."""
     if move.before is None or move.s == 0 or move.before.h == 0:  # h = 0: the schedule is flat at its end
         return move.x

@@ -27,14 +27,14 @@ class Proposal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Accepted:
+class Acceptance:
     """How many tokens of a proposal are accepted, and the token that comes after them."""
 
     count: Tensor  # (B,)
     next: Tensor  # (B,)
 
 
-def token_wise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Accepted:
+def accept_tokenwise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Acceptance:
     """Accepts d_i with probability min(1, p_i(d_i)/q_i(d_i)); at the first rejection draws from (p_i − q_i)₊.
 
     Leviathan et al. 2023; each token is accepted with probability 1 − TV(p_i, q_i).
@@ -43,15 +43,15 @@ def token_wise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Ac
     at = tokens[..., None]
     accepted = u * q.gather(-1, at).squeeze(-1) < p[:, :-1].gather(-1, at).squeeze(-1)
     count = _leading(accepted)
-    return Accepted(count, _rest(p, q, count, torch.ones_like(v), v))
+    return Acceptance(count, _rest(p, q, count, torch.ones_like(v), v))
 
 
-def block_wise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Accepted:
+def accept_blockwise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Acceptance:
     """Block verification (Sun et al. 2024): decides about the draft as a whole, and accepts at least as much.
 
     w_i = min(1, w_{i−1}·p_i(d_i)/q_i(d_i)), w_0 = 1; S_i = Σ_x (w_i·p_{i+1}(x) − q_{i+1}(x))₊; the longest i with
     u_i ≤ h_i is accepted, where h_i = S_i/(S_i + 1 − w_i), and h_γ = w_γ. The next token comes from p_{γ+1}, or from
-    (w_i·p_{i+1} − q_{i+1})₊. Arguments as for `token_wise`.
+    (w_i·p_{i+1} − q_{i+1})₊. Arguments as for `accept_tokenwise`.
     """
     at, size = tokens[..., None], tokens.shape[1]
     ratio = p[:, :-1].gather(-1, at).squeeze(-1) / q.gather(-1, at).squeeze(-1)
@@ -64,19 +64,19 @@ def block_wise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Ac
     h = torch.cat([torch.where(lack > 0, surplus / (surplus + lack), 1.0), w[:, -1:]], 1)[:, :size]
     number = torch.arange(1, size + 1, device=tokens.device)
     count = torch.where(u <= h, number, 0).amax(-1) if size else torch.zeros_like(v, dtype=torch.int64)
-    return Accepted(count, _rest(p, q, count, w.gather(1, count[:, None]).squeeze(1), v))
+    return Acceptance(count, _rest(p, q, count, w.gather(1, count[:, None]).squeeze(1), v))
 
 
-def point_mass(p: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Accepted:
+def accept_point_mass(p: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> Acceptance:
     """Accepts d_i with probability p_i(d_i), else draws from p_i without d_i; exact however the draft came about."""
     q = F.one_hot(tokens, p.shape[-1]).to(p.dtype)
-    return token_wise(p, q, tokens, u, v)
+    return accept_tokenwise(p, q, tokens, u, v)
 
 
-def matched(drawn: Tensor, tokens: Tensor) -> Accepted:
+def accept_matching(drawn: Tensor, tokens: Tensor) -> Acceptance:
     """Accepts the draft as far as it agrees with tokens (B, γ + 1) that were drawn from p_1 … p_{γ+1}."""
     count = _leading(drawn[:, :-1] == tokens)
-    return Accepted(count, drawn.gather(1, count[:, None]).squeeze(1))
+    return Acceptance(count, drawn.gather(1, count[:, None]).squeeze(1))
 
 
 def _leading(accepted: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _rest(p: Tensor, q: Tensor, count: Tensor, weight: Tensor, v: Tensor) -> Ten
     own = p.gather(1, at).squeeze(1)
     left = (weight[:, None] * own - F.pad(q, (0, 0, 0, 1)).gather(1, at).squeeze(1)).clamp(min=0)
     left = torch.where(left.sum(-1, keepdim=True) > 0, left, own)  # only rounding leaves nothing
-    return randomness.draw(left.log(), v)
+    return randomness.sample_categorical(left.log(), v)
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ class AcceptRule(ABC):
         """(B, n, V) what a drafter says of n places (n,) → (B, n) the tokens it proposes."""
 
     @abstractmethod
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
         """log_p: (B, γ + 1, V) normalised, at the places (γ + 1,)."""
 
 
 @dataclass(frozen=True)
-class TokenWise(AcceptRule):
-    """`token_wise`. Exact for drafters that write left to right: one token or a group of independent ones at a time."""
+class TokenwiseRule(AcceptRule):
+    """`accept_tokenwise`. Exact for drafters that write left to right: one token or a group of independent ones at a time."""
 
     @property
     def needs_law(self) -> bool:
@@ -143,33 +143,33 @@ class TokenWise(AcceptRule):
 
     def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
         u = noise.fresh()[0].at(place[None]).uniform(len(place))
-        return randomness.draw(log_q.flatten(0, 1), u.flatten()).view(log_q.shape[:2])
+        return randomness.sample_categorical(log_q.flatten(0, 1), u.flatten()).view(log_q.shape[:2])
 
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        return token_wise(log_p.double().exp(), *_known(draft), *_numbers(draft, noise))
-
-
-@dataclass(frozen=True)
-class BlockWise(TokenWise):
-    """`block_wise`. Exact for the drafters of `TokenWise`, and never accepts fewer tokens on average."""
-
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        return block_wise(log_p.double().exp(), *_known(draft), *_numbers(draft, noise))
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
+        return accept_tokenwise(log_p.double().exp(), *_known(draft), *_numbers(draft, noise))
 
 
 @dataclass(frozen=True)
-class PointMass(AcceptRule):
-    """`point_mass`. Exact for any drafter: of the draft only its tokens count. It drafts the likeliest ones."""
+class BlockwiseRule(TokenwiseRule):
+    """`accept_blockwise`. Exact for the drafters of `TokenwiseRule`, and never accepts fewer tokens on average."""
+
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
+        return accept_blockwise(log_p.double().exp(), *_known(draft), *_numbers(draft, noise))
+
+
+@dataclass(frozen=True)
+class PointMassRule(AcceptRule):
+    """`accept_point_mass`. Exact for any drafter: of the draft only its tokens count. It drafts the likeliest ones."""
 
     def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
         return log_q.argmax(-1)
 
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        return point_mass(log_p.double().exp(), draft.tokens, *_numbers(draft, noise))
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
+        return accept_point_mass(log_p.double().exp(), draft.tokens, *_numbers(draft, noise))
 
 
 @dataclass(frozen=True)
-class Matched(PointMass):
+class MatchRule(PointMassRule):
     """Sample and match: draws from p with the random numbers of plain sampling, accepts what the draft guessed right.
 
     The text is that of plain sampling with the same seed, whatever the draft. The drafter draws with the same numbers,
@@ -177,15 +177,15 @@ class Matched(PointMass):
     """
 
     def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
-        return randomness.draw(log_q.flatten(0, 1), noise.plain(place).flatten()).view(log_q.shape[:2])
+        return randomness.sample_categorical(log_q.flatten(0, 1), noise.plain(place).flatten()).view(log_q.shape[:2])
 
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        drawn = randomness.draw(log_p.flatten(0, 1), noise.plain(place).flatten()).view(log_p.shape[:2])
-        return matched(drawn, draft.tokens)
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
+        drawn = randomness.sample_categorical(log_p.flatten(0, 1), noise.plain(place).flatten()).view(log_p.shape[:2])
+        return accept_matching(drawn, draft.tokens)
 
 
 @dataclass(frozen=True)
-class SharedGumbel(AcceptRule):
+class SharedGumbelRule(AcceptRule):
     """Target and drafter take argmax(log p + g) with the same Gumbel noise g at each place; accepted while they agree.
 
     Exact for any drafter, since the text depends on p and g alone: it is the same for all drafters and none. A token
@@ -195,16 +195,16 @@ class SharedGumbel(AcceptRule):
     def drafted(self, log_q: Tensor, place: Tensor, noise: RoundNoise) -> Tensor:
         return (log_q.double() + noise.gumbel(place, log_q.shape[-1])).argmax(-1)
 
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        return matched(self.drafted(log_p, place, noise), draft.tokens)
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
+        return accept_matching(self.drafted(log_p, place, noise), draft.tokens)
 
 
 @dataclass(frozen=True)
-class Likeliest(PointMass):
+class GreedyRule(PointMassRule):
     """Temperature 0: the likeliest token everywhere; accepted as far as the draft has them. For any drafter."""
 
-    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Accepted:
-        return matched(log_p.argmax(-1), draft.tokens)
+    def __call__(self, log_p: Tensor, draft: Proposal, place: Tensor, noise: RoundNoise) -> Acceptance:
+        return accept_matching(log_p.argmax(-1), draft.tokens)
 
 
 def _known(draft: Proposal) -> tuple[Tensor, Tensor]:
@@ -218,10 +218,10 @@ def _numbers(draft: Proposal, noise: RoundNoise) -> tuple[Tensor, Tensor]:
     return accept.uniform(draft.tokens.shape[1]), on.once().squeeze(1)
 
 
-RULES: dict[str, AcceptRule] = {
-    "matched": Matched(),
-    "gumbel": SharedGumbel(),
-    "token": TokenWise(),
-    "block": BlockWise(),
-    "point": PointMass(),
+ACCEPT_RULES: dict[str, AcceptRule] = {
+    "matched": MatchRule(),
+    "gumbel": SharedGumbelRule(),
+    "token": TokenwiseRule(),
+    "block": BlockwiseRule(),
+    "point": PointMassRule(),
 }

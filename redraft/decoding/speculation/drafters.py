@@ -16,7 +16,7 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
 from redraft.core.vocab import require_range
-from redraft.decoding.samplers.base import Sampler, last
+from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.decoding.speculation.acceptance import AcceptRule, Proposal, RoundNoise
 
 
@@ -43,10 +43,10 @@ class Drafter(Protocol):
 
 
 @runtime_checkable
-class Attentive(Drafter, Protocol):
+class StatefulDrafter(Drafter, Protocol):
     """A drafter that follows what the target reads, row by row."""
 
-    def fresh(self) -> Attentive:
+    def fresh(self) -> StatefulDrafter:
         """The same for a new row."""
         ...
 
@@ -70,7 +70,7 @@ class DiffusionDraft:
     """A diffusion model with the target's tokenizer: the text so far, then masks, which it fills left to right.
 
     With one step all tokens are drawn independently from one pass; with more, in as many groups, each of which sees
-    those before it. The law of each token given those to its left is then known, as `TokenWise` needs it.
+    those before it. The law of each token given those to its left is then known, as `TokenwiseRule` needs it.
     """
 
     denoise: Denoiser = field(repr=False)
@@ -99,20 +99,22 @@ class DiffusionDraft:
 
     def _said(self, canvas: Canvas, columns: Tensor, hidden: float, asked: DraftRequest) -> Tensor:
         """(n, V) log-probabilities of the target's tokens at these columns, at the temperature of the text."""
-        t = self.process.moment(torch.full((1, 1), hidden, dtype=ops.wide(canvas.z.device), device=canvas.z.device))
+        t = self.process.moment(
+            torch.full((1, 1), hidden, dtype=ops.widest_float(canvas.z.device), device=canvas.z.device)
+        )
         where = torch.zeros_like(canvas.fixed).index_fill(1, columns, True)
         with torch.no_grad():
             said = self.denoise(canvas.z, canvas.time(t), canvas.context).at(where)
         return _of_target(said, asked)
 
 
-class StateMemory(Protocol):
-    """What a drafter that belongs to the target makes of its states (`redraft.models.DraftMemory`)."""
+class DrafterState(Protocol):
+    """What a drafter that belongs to the target makes of its states (`redraft.models.DraftState`)."""
 
     @property
     def ahead(self) -> int: ...
 
-    def fresh(self) -> StateMemory: ...
+    def fresh(self) -> DrafterState: ...
 
     def saw(self, z: Tensor, context: Context) -> None: ...
 
@@ -122,17 +124,17 @@ class StateMemory(Protocol):
 
 
 @dataclass(frozen=True)
-class StateDraft:
+class OwnDrafter:
     """The target's own drafter: a network beside it that reads its states, or itself with its adapter at masks.
 
     One pass gives a block of tokens; each is then drawn given the one before it, so their law is known.
     """
 
-    memory: StateMemory = field(repr=False)
+    memory: DrafterState = field(repr=False)
     ordered = True
 
-    def fresh(self) -> StateDraft:
-        return StateDraft(self.memory.fresh())
+    def fresh(self) -> OwnDrafter:
+        return OwnDrafter(self.memory.fresh())
 
     def saw(self, z: Tensor, context: Context) -> None:
         self.memory.saw(z, context)
@@ -185,7 +187,7 @@ class SampledDraft:
 
     def __call__(self, asked: DraftRequest) -> Proposal:
         canvas, begin = _blank(asked, self.process, self.canvas, self.window)
-        done = last(self.sampler(self.denoise, self.process, canvas, rng=asked.noise.fresh()[0]))
+        done = final_canvas(self.sampler(self.denoise, self.process, canvas, rng=asked.noise.fresh()[0]))
         tokens = done.z[:, begin : begin + asked.count]
         return Proposal(tokens[:, : _leading_known(tokens, asked.states)])
 

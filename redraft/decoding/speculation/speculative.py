@@ -15,15 +15,15 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
-from redraft.decoding.samplers.base import require_free
-from redraft.decoding.samplers.stopping import stopped
-from redraft.decoding.speculation.acceptance import Accepted, AcceptRule, Likeliest, Matched, Proposal, RoundNoise
-from redraft.decoding.speculation.drafters import Attentive, Drafter, DraftRequest, NoDraft
+from redraft.decoding.samplers.base import require_unconstrained
+from redraft.decoding.samplers.stopping import stop_rows
+from redraft.decoding.speculation.acceptance import Acceptance, AcceptRule, GreedyRule, MatchRule, Proposal, RoundNoise
+from redraft.decoding.speculation.drafters import Drafter, DraftRequest, NoDraft, StatefulDrafter
 from redraft.decoding.speculation.lookup import PromptLookup
 
 
 @dataclass(frozen=True)
-class Costs:
+class DraftCosts:
     """What a round costs, in passes of the target over one token; it decides how long drafts are.
 
     A draft of γ tokens, each accepted with probability a, gives (1 − a^{γ+1})/(1 − a) tokens for 1 + read·γ + draft;
@@ -50,8 +50,8 @@ class Costs:
 
 
 @dataclass
-class DraftTally:
-    """What became of the drafts; `Speculate` counts into it."""
+class DraftStats:
+    """What became of the drafts; `SpeculativeSampler` counts into it."""
 
     rounds: int = 0
     drafted: int = 0
@@ -93,7 +93,7 @@ class _Trust:
 
 
 @dataclass(frozen=True)
-class Speculate:
+class SpeculativeSampler:
     """Plain decoding of a causal model, several tokens per pass: the text has the model's law exactly.
 
     In each round `draft` proposes up to `length` tokens, the model reads them in one pass behind its cache, and `rule`
@@ -105,12 +105,12 @@ class Speculate:
     """
 
     draft: Drafter = PromptLookup()
-    rule: AcceptRule = Matched()
+    rule: AcceptRule = MatchRule()
     length: int = 8
-    costs: Costs | None = Costs()
+    costs: DraftCosts | None = DraftCosts()
     temperature: float = 1.0
     stop: bool = False
-    tally: DraftTally = field(default_factory=DraftTally, repr=False, compare=False)
+    tally: DraftStats = field(default_factory=DraftStats, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_range(self, 1, 1024, "length")
@@ -132,7 +132,7 @@ class Speculate:
                 "speculation is for causal models, which write one token after the other; a network with full "
                 "attention already writes several per pass: use Unmask"
             )
-        require_free(canvas, self, "it draws several tokens from one pass")
+        require_unconstrained(canvas, self, "it draws several tokens from one pass")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         for row in range(len(canvas.z)):
@@ -143,9 +143,9 @@ class Speculate:
 
     def _row(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
         """A canvas of one row, round by round."""
-        rule = self.rule if self.temperature else Likeliest()
+        rule = self.rule if self.temperature else GreedyRule()
         context, read, done, trust = _without_padding(canvas), 0, 0, _Trust()
-        listener = self.draft.fresh() if isinstance(self.draft, Attentive) else None
+        listener = self.draft.fresh() if isinstance(self.draft, StatefulDrafter) else None
         drafter = self.draft if listener is None else listener
         while (free := _free(canvas, done)) is not None:
             begin, end = free
@@ -169,7 +169,7 @@ class Speculate:
             context = _cropped(context, read)
             canvas = _written(canvas, draft, found, log_p, begin)
             if self.stop:
-                canvas = stopped(canvas, process.vocab.eos, done, denoise)
+                canvas = stop_rows(canvas, process.vocab.eos, done, denoise)
             if listener is not None:
                 listener.saw(canvas.z[:, :done], context)
             drafted = draft.tokens.shape[1]
@@ -232,7 +232,7 @@ def _cropped(context: Context, places: int) -> Context:
     return replace(context, cache=crop(places))
 
 
-def _written(canvas: Canvas, draft: Proposal, found: Accepted, log_p: Tensor, begin: int) -> Canvas:
+def _written(canvas: Canvas, draft: Proposal, found: Acceptance, log_p: Tensor, begin: int) -> Canvas:
     """The row with the accepted tokens and the one after them, and how likely each was."""
     count = int(found.count)
     new = torch.cat([draft.tokens[:, :count], found.next[:, None]], 1)

@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from redraft.evaluation.comparison.row_file import cpu
+from redraft.evaluation.comparison.row_file import cpu_timer
 from redraft.models.checkpoints import serialization
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.loop import fit
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
-WARM, TIMED = 4, 20  # steps before and while the clock runs
+_WARM, TIMED_STEPS = 4, 20  # steps before and while the clock runs
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainedMethod:
     """A model and what its training cost."""
 
     run: Run
@@ -69,16 +69,16 @@ class Fitted:
         return {**run, "stages": list(self.stages())}
 
 
-def fitted(
+def train_under_budget(
     run: Run,
     out: Path,
     budget: Budget,
-    before: Sequence[Fitted] = (),
+    before: Sequence[TrainedMethod] = (),
     *,
     moments: int = 1,
     timed: Path | None = None,
     quiet: bool = False,
-) -> Fitted:
+) -> TrainedMethod:
     """Trains under a budget, or goes on where it was stopped.
 
     Args:
@@ -91,18 +91,20 @@ def fitted(
         quiet: print no progress
     """
     torch.set_num_threads(1)
-    run = watched(budgeted(run, out, budget, timed), moments)
+    run = with_eval_points(with_budget_steps(run, out, budget, timed), moments)
     model = fit(run, out, quiet=quiet)
     precision = json.loads((out / "run.json").read_text())["precision"]["name"]
-    return Fitted(run, model, budget.minutes, precision, tuple(stage for made in before for stage in made.stages()))
+    return TrainedMethod(
+        run, model, budget.minutes, precision, tuple(stage for made in before for stage in made.stages())
+    )
 
 
-def watched(run: Run, moments: int) -> Run:
+def with_eval_points(run: Run, moments: int) -> Run:
     """The same run, whose held-out text is measured so many times."""
     return run if moments == 1 else replace(run, eval_every=max(1, -(-run.steps // moments)), eval_rows=64)
 
 
-def budgeted(run: Run, out: Path, budget: Budget, timed: Path | None = None) -> Run:
+def with_budget_steps(run: Run, out: Path, budget: Budget, timed: Path | None = None) -> Run:
     """As many steps as fit into the budget: measured once, then kept in the directory of the run, or in a note."""
     if budget.minutes is None:
         assert budget.steps is not None
@@ -120,14 +122,14 @@ def budgeted(run: Run, out: Path, budget: Budget, timed: Path | None = None) -> 
     return variations.with_budget(run, kept["steps"])
 
 
-def seconds_per_step(run: Run, timed: int = TIMED) -> float:
+def seconds_per_step(run: Run, timed: int = TIMED_STEPS) -> float:
     """The difference of a longer and a shorter training, so that all that is done once does not count.
 
     Nor does what a process does once: another short one goes before.
     """
     spent = []
-    for steps in (WARM, WARM, WARM + timed):
-        with TemporaryDirectory() as folder, cpu() as clock:
+    for steps in (_WARM, _WARM, _WARM + timed):
+        with TemporaryDirectory() as folder, cpu_timer() as clock:
             fit(variations.with_budget(run, steps), folder, quiet=True)
         spent.append(clock.seconds)
     return (spent[2] - spent[1]) / timed

@@ -11,11 +11,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from redraft.evaluation.comparison.budget import Budget
-from redraft.evaluation.comparison.measurement import Effort, measured
+from redraft.evaluation.comparison.measurement import MeasurementSize, measure_model
 from redraft.evaluation.comparison.methods import Method
 from redraft.evaluation.comparison.row_file import RowFile
 from redraft.evaluation.judges import Judge
-from redraft.training.runs.memory import parameters
+from redraft.training.runs.memory import parameter_count
 
 ROWS_FILE, SETTINGS_FILE = "rows.jsonl", "settings.json"
 
@@ -27,7 +27,7 @@ class Comparison:
     methods: tuple[Method, ...]
     budget: Budget
     seeds: int
-    effort: Effort
+    effort: MeasurementSize
     out: Path
     judge: Judge | None = None
     judge_name: str | None = None
@@ -75,11 +75,11 @@ class Comparison:
             "method": method.name,
             "seed": seed,
             "recipe": method.digest,
-            "parameters": parameters(made.run.model),
+            "parameters": parameter_count(made.run.model),
             "process": type(made.run.model.process).__name__,
-            "text": text_of(method),
+            "text": text_description(method),
         }
-        found = measured(made.model, made.run, self.effort, seed=seed, judge=self.judge)
+        found = measure_model(made.model, made.run, self.effort, seed=seed, judge=self.judge)
         return {**about, **made.cost(), **found, "curve": method.curve(self.out, seed)}
 
     def _claim(self) -> None:
@@ -95,7 +95,7 @@ class Comparison:
             raise ValueError(f"{self.out} holds another comparison ({'; '.join(wrong)}); choose another --out")
 
 
-def text_of(method: Method) -> str:
+def text_description(method: Method) -> str:
     """The text that a method is measured on, in a few words; bits of different texts cannot be compared."""
     run = method.run
     data, framing = type(run.data).__name__, type(run.framing).__name__
@@ -127,9 +127,9 @@ def summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "steps": [row["steps"] for row in rows],
         "minutes": first["minutes"],
         "bits_of": "bits per character above the truth" if bits == "excess" else "bits per character",
-        "bits": over_seeds(rows, bits),
-        "bits_per_char": over_seeds(rows, "bits_per_char"),
-        **({"reconstruction": over_seeds(rows, "reconstruction")} if "reconstruction" in first else {}),
+        "bits": mean_over_seeds(rows, bits),
+        "bits_per_char": mean_over_seeds(rows, "bits_per_char"),
+        **({"reconstruction": mean_over_seeds(rows, "reconstruction")} if "reconstruction" in first else {}),
         "written": {point: _written([row["written"][point] for row in rows]) for point in points},
         **{key: first[key] for key in ("parameters", "process", "text")},
     }
@@ -137,11 +137,11 @@ def summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _written(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = ("share", "attributes", "generative_perplexity", "unigram_entropy", "nfe", "seconds_per_sample")
-    found = {name: over_seeds(rows, name) for name in names if name in rows[0]}
+    found = {name: mean_over_seeds(rows, name) for name in names if name in rows[0]}
     return {**found, "sampler": rows[0]["sampler"]}
 
 
-def over_seeds(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float | None]:
+def mean_over_seeds(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float | None]:
     """The mean of a figure over seeds, with its errors between and within them."""
     values = [float(row[name]) for row in rows]
     errors = [float(row[f"{name}_stderr"]) for row in rows if f"{name}_stderr" in row]

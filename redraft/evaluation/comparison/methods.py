@@ -9,13 +9,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Protocol
 
-from redraft.evaluation.comparison.budget import Budget, Fitted, fitted
+from redraft.evaluation.comparison.budget import Budget, TrainedMethod, train_under_budget
 from redraft.models.checkpoints import serialization
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.model import TextModel
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
 
-MOMENTS = 8  # of a training at which held-out text is measured, for the curve
+_MOMENTS = 8  # of a training at which held-out text is measured, for the curve
 CURVES = ("valid_excess_bits_per_char", "valid_bits_per_char")  # the first that a log has
 
 
@@ -37,7 +37,7 @@ class Method(Protocol):
 
     def seeds(self, count: int) -> Sequence[int]: ...
 
-    def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> Fitted: ...
+    def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> TrainedMethod: ...
 
     def place(self, out: Path, seed: int) -> Path:
         """The directory of the trained model."""
@@ -53,7 +53,7 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """A run to be trained, after the runs that it is built on: a codec, a base."""
 
     name: str
@@ -78,14 +78,14 @@ class Recipe:
     def seeds(self, count: int) -> Sequence[int]:
         return range(count)
 
-    def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> Fitted:
+    def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> TrainedMethod:
         """All stages, one after the other, each with its share of the budget; where it was stopped, it goes on."""
-        made: list[Fitted] = []
+        made: list[TrainedMethod] = []
         for number, (run, share) in enumerate(zip(self.stages, self.shares, strict=True)):
             run = replace(run, seed=seed, base=run.base if number == 0 else str(self._place(out, seed, number - 1)))
             note = self._home(out) / f"budget-{number}.json"  # other seeds take as many steps
             place, part = self._place(out, seed, number), budget.part(share)
-            made.append(fitted(run, place, part, made[-1:], moments=MOMENTS, timed=note, quiet=quiet))
+            made.append(train_under_budget(run, place, part, made[-1:], moments=_MOMENTS, timed=note, quiet=quiet))
         return made[-1]
 
     def place(self, out: Path, seed: int) -> Path:
@@ -99,7 +99,7 @@ class Recipe:
             base = f" --base {place}"
 
     def curve(self, out: Path, seed: int) -> list[list[float]]:
-        return logged(self.place(out, seed))
+        return logged_curve(self.place(out, seed))
 
     def _home(self, out: Path) -> Path:
         return out / self.name.replace("/", "_").replace(":", "_")
@@ -110,11 +110,11 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Ready:
+class PretrainedMethod:
     """A model that is trained already: it is only measured."""
 
     name: str
-    it: Opened
+    it: TextModel
 
     @property
     def run(self) -> Run:
@@ -129,9 +129,9 @@ class Ready:
     def seeds(self, count: int) -> Sequence[int]:
         return (self.run.seed,)
 
-    def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> Fitted:
+    def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> TrainedMethod:
         run = replace(self.run, steps=self.it.step or self.run.steps)
-        return Fitted(run, self.it.model, None, _precision(self.it.path))
+        return TrainedMethod(run, self.it.model, None, _precision(self.it.path))
 
     def place(self, out: Path, seed: int) -> Path:
         return self.it.path or Path(self.name)
@@ -140,10 +140,10 @@ class Ready:
         return iter(())
 
     def curve(self, out: Path, seed: int) -> list[list[float]]:
-        return logged(self.place(out, seed))
+        return logged_curve(self.place(out, seed))
 
 
-def logged(place: Path) -> list[list[float]]:
+def logged_curve(place: Path) -> list[list[float]]:
     """The curve of a log."""
     log: list[dict[str, Any]] = metrics.read_metrics(place)
     key = next((key for key in CURVES if any(key in line for line in log)), None)

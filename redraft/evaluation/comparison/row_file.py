@@ -2,7 +2,7 @@
 
 A row says how it came to be: commit and machine, which are noted here, and for each stage of its training the run,
 steps, batch, seed and precision. The whole configuration of a run lies beside the rows, in configs/RUN.json, where RUN
-is its digest: that can be computed again from the file (`derived`). Rows of before say `"provenance": "not recorded"`.
+is its digest: that can be computed again from the file (`filed_digest`). Rows of before say `"provenance": "not recorded"`.
 An error carries the name of its figure: `share_stderr` beside `share`. A bare `stderr` is refused, since bits per
 character once stood beside the error of bits per token.
 """
@@ -54,11 +54,11 @@ class RowFile:
         """Measures the row, unless it is there; says whether it had to."""
         if name in self.held():
             return False
-        row = {"name": name, **measure(), "commit": commit(), "machine": machine_name()}
+        row = {"name": name, **measure(), "commit": code_version(), "machine": machine_name()}
         require_units(row)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         for stage in row.get("stages", ()):
-            file_config(self.file.parent, stage["run"], stage["config"])
+            store_config(self.file.parent, stage["run"], stage["config"])
         if "stages" in row:  # several rows may measure one training
             row["stages"] = [{key: stage[key] for key in stage if key != "config"} for stage in row["stages"]]
         whole = len("".join(self._whole()).encode())
@@ -76,14 +76,14 @@ def require_units(row: Any) -> None:
         require_units(value)
 
 
-def file_config(results: Path, run: str, described: Any) -> None:
+def store_config(results: Path, run: str, described: Any) -> None:
     """Keeps the configuration of a run beside the rows, under its digest."""
     file = results / "configs" / f"{run}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(described, ensure_ascii=False) + "\n", "utf-8")
 
 
-def derived(results: Path, run: str, trust: Sequence[str] = ()) -> str:
+def filed_digest(results: Path, run: str, trust: Sequence[str] = ()) -> str:
     """The digest that a filed configuration has: that of its row, unless one of them was changed.
 
     `trust`: modules outside the package whose classes it may name.
@@ -101,14 +101,14 @@ class CpuTime:
 
 
 @contextmanager
-def cpu() -> Iterator[CpuTime]:
+def cpu_timer() -> Iterator[CpuTime]:
     """Counts the CPU time spent inside: other work on the machine does not lengthen it."""
     began, clock = time.process_time(), CpuTime()
     yield clock
     clock.seconds = time.process_time() - began
 
 
-def commit(home: Path = Path(__file__).parent) -> str:
+def code_version(home: Path = Path(__file__).parent) -> str:
     """The commit of the code, marked if its files differ from it; the version of a package that no repository holds."""
 
     def git(*told: str) -> subprocess.CompletedProcess[str]:

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from redraft.core.text.chat_template import TemplateProcess, prompt_text, spelt_ids
-from redraft.core.text.tokenizers import Hub
-from redraft.evaluation.harness.generation import Wanted, Writer
+from redraft.core.text.chat_template import TemplateSandbox, encode_rendered, prompt_text
+from redraft.core.text.tokenizers import HubTokenizer
+from redraft.evaluation.harness.generation import AnswerWriter, TaskGeneration
 from redraft.evaluation.harness.report import Report
-from redraft.evaluation.harness.requests import Request, RowLayout
-from redraft.evaluation.harness.scoring import AnswerScore, Scorer, Unwatched, Watch
-from redraft.tasks.engine.model import Model, as_opened
+from redraft.evaluation.harness.requests import AnswerRequest, RowLayout
+from redraft.evaluation.harness.scoring import AnswerScore, NoProgress, ProgressCallback, Scorer
+from redraft.tasks.engine.model import ModelOrPath, as_text_model
 
 _T = TypeVar("_T")
 JOINT = "\uf8e0"  # marks special tokens that are mere text: a letter of private use
@@ -34,21 +34,21 @@ class Redraft(LM):
 
     def __init__(
         self,
-        model: Model,
+        model: ModelOrPath,
         *,
         draws: int = 16,
         seed: int = 0,
         length: int | None = None,
         steps: int | None = None,
-        watch: Watch = Unwatched(),
+        watch: ProgressCallback = NoProgress(),
     ) -> None:
         super().__init__()
-        self.layout = RowLayout(as_opened(model), length)
+        self.layout = RowLayout(as_text_model(model), length)
         self.layout.model.eval()
         self.draws, self.seed, self.watch = draws, seed, watch
-        self.writer = Writer(self.layout, seed, steps)
+        self.writer = AnswerWriter(self.layout, seed, steps)
         self.report = Report()
-        self.templates = TemplateProcess()  # one for all prompts
+        self.templates = TemplateSandbox()  # one for all prompts
         self.chats = False  # whether contexts are prompts that a template made
         self.failure: Exception | None = None
 
@@ -79,7 +79,7 @@ class Redraft(LM):
         found = [score.log_p for score in self._scores(requests, asked)]
         return self._kept("loglikelihood_rolling", requests, found)
 
-    def _scores(self, requests: list[Instance], asked: Sequence[Request]) -> list[AnswerScore]:
+    def _scores(self, requests: list[Instance], asked: Sequence[AnswerRequest]) -> list[AnswerScore]:
         scorer = self.scorer
         self.report.scoring(scorer)
         found = scorer(asked, self.watch)
@@ -90,9 +90,9 @@ class Redraft(LM):
     def _generate(self, requests: list[Instance]) -> list[str]:
         asked = []
         for context, settings in (request.args for request in requests):
-            how, ignored = Wanted.of(settings)
+            how, ignored = TaskGeneration.of(settings)
             self.report.ignored.update(ignored)
-            asked.append((Request(tuple(self.encode(context))), how))
+            asked.append((AnswerRequest(tuple(self.encode(context))), how))
         return self._kept("generate_until", requests, self.writer(asked, self.watch))
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
@@ -113,16 +113,16 @@ class Redraft(LM):
         return hashlib.blake2b(repr(self.layout.model.tokenizer).encode(), digest_size=8).hexdigest()
 
     @property
-    def _hub(self) -> Hub:
+    def _hub(self) -> HubTokenizer:
         tokenizer = self.layout.model.tokenizer
-        if not isinstance(tokenizer, Hub) or tokenizer.template is None:
+        if not isinstance(tokenizer, HubTokenizer) or tokenizer.template is None:
             raise ValueError(f"{self.layout.it.place} has no chat template; ask plain questions, without --chat")
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text of a task; in a chat special tokens are spelt out."""
         tokenizer = self.layout.it.tokenizer
-        ids = spelt_ids(self._hub, text, JOINT) if self.chats else tokenizer.encode(text)
+        ids = encode_rendered(self._hub, text, JOINT) if self.chats else tokenizer.encode(text)
         self.report.read(tokenizer, ids)
         return ids
 

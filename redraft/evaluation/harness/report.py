@@ -12,7 +12,7 @@ from redraft.core.text.tokenizers import UNKNOWN, Tokenizer
 from redraft.evaluation.harness.scoring import AnswerScore, Scorer
 
 
-class Estimated(NamedTuple):
+class EstimateSummary(NamedTuple):
     """How the log-likelihoods of a task came about."""
 
     kind: Literal["exact", "bound"]
@@ -45,7 +45,7 @@ class Report:
         self.tokens += len(ids)
         self.unknown += sum(tokenizer.piece(token) == UNKNOWN for token in ids)
 
-    def of(self, tasks: Iterable[str]) -> Estimated | None:
+    def of(self, tasks: Iterable[str]) -> EstimateSummary | None:
         """How the scores of some tasks were estimated; None if they have none."""
         questions = [scores for task in tasks for scores in self._scores.get(task, {}).values()]
         every = [score for scores in questions for score in scores]
@@ -54,7 +54,7 @@ class Report:
         stderr = math.sqrt(math.fsum(score.variance for score in every) / len(every))
         compared = [scores for scores in questions if len(scores) > 1]
         undecided = sum(map(_undecided, compared)) / len(compared) if compared else 0.0
-        return Estimated(self.kind, self.calls, stderr, undecided)
+        return EstimateSummary(self.kind, self.calls, stderr, undecided)
 
 
 def _undecided(scores: Sequence[AnswerScore]) -> bool:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from redraft.core.batch import Batch
 from redraft.core.processes.insertion import Insertion
-from redraft.core.text.tokenizers import Hub
-from redraft.core.vocab import WIDEST
+from redraft.core.text.tokenizers import HubTokenizer
+from redraft.core.vocab import MAX_WIDTH
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.model import TextModel
 from redraft.training.data.framing import Framing
-from redraft.training.data.pair_framing import Answers, Pairs, Sourced
+from redraft.training.data.pair_framing import ChatRows, EncoderRows, PairRows
 
 _LENGTH = 2048  # tokens of a row, for models that say nothing about it
 
@@ -24,7 +24,7 @@ Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
-class Request:
+class AnswerRequest:
     """An answer after its context, in ids; without an answer one is to be written."""
 
     context: tuple[int, ...]
@@ -45,19 +45,19 @@ class RowLayout:
     through their encoder.
     """
 
-    it: Opened
+    it: TextModel
     longest: int | None = None  # tokens of a row at most; None: as many as in training
 
     def __post_init__(self) -> None:
         if self.model.tokenizer is None:
             raise ValueError(f"{self.it.place} has no tokenizer, so it can read no task; put tokenizer.json there")
         framing, positions = self._framing, self.model.config.network.positions
-        if framing is not None and framing.asked and not isinstance(framing, Answers | Pairs | Sourced):
+        if framing is not None and framing.asked and not isinstance(framing, ChatRows | PairRows | EncoderRows):
             name = type(framing).__name__
             raise ValueError(f"{self.it.place} was trained on {name}, which has no place for the text of a task")
-        if self.longest is not None and not 2 <= self.longest <= (positions or WIDEST):
+        if self.longest is not None and not 2 <= self.longest <= (positions or MAX_WIDTH):
             raise ValueError(
-                f"length={self.longest}: it must be from 2 to {positions or WIDEST}, as the network allows"
+                f"length={self.longest}: it must be from 2 to {positions or MAX_WIDTH}, as the network allows"
             )
 
     @property
@@ -76,7 +76,7 @@ class RowLayout:
 
     # --- text → ids ---
 
-    def request(self, context: str, answer: str, encode: Encode) -> Request:
+    def request(self, context: str, answer: str, encode: Encode) -> AnswerRequest:
         """Both texts as ids. They are cut apart after they were encoded together, and spaces between them belong to
         the answer, as the harness expects; a model of pairs reads them one by one.
         """
@@ -88,20 +88,20 @@ class RowLayout:
         before, whole = encode(context), encode(context + answer)
         return self._answered(before, whole[len(before) :] or encode(answer), answer)
 
-    def _answered(self, context: Sequence[int], answer: Sequence[int], text: str) -> Request:
+    def _answered(self, context: Sequence[int], answer: Sequence[int], text: str) -> AnswerRequest:
         if not answer:
             raise ValueError(f"the answer {text!r:.60} has no token for this tokenizer, so there is nothing to score")
-        return Request(tuple(context), tuple(answer))
+        return AnswerRequest(tuple(context), tuple(answer))
 
     @property
     def in_pairs(self) -> bool:
         """Whether the model was trained to answer sources."""
-        return isinstance(self._framing, Pairs | Sourced)
+        return isinstance(self._framing, PairRows | EncoderRows)
 
     @property
     def in_chat(self) -> bool:
         """Whether the model was trained on questions that a chat template words."""
-        return isinstance(self._framing, Answers)
+        return isinstance(self._framing, ChatRows)
 
     @property
     def _beside(self) -> bool:
@@ -115,42 +115,42 @@ class RowLayout:
         """Tokens of context and answer that a row holds."""
         return self.length - int(self.model.config.vocab.bos is not None)
 
-    def taken(self, request: Request) -> int:
+    def taken(self, request: AnswerRequest) -> int:
         """How much of the room the context takes."""
         return 0 if self._beside else len(request.context)
 
-    def parts(self, request: Request) -> list[Request]:
+    def parts(self, request: AnswerRequest) -> list[AnswerRequest]:
         """The request in rows that fit: of a long context its end; a long answer in windows, each after one token."""
         room = self.room
         if len(request.answer) <= room - bool(self.taken(request)):
             return [self._cut(request, room)]
         first = room - bool(self.taken(request))
-        windows = [self._cut(Request(request.context, request.answer[:first]), room)]
+        windows = [self._cut(AnswerRequest(request.context, request.answer[:first]), room)]
         for i in range(first, len(request.answer), room - 1):
-            windows.append(Request(request.answer[i - 1 : i], request.answer[i : i + room - 1]))
+            windows.append(AnswerRequest(request.answer[i - 1 : i], request.answer[i : i + room - 1]))
         return windows
 
-    def shortened(self, request: Request, new: int) -> Request:
+    def shortened(self, request: AnswerRequest, new: int) -> AnswerRequest:
         """With as much of the end of the context as leaves room for `new` tokens."""
-        return replace(self._cut(Request(request.context, (0,) * new), self.room), answer=())
+        return replace(self._cut(AnswerRequest(request.context, (0,) * new), self.room), answer=())
 
-    def _cut(self, request: Request, room: int) -> Request:
+    def _cut(self, request: AnswerRequest, room: int) -> AnswerRequest:
         framing = self._framing
         most = room - len(request.answer)
-        if isinstance(framing, Pairs):
+        if isinstance(framing, PairRows):
             most = min(most, framing.source)
-        elif isinstance(framing, Sourced):
+        elif isinstance(framing, EncoderRows):
             most = framing.source - 1
         return replace(request, context=request.context[max(0, len(request.context) - most) :])
 
-    def before(self, request: Request) -> list[int]:
+    def before(self, request: AnswerRequest) -> list[int]:
         """What stands in the row before the answer."""
         start = self._start(request)
         if self._beside:
             return start
         return [*request.context, *start] if self.in_pairs else [*start, *request.context]
 
-    def _start(self, request: Request) -> list[int]:
+    def _start(self, request: AnswerRequest) -> list[int]:
         """The start token, if the model was trained with one and the context does not begin with it itself.
 
         A plain causal model predicts nothing without a token before: an end token serves if there is no other.
@@ -158,7 +158,7 @@ class RowLayout:
         vocab, tokenizer, alone = self.model.config.vocab, self.model.tokenizer, not request.context
         if alone and self.model.config.continues:
             return [token for token in (vocab.bos, vocab.eos) if token is not None][:1]
-        without = self.it.run is None and isinstance(tokenizer, Hub) and not tokenizer.begins
+        without = self.it.run is None and isinstance(tokenizer, HubTokenizer) and not tokenizer.begins
         if vocab.bos is None or without or request.context[:1] == (vocab.bos,):
             return []
         return [vocab.bos]
@@ -175,7 +175,7 @@ class RowLayout:
             return -(-size // model.block) * model.block
         return max(size, self.it.always or 0)
 
-    def batch(self, requests: Sequence[Request]) -> Batch:
+    def batch(self, requests: Sequence[AnswerRequest]) -> Batch:
         """Rows that learn their answers alone; each draws from the key of its context."""
         vocab, before = self.model.config.vocab, [self.before(request) for request in requests]
         given = torch.tensor([len(ids) for ids in before])[:, None]
@@ -197,7 +197,7 @@ class RowLayout:
             unknown=unknown if bool(unknown.any()) else None,
         )
 
-    def _sources(self, requests: Sequence[Request]) -> tuple[Tensor | None, Tensor | None]:
+    def _sources(self, requests: Sequence[AnswerRequest]) -> tuple[Tensor | None, Tensor | None]:
         """What an encoder reads: each context and an end token."""
         if not self._beside:
             return None, None

@@ -14,15 +14,15 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.batch import Batch
 from redraft.core.processes.masked import Masked
-from redraft.evaluation.harness.requests import Request, RowLayout
+from redraft.evaluation.harness.requests import AnswerRequest, RowLayout
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
-AT_ONCE = 64  # at a time, if memory allows
+BATCH_ROWS = 64  # at a time, if memory allows
 
 
-class Watch(Protocol):
+class ProgressCallback(Protocol):
     """Is told how far a long job is."""
 
     def begin(self, what: str, total: int) -> None: ...
@@ -30,7 +30,7 @@ class Watch(Protocol):
     def advance(self, count: int) -> None: ...
 
 
-class Unwatched:
+class NoProgress:
     """Tells nobody."""
 
     def begin(self, what: str, total: int) -> None:
@@ -76,7 +76,7 @@ class Scorer:
         """Network calls per answer at most; short answers may need fewer."""
         return 1 if self.exact else 2 * self.draws
 
-    def __call__(self, requests: Sequence[Request], watch: Watch = Unwatched()) -> list[AnswerScore]:
+    def __call__(self, requests: Sequence[AnswerRequest], watch: ProgressCallback = NoProgress()) -> list[AnswerScore]:
         """One score per request, in their order."""
         owners = [(owner, part) for owner, request in enumerate(requests) for part in self.layout.parts(request)]
         parts = [part for _, part in owners]
@@ -88,19 +88,19 @@ class Scorer:
             watch.advance(len(some))
         return [_joined(scores) for scores in found]
 
-    def _batches(self, parts: Sequence[Request]) -> Iterator[list[int]]:
+    def _batches(self, parts: Sequence[AnswerRequest]) -> Iterator[list[int]]:
         """Parts of similar size together, those with short answers first."""
         sizes = [self.layout.filled(len(self.layout.before(part)) + len(part.answer)) for part in parts]
         order = sorted(range(len(parts)), key=lambda i: (min(len(parts[i].answer), 8), sizes[i]))
         while order:
-            rows = rows_at_once(self.layout.it, max(sizes[i] for i in order[:AT_ONCE]))
+            rows = rows_at_once(self.layout.it, max(sizes[i] for i in order[:BATCH_ROWS]))
             yield order[:rows]
             order = order[rows:]
 
-    def _scores(self, parts: Sequence[Request]) -> list[AnswerScore]:
+    def _scores(self, parts: Sequence[AnswerRequest]) -> list[AnswerScore]:
         model, batch = self.layout.model, self.layout.batch(parts)
         found = likelihood(model, [batch], draws=self.draws, seed=self.seed)
-        written = greedy(model, batch)
+        written = is_greedy(model, batch)
         rows = zip(found.row_nats, found.row_variance, written, found.row_tokens, strict=True)
         return [AnswerScore(-float(n), float(v), bool(g), int(t)) for n, v, g, t in rows]
 
@@ -112,7 +112,7 @@ def _joined(parts: Sequence[AnswerScore]) -> AnswerScore:
 
 
 @torch.no_grad()
-def greedy(model: DiffusionLM, batch: Batch) -> Tensor:
+def is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
     """(B,) bool: whether decoding without chance writes the learnt tokens, the most confident token first.
 
     One token of each block at a time, given the blocks before it; a row is left at its first wrong token. False for
@@ -131,7 +131,7 @@ def greedy(model: DiffusionLM, batch: Batch) -> Tensor:
         z = batch.tokens.masked_fill(hidden | noise, process.vocab.masked)
         best = model(z, times, model.context(batch)).at(hidden).max(-1)
         tokens = torch.zeros_like(z).masked_scatter(hidden, best.indices)
-        where = _surest(ops.spread(best.values.exp(), hidden), hidden, model.block)
+        where = _surest(ops.scatter(best.values.exp(), hidden), hidden, model.block)
         right = right & ~(where & (tokens != batch.tokens)).any(-1)
         hidden = hidden & ~where & right[:, None]
     return right.cpu()
@@ -143,10 +143,10 @@ def _surest(confidence: Tensor, hidden: Tensor, block: int | None) -> Tensor:
     rest = -L % size
     scores = F.pad((confidence * 2**16).round(), (0, rest)).view(-1, size)
     among = F.pad(hidden, (0, rest)).view(-1, size)
-    return ops.top(scores, among, torch.ones(len(among), device=hidden.device)).view(B, -1)[:, :L]
+    return ops.top_per_row(scores, among, torch.ones(len(among), device=hidden.device)).view(B, -1)[:, :L]
 
 
-def rows_at_once(it: Opened, length: int) -> int:
+def rows_at_once(it: TextModel, length: int) -> int:
     """How many rows of this length fit into half of the free memory."""
     free = it.free
-    return AT_ONCE if free is None else int(min(AT_ONCE, max(1, free // 2 // (length * it.bytes_per_token))))
+    return BATCH_ROWS if free is None else int(min(BATCH_ROWS, max(1, free // 2 // (length * it.bytes_per_token))))

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redraft.evaluation.harness.scoring import Unwatched, Watch
-from redraft.tasks.engine.model import Model
+from redraft.evaluation.harness.scoring import NoProgress, ProgressCallback
+from redraft.tasks.engine.model import ModelOrPath
 
 if TYPE_CHECKING:
     from redraft.evaluation.harness.lm import Redraft
@@ -27,7 +27,7 @@ class TaskFigure(NamedTuple):
     more: dict[str, float | str | None]  # error over questions, number of questions, how likelihoods were estimated
 
 
-def language_model(model: Model, **settings: Any) -> Redraft:
+def as_lm(model: ModelOrPath, **settings: Any) -> Redraft:
     """A model as an `LM` of the harness, for `lm_eval.simple_evaluate`; the settings are those of `Redraft`."""
     with _quiet():
         require_package()
@@ -44,7 +44,7 @@ def evaluate_tasks(
     limit: int | None = None,
     shots: int | None = None,
     chat: bool = False,
-    watch: Watch = Unwatched(),
+    watch: ProgressCallback = NoProgress(),
 ) -> list[TaskFigure]:
     """Runs tasks of the harness and returns their figures.
 
@@ -91,7 +91,7 @@ def require_package() -> None:
         raise ValueError(INSTALL if error.name == "lm_eval" else f"{INSTALL} ({error})") from error
 
 
-def _manager(tasks: Sequence[str], include: Path | None, watch: Watch) -> Any:
+def _manager(tasks: Sequence[str], include: Path | None, watch: ProgressCallback) -> Any:
     """Finds tasks by name. The harness's own, fifteen thousand files, are read only if they are asked for."""
     from lm_eval.tasks import TaskManager
 

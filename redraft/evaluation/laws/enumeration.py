@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas, Context
-from redraft.core.prediction import Known, Prediction
+from redraft.core.prediction import Prediction, TablePrediction
 from redraft.core.processes.base import TokenProcess
 from redraft.core.randomness import rng
 from redraft.core.vocab import Vocab
-from redraft.evaluation.laws.law import P_MIN, Integral, Law, at_least, chi_square, integral
+from redraft.evaluation.laws.law import P_MIN, Integral, Law, chi_square, integral, law_at_least
 
 WORDS, LENGTH = 3, 3
 
@@ -30,14 +30,14 @@ RARE = 1e-12  # tables are exact to 1e-16: probabilities below this are noise, a
 
 
 @dataclass(frozen=True)
-class Toy:
+class ToyLanguage:
     """A language that can be enumerated: N = words^length sequences and their probabilities."""
 
     sequences: Tensor  # (N, L)
     p: Tensor  # (N,) float64
 
     @classmethod
-    def of(cls, seed: int = 0, length: int = LENGTH) -> Toy:
+    def of(cls, seed: int = 0, length: int = LENGTH) -> ToyLanguage:
         sequences = torch.tensor(list(product(range(WORDS), repeat=length)))
         weights = rng(seed).uniform(len(sequences))[0] ** 8
         # none is too rare: to get the rarest right, χ² would need many more steps
@@ -79,7 +79,7 @@ class Oracle:
     `blur` a part of x̂ is spread evenly over the words: a worse denoiser, for contrast.
     """
 
-    toy: Toy
+    toy: ToyLanguage
     process: TokenProcess
     block: int | None = None
     blur: float = 0.0
@@ -91,7 +91,7 @@ class Oracle:
         clean = seen if context.clean is None else context.clean
         first, which = _distinct(seen, time, *([] if clean is seen else [clean]))
         x = self._posterior(seen[first], clean[first], time[first])
-        return Known(x[which][:, lo:].log())
+        return TablePrediction(x[which][:, lo:].log())
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return replace(context, cache=OracleCache(torch.cat([_said(z, context), z], 1)))
@@ -146,25 +146,25 @@ def kept_marginals(process: TokenProcess, s: float, t: float) -> Law:
         noisy = process.noise(torch.full((1, DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
         truth = torch.eye(process.vocab.size, dtype=torch.float64)[w]
         worst = min(worst, chi_square(reverse_step(process, noisy, truth, s, t), process.marginal(s)[w]))
-    return at_least(process, "stepping back keeps marginals", worst, P_MIN)
+    return law_at_least(process, "stepping back keeps marginals", worst, P_MIN)
 
 
 def reverse_step(process: TokenProcess, z: Tensor, guess: Tensor, s: float, t: float) -> Tensor:
     canvas = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
-    pred = Known(guess.log().expand(*z.shape, -1))
+    pred = TablePrediction(guess.log().expand(*z.shape, -1))
     at = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
     return process.step(pred, canvas, *at, rng=rng(6)).z
 
 
-def bound(process: TokenProcess, oracle: Oracle, steps: int | None = None) -> float:
+def enumerated_bound(process: TokenProcess, oracle: Oracle, steps: int | None = None) -> float:
     """Expected bound in nats per sequence, by enumeration of x and z and an integral (or sum) over t."""
     if steps is None:
-        return float(integrated(process, oracle))
+        return float(integrated_bound(process, oracle))
     grid = torch.arange(steps + 1, dtype=torch.float64) / steps
     return float(_prior_kl(process, oracle.toy) + _expected(process, oracle, grid[1:], grid[:-1]).sum())
 
 
-def integrated(process: TokenProcess, oracle: Oracle) -> Integral:
+def integrated_bound(process: TokenProcess, oracle: Oracle) -> Integral:
     """The same in continuous time, and the error of the integral."""
     found = integral(lambda t: _expected(process, oracle, t))
     ends, clean = _prior_kl(process, oracle.toy), torch.zeros(1, dtype=torch.float64)
@@ -173,11 +173,11 @@ def integrated(process: TokenProcess, oracle: Oracle) -> Integral:
     return found._replace(value=found.value + ends)
 
 
-def _prior_kl(process: TokenProcess, toy: Toy) -> Tensor:
+def _prior_kl(process: TokenProcess, toy: ToyLanguage) -> Tensor:
     return (toy.p * process.prior_kl(toy.sequences).double().sum(-1)).sum()
 
 
-def likelihoods(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
+def bound_terms(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
     """(T,) times → (T, N) the bound's term at each of them for each sequence, averaged over z ~ q_t(z | x)."""
     x, V = oracle.toy.sequences, process.vocab.size
     z = torch.tensor(list(product(range(V), repeat=x.shape[1])))
@@ -185,16 +185,16 @@ def likelihoods(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | No
     q = tables[:, x[:, None], z[None]].prod(-1)  # (T, N, V^L)
     likely = q > RARE
     at, each_x, each_z = likely.nonzero(as_tuple=True)
-    noised = Noised(z[each_z], t[at, None], x[each_x])
+    noised = NoisySample(z[each_z], t[at, None], x[each_x])
     pred = oracle(noised.z, noised.t, Context(clean=None if oracle.block is None else noised.target))
     nats = process.nelbo(pred, noised, None if s is None else s[at, None])
-    return (q * ops.spread(nats.double().sum(-1), likely)).sum(-1)
+    return (q * ops.scatter(nats.double().sum(-1), likely)).sum(-1)
 
 
 def _expected(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
     """(T,) the same averaged over the language, a few times at once."""
     parts = zip(t.split(16), [None] * len(t) if s is None else s.split(16), strict=False)
-    return torch.cat([likelihoods(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
+    return torch.cat([bound_terms(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
 
 
 def _frequencies(z: Tensor, states: int) -> Tensor:

@@ -14,18 +14,18 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas, Context
 from redraft.core.ops import entropy
-from redraft.core.prediction import Mean
+from redraft.core.prediction import VectorPrediction
 from redraft.core.processes import gaussian
-from redraft.core.processes.gaussian import Exploding, Gaussian, Path, Preserving, Straight
-from redraft.core.randomness import Rng, draw, rng
+from redraft.core.processes.gaussian import Gaussian, NoisePath, StraightPath, VarianceExploding, VariancePreserving
+from redraft.core.randomness import Rng, rng, sample_categorical
 from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, last
-from redraft.evaluation.laws.law import P_MIN, Integral, Law, at_least, chi_square, equal, integral
-from redraft.training.data.corpora.points import Blobs
+from redraft.decoding.samplers.base import Sampler, final_canvas
+from redraft.evaluation.laws.law import P_MIN, Integral, Law, chi_square, integral, law_at_least, law_equal
+from redraft.training.data.corpora.points import GaussianMixtureCorpus
 
 VECTOR_VOCAB = Vocab(4)
 _DRAWS = 20_000
@@ -45,10 +45,10 @@ class Mixture:
     @classmethod
     def of(cls) -> Mixture:
         """Three modes in the plane, apart, of different weight and width."""
-        return cls.of_blobs(Blobs())
+        return cls.of_blobs(GaussianMixtureCorpus())
 
     @classmethod
-    def of_blobs(cls, blobs: Blobs) -> Mixture:
+    def of_blobs(cls, blobs: GaussianMixtureCorpus) -> Mixture:
         """The law of a corpus of points."""
         return cls(*(torch.tensor(v, dtype=torch.float64) for v in (blobs.means, blobs.stds, blobs.weights)))
 
@@ -77,7 +77,7 @@ class Mixture:
         """(B, n, D)"""
         which, where = rng.split(2)
         u = which.uniform(n)
-        k = draw(self.weights.log().expand(u.numel(), -1), u.flatten()).view_as(u)
+        k = sample_categorical(self.weights.log().expand(u.numel(), -1), u.flatten()).view_as(u)
         return self.means[k] + self.std[k][..., None] * where.normal(n, self.means.shape[1])
 
     def moments(self) -> tuple[Tensor, Tensor]:
@@ -103,21 +103,21 @@ class MixtureOracle:
     """The best denoiser: x̂ = E[x | z], each place independently."""
 
     mixture: Mixture
-    path: Path
+    path: NoisePath
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
-        return Mean(self.mixture.posterior_mean(z.double(), *self.path.scales(t[..., None])))
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
+        return VectorPrediction(self.mixture.posterior_mean(z.double(), *self.path.scales(t[..., None])))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("the places of a mixture are independent: there is nothing to remember about finished ones")
 
 
 @dataclass(frozen=True)
-class Warped(Path):
+class WarpedPath(NoisePath):
     """Another path at the time t^power: the same noise levels at other times."""
 
-    path: Path
+    path: NoisePath
     power: float
 
     def signal(self, t: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def sampled_vectors(process: Gaussian, mixture: Mixture, sampler: Sampler, keys:
     """(B, each, D) vectors that a sampler writes with the best denoiser."""
     z = torch.zeros(len(keys.key), each, mixture.means.shape[1], dtype=torch.float64)
     canvas = Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
-    return last(sampler(MixtureOracle(mixture, process.path), process, canvas, rng=keys)).z
+    return final_canvas(sampler(MixtureOracle(mixture, process.path), process, canvas, rng=keys)).z
 
 
 # --- the laws ---
@@ -157,17 +157,17 @@ def vector_forward_laws(process: Gaussian) -> Iterator[Law]:
     x = torch.tensor([[[0.7, -1.3]]], dtype=torch.float64).expand(3, _DRAWS, 2)
     t = torch.tensor([[0.1], [0.5], [0.95]])
     clean = process.noise(x, 0 * t, rng=rng(1, 3)).z
-    yield equal(process, "time zero is clean", float((clean != x).sum()), 0, 0)
+    yield law_equal(process, "time zero is clean", float((clean != x).sum()), 0, 0)
     a, s = process.path.scales(t[..., None])
     noisy = process.noise(x, t, rng=rng(2, 3)).z
-    yield equal(process, "draws match marginals (standard errors)", _errors(noisy, a * x, s), 0, ERRORS)
+    yield law_equal(process, "draws match marginals (standard errors)", _errors(noisy, a * x, s), 0, ERRORS)
     blank = Canvas(torch.zeros_like(x), torch.zeros(3, _DRAWS, dtype=torch.bool))
     prior = process.prior(blank, rng=rng(3, 3)).z
     std = torch.full_like(prior, process.path.prior_std)
-    yield equal(process, "so do those of the prior", _errors(prior, torch.zeros_like(prior), std), 0, ERRORS)
-    yield equal(process, "marginals compose", max(_composed(process, *pair) for pair in PAIRS), 0, 1e-9)
+    yield law_equal(process, "so do those of the prior", _errors(prior, torch.zeros_like(prior), std), 0, ERRORS)
+    yield law_equal(process, "marginals compose", max(_composed(process, *pair) for pair in PAIRS), 0, 1e-9)
     far = 300 * x[:1, :1]  # otherwise the differences would be tiny
-    yield equal(process, "prior KL", float(process.prior_kl(far)), _prior_kl(process, far.flatten()), 1e-6)
+    yield law_equal(process, "prior KL", float(process.prior_kl(far)), _prior_kl(process, far.flatten()), 1e-6)
 
 
 def _errors(z: Tensor, mean: Tensor, std: Tensor) -> float:
@@ -197,16 +197,16 @@ def _prior_kl(process: Gaussian, x: Tensor) -> float:
 
 def vector_reverse_laws(process: Gaussian) -> Iterator[Law]:
     bayes = [_bayes(process, *pair) for pair in PAIRS]
-    yield equal(process, "posterior is Bayes' rule", max(bayes), 0, 1e-10)
-    yield equal(process, "stepping back keeps marginals", max(_returned(process, *pair) for pair in PAIRS), 0, 1e-9)
+    yield law_equal(process, "posterior is Bayes' rule", max(bayes), 0, 1e-10)
+    yield law_equal(process, "stepping back keeps marginals", max(_returned(process, *pair) for pair in PAIRS), 0, 1e-9)
     x, z = rng(4).normal(2, 1, 2)[0].expand(2, _DRAWS, 2)[:, None]
     s, t = _moment(0.4), _moment(0.7)
     canvas = Canvas(z, torch.zeros(1, _DRAWS, dtype=torch.bool))
-    mean, variance = process.reverse(Mean(x), z, s, t)
-    drawn = process.step(Mean(x), canvas, s, t, rng=rng(5)).z
-    yield equal(process, "steps are draws of it", _errors(drawn, mean, variance.sqrt()), 0, ERRORS)
-    end = process.step(Mean(x), canvas, 0 * s, t, rng=rng(5)).z
-    yield equal(process, "the last step gives x̂", float((end - x).abs().max()), 0, 1e-12)
+    mean, variance = process.reverse(VectorPrediction(x), z, s, t)
+    drawn = process.step(VectorPrediction(x), canvas, s, t, rng=rng(5)).z
+    yield law_equal(process, "steps are draws of it", _errors(drawn, mean, variance.sqrt()), 0, ERRORS)
+    end = process.step(VectorPrediction(x), canvas, 0 * s, t, rng=rng(5)).z
+    yield law_equal(process, "the last step gives x̂", float((end - x).abs().max()), 0, 1e-12)
 
 
 def _bayes(process: Gaussian, early: float, late: float) -> float:
@@ -237,15 +237,15 @@ def conversion_laws(process: Gaussian) -> Iterator[Law]:
     x, eps = rng(6).normal(2, 200, 1, 2)[0]
     z = a * x + s * eps
     gaps = [_there_and_back(x, z, a, s, *pair) for pair in product(_READINGS, repeat=2)]
-    yield equal(process, "ε, v and score are one another", max(gaps), 0, 1e-8)
-    yield equal(process, "ε is what was added", float((gaussian.eps_from_x(x, z, a, s) - eps).abs().max()), 0, 1e-9)
+    yield law_equal(process, "ε, v and score are one another", max(gaps), 0, 1e-8)
+    yield law_equal(process, "ε is what was added", float((gaussian.eps_from_x(x, z, a, s) - eps).abs().max()), 0, 1e-9)
     mixture = Mixture.of()
     at = z.clone().requires_grad_()
     (slope,) = torch.autograd.grad(mixture.log_density(at, a, s).sum(), at)
     said = gaussian.score_from_x(mixture.posterior_mean(z, a, s), z, a, s)
-    yield equal(process, "x̂ of a mixture gives its score", float(((said - slope) * s).abs().max()), 0, 1e-8)
+    yield law_equal(process, "x̂ of a mixture gives its score", float(((said - slope) * s).abs().max()), 0, 1e-8)
     noise = gaussian.eps_from_x(mixture.posterior_mean(z, a, s), z, a, s)
-    yield equal(process, "score = −ε/s", float((said * s + noise).abs().max()), 0, 1e-9)
+    yield law_equal(process, "score = −ε/s", float((said * s + noise).abs().max()), 0, 1e-9)
 
 
 _Reading = tuple[Callable[..., Tensor], Callable[..., Tensor]]
@@ -264,33 +264,33 @@ def _there_and_back(x: Tensor, z: Tensor, a: Tensor, s: Tensor, one: _Reading, o
 
 
 def vector_bound_laws(process: Gaussian) -> Iterator[Law]:
-    yield equal(process, "KL of a step = ½ΔSNR·error²", max(_kl_gap(process, *pair) for pair in PAIRS), 0, 1e-9)
+    yield law_equal(process, "KL of a step = ½ΔSNR·error²", max(_kl_gap(process, *pair) for pair in PAIRS), 0, 1e-9)
     mixture = Mixture.tokens()
     H, oracle = mixture.entropy, MixtureOracle(mixture, process.path)
     few, many = (vector_bound(process, oracle, steps) @ mixture.weights for steps in (64, 128))
-    yield at_least(process, "T-step bound falls with T", float(few - many), 0.01)
-    yield equal(process, "… to the entropy, as 1/T", float(many + (many - few)), H, 0.02)
+    yield law_at_least(process, "T-step bound falls with T", float(few - many), 0.01)
+    yield law_equal(process, "… to the entropy, as 1/T", float(many + (many - few)), H, 0.02)
     each, error = integrated_vector_bound(process, oracle)
-    yield equal(process, "bound = entropy", Integral(each @ mixture.weights, error), H, 2e-3)
+    yield law_equal(process, "bound = entropy", Integral(each @ mixture.weights, error), H, 2e-3)
     gap = Integral((each + mixture.weights.log()).abs().max(), error)
-    yield equal(process, "bound = −log p of each token", gap, 0, 2e-3)
+    yield law_equal(process, "bound = −log p of each token", gap, 0, 2e-3)
     even = replace(mixture, weights=torch.full_like(mixture.weights, 0.25))
     other, error = integrated_vector_bound(process, MixtureOracle(even, process.path))
     worse = Integral(other @ mixture.weights, error)
-    yield equal(process, "bound of a denoiser for even weights", worse, math.log(4), 2e-3)
-    path = Warped(process.path, 2.0)
+    yield law_equal(process, "bound of a denoiser for even weights", worse, math.log(4), 2e-3)
+    path = WarpedPath(process.path, 2.0)
     other, error = integrated_vector_bound(replace(process, path=path), MixtureOracle(even, path))
     again = Integral(other @ mixture.weights, error + worse.error)
-    yield equal(process, "… the same noise at other times", again, float(worse), 2e-3)
+    yield law_equal(process, "… the same noise at other times", again, float(worse), 2e-3)
 
 
 def _kl_gap(process: Gaussian, early: float, late: float) -> float:
     """`nelbo` of a step against the KL of two normal distributions."""
     s, t, (x, guess, z) = _moment(early), _moment(late), rng(7).normal(3, 1, 1, 2)[0]
     q = torch.distributions.Normal(*_with_std(process.posterior(x, z, s, t)))
-    p = torch.distributions.Normal(*_with_std(process.reverse(Mean(guess), z, s, t)))
+    p = torch.distributions.Normal(*_with_std(process.reverse(VectorPrediction(guess), z, s, t)))
     kl = torch.distributions.kl_divergence(q, p).sum()
-    return float((process.nelbo(Mean(guess), Noised(z, t, x), s) / kl - 1).abs())
+    return float((process.nelbo(VectorPrediction(guess), NoisySample(z, t, x), s) / kl - 1).abs())
 
 
 def _with_std(moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -319,7 +319,7 @@ def _ends(process: Gaussian, oracle: MixtureOracle) -> Tensor:
     return process.prior_kl(oracle.mixture.means[None])[0] + _reconstruction(process.path, oracle.mixture)
 
 
-def _reconstruction(path: Path, mixture: Mixture) -> Tensor:
+def _reconstruction(path: NoisePath, mixture: Mixture) -> Tensor:
     """(K,) E[−log p(w | z_0)] with the best decoder, z_0 at the generative end."""
     a, s = (f(torch.zeros(1, 1, 1)) for f in (path.signal, path.noise))
     unit, weight = _plane()
@@ -337,7 +337,7 @@ def _average(process: Gaussian, oracle: MixtureOracle, t: Tensor, s: Tensor | No
     (unit, weight), means = _plane(), oracle.mixture.means
     a, noise = process.path.scales(t[:, None, None, None])
     x = means[:, None].expand(len(t), -1, len(unit), -1)
-    noised = Noised((a * x + noise * unit).flatten(1, 2), t[:, None], x.flatten(1, 2))
+    noised = NoisySample((a * x + noise * unit).flatten(1, 2), t[:, None], x.flatten(1, 2))
     nats = process.nelbo(oracle(noised.z, noised.t, Context()), noised, None if s is None else s[:, None])
     return nats.view(len(t), len(means), -1) @ weight
 
@@ -347,14 +347,14 @@ def vector_sampling_laws(process: Gaussian) -> Iterator[Law]:
     mixture, sampler = Mixture.of(), Ancestral(steps=128)
     z = sampled_vectors(process, mixture, sampler, rng(8, 4)).flatten(0, 1)
     mean, covariance = mixture.moments()
-    yield equal(process, "ancestral sampling recovers the mean", float((z.mean(0) - mean).abs().max()), 0, 0.08)
-    yield equal(process, "… and the covariance", float((z.T.cov() - covariance).abs().max()), 0, 0.08)
-    mode, width = modes(z, mixture)
-    yield at_least(process, "… and the weights of the modes", chi_square(mode, mixture.weights), P_MIN)
-    yield equal(process, "… and their widths", float((width / mixture.std).mean()), 1, 0.1)
+    yield law_equal(process, "ancestral sampling recovers the mean", float((z.mean(0) - mean).abs().max()), 0, 0.08)
+    yield law_equal(process, "… and the covariance", float((z.T.cov() - covariance).abs().max()), 0, 0.08)
+    mode, width = nearest_modes(z, mixture)
+    yield law_at_least(process, "… and the weights of the modes", chi_square(mode, mixture.weights), P_MIN)
+    yield law_equal(process, "… and their widths", float((width / mixture.std).mean()), 1, 0.1)
 
 
-def modes(z: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+def nearest_modes(z: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
     """(n, D) → (n,) the nearest mode of each, and (K,) the standard deviation within each."""
     off = z[:, None] - mixture.means
     mode = off.square().sum(-1).argmin(-1)
@@ -384,4 +384,6 @@ def _normal_log(unit: Tensor) -> Tensor:
 
 def built_in() -> list[Gaussian]:
     """The built-in paths; the exploding one has less noise than by default, so that few times suffice."""
-    return [Gaussian(VECTOR_VOCAB, path) for path in (Preserving(), Exploding(0.05, 40.0), Straight())]
+    return [
+        Gaussian(VECTOR_VOCAB, path) for path in (VariancePreserving(), VarianceExploding(0.05, 40.0), StraightPath())
+    ]

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas, Context
-from redraft.core.prediction import Known, Prediction
-from redraft.core.processes.insertion import Counted, Expected, Insertion
+from redraft.core.prediction import Prediction, TablePrediction
+from redraft.core.processes.insertion import CategoricalGaps, Insertion, PoissonGaps
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng, rng
 from redraft.core.schedules.base import Schedule
@@ -27,10 +27,10 @@ from redraft.core.schedules.tokens import Polynomial
 from redraft.core.vocab import Vocab
 from redraft.decoding.picks.order import Entropy
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, last
+from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.evaluation.laws.enumeration import DRAWS
-from redraft.evaluation.laws.law import P_MIN, Law, at_least, chi_square, equal, improper, integral
+from redraft.evaluation.laws.law import P_MIN, Law, chi_square, distribution_error, integral, law_at_least, law_equal
 
 _LONGEST = 3
 _WORDS = 2
@@ -39,7 +39,7 @@ _CLEAN, _MASKED, _MISSING = range(3)
 
 
 @dataclass(frozen=True)
-class AtOnce(Schedule):
+class InsertAtOnce(Schedule):
     """Everything is inserted at once, just below t = 1: insertion is then mask noise on a text of known length."""
 
     def keep(self, t: Tensor) -> Tensor:
@@ -50,14 +50,14 @@ class AtOnce(Schedule):
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SentenceLanguage:
     """All sentences and their probabilities; N rows of LONGEST columns, padded."""
 
     x: Tensor  # (N, LONGEST)
     p: Tensor  # (N,) float64
 
     @classmethod
-    def of(cls, seed: int = 0, lengths: range = range(_LONGEST + 1)) -> Sentences:
+    def of(cls, seed: int = 0, lengths: range = range(_LONGEST + 1)) -> SentenceLanguage:
         every = ((n, words) for n in lengths for words in product(range(_WORDS), repeat=n))
         rows = [[*words, *[SENTENCE_VOCAB.filler] * (_LONGEST - n)] for n, words in every]
         weights = rng(seed).uniform(len(rows))[0] ** 2 + 0.05
@@ -80,15 +80,15 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Ways:
+class NoisedSentences:
     """Every sentence with every choice of clean, masked and missing tokens: each possible z and its origin."""
 
-    noised: Noised
+    noised: NoisySample
     sentence: Tensor  # (M,) index
     states: Tensor  # (M, LONGEST); padding counts as clean
 
     @classmethod
-    def of(cls, toy: Sentences, process: Insertion) -> Ways:
+    def of(cls, toy: SentenceLanguage, process: Insertion) -> NoisedSentences:
         states = torch.tensor(list(product((_CLEAN, _MASKED, _MISSING), repeat=_LONGEST)))
         each = torch.arange(len(toy.p)).repeat_interleave(len(states))
         states = states.repeat(len(toy.p), 1)
@@ -98,13 +98,13 @@ class Ways:
         noised = process.packed(toy.x[each], never, states == _MISSING, states == _MASKED, given, toy.pad[each])
         return cls(noised, each, states)
 
-    def p(self, toy: Sentences, process: Insertion, t: float) -> Tensor:
+    def p(self, toy: SentenceLanguage, process: Insertion, t: float) -> Tensor:
         """(M,) the probability of sentence and states at time t."""
         word = process.marginal(t)[0]
         chance = word[torch.tensor([0, SENTENCE_VOCAB.masked, -1])][self.states]
         return toy.p[self.sentence] * torch.where(toy.pad[self.sentence], 1.0, chance).prod(-1)
 
-    def at(self, *times: float) -> Noised:
+    def at(self, *times: float) -> NoisySample:
         """All of them at each of the times, one after the other."""
         again = {n: a.repeat(len(times), 1) for n, a in self.noised._asdict().items() if a is not None}
         t = torch.tensor(times, dtype=torch.float64).repeat_interleave(len(self.sentence))[:, None]
@@ -119,7 +119,7 @@ class SentenceOracle:
     `counted` gives the distribution of each gap instead of its mean. With `blur` a part of both is even, for contrast.
     """
 
-    toy: Sentences
+    toy: SentenceLanguage
     process: Insertion
     counted: bool = False
     blur: float = 0.0
@@ -128,7 +128,7 @@ class SentenceOracle:
     @cached_property
     def _ways(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sentences with tokens missing, none masked: (M, LONGEST) tokens, (M, LONGEST + 1) gaps, (M,) probability."""
-        ways = Ways.of(self.toy, self.process)
+        ways = NoisedSentences.of(self.toy, self.process)
         plain = (ways.states != _MASKED).all(-1)
         assert ways.noised.gaps is not None
         return ways.noised.z[plain], ways.noised.gaps[plain], self.toy.p[ways.sentence[plain]]
@@ -152,11 +152,13 @@ class SentenceOracle:
         x = torch.einsum("bm,mlv->blv", weight, F.one_hot(tokens, SENTENCE_VOCAB.size).double())
         return x, torch.einsum("bm,mgn->bgn", weight, F.one_hot(gaps, _LONGEST + 1).double())
 
-    def _said(self, x: Tensor, count: Tensor) -> Known:
+    def _said(self, x: Tensor, count: Tensor) -> TablePrediction:
         even = (torch.arange(x.shape[-1]) < _WORDS) / _WORDS
         x, count = (1 - self.blur) * x + self.blur * even, (1 - self.blur) * count + self.blur / count.shape[-1]
         expected = count @ torch.arange(count.shape[-1], dtype=count.dtype)
-        return Known(x.log(), missing=Counted(count.log()) if self.counted else Expected.of(expected))
+        return TablePrediction(
+            x.log(), missing=CategoricalGaps(count.log()) if self.counted else PoissonGaps.of(expected)
+        )
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("a text that grows everywhere has no finished part to keep")
@@ -164,7 +166,7 @@ class SentenceOracle:
 
 def sentence_integrand(oracle: SentenceOracle, t: Tensor) -> Tensor:
     """(T,) times → (T,) the bound's integrand at each of them, averaged over the language and over z."""
-    process, ways = oracle.process, Ways.of(oracle.toy, oracle.process)
+    process, ways = oracle.process, NoisedSentences.of(oracle.toy, oracle.process)
     noised = ways.at(*t.tolist())
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1)
     p = torch.stack([ways.p(oracle.toy, process, time) for time in t.tolist()])
@@ -177,12 +179,12 @@ def written_sentences(oracle: SentenceOracle, sampler: Sampler, keys: Rng) -> Te
     everywhere, gaps = torch.ones_like(blank, dtype=torch.bool), torch.zeros(len(blank), _LONGEST + 1, dtype=torch.bool)
     gaps[:, 0] = True
     canvas = Canvas(blank, ~everywhere, Context(pad=everywhere), open=gaps)
-    return oracle.toy.numbers(last(sampler(oracle, oracle.process, canvas, rng=keys)))
+    return oracle.toy.numbers(final_canvas(sampler(oracle, oracle.process, canvas, rng=keys)))
 
 
 def laws(process: Insertion) -> Iterator[Law]:
     """All laws of insertion on one process."""
-    toy = Sentences.of()
+    toy = SentenceLanguage.of()
     yield from _lost_and_found(process)
     yield from _growing_bound(process, SentenceOracle(toy, process))
     samplers: dict[str, tuple[Sampler, bool]] = {
@@ -192,7 +194,7 @@ def laws(process: Insertion) -> Iterator[Law]:
     }
     for law, (sampler, counted) in samplers.items():
         oracle = SentenceOracle(toy, process, counted)
-        yield at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
+        yield law_at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
     yield from _all_at_once(process, toy)
 
 
@@ -200,19 +202,19 @@ def _lost_and_found(process: Insertion) -> Iterator[Law]:
     """Tokens are missing, masked and clean as often as the tables say, and the gaps count the missing ones."""
     times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
     tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
-    yield equal(process, "tables are distributions", max(improper(table) for table in tables), 0, 1e-9)
+    yield law_equal(process, "tables are distributions", max(distribution_error(table) for table in tables), 0, 1e-9)
     composed = process.marginal(0.15)[:_WORDS] @ process.transition(0.15, 0.5)
     gap = float((composed - process.marginal(0.5)[:_WORDS]).abs().max())
-    yield equal(process, "marginals compose", gap, 0, 1e-9)
+    yield law_equal(process, "marginals compose", gap, 0, 1e-9)
     draws = [process.noise(word, torch.full((1, 1), t), rng=rng(2)) for t in (0.0, *times, 1.0)]
     clean, *between, noise = [_states(process, drawn) for drawn in draws]
-    yield equal(process, "time zero is clean", float((clean == 0).sum()), DRAWS, 0)
-    yield equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), DRAWS, 0)
+    yield law_equal(process, "time zero is clean", float((clean == 0).sum()), DRAWS, 0)
+    yield law_equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), DRAWS, 0)
     worst = min(chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
-    yield at_least(process, "draws match marginals", worst, P_MIN)
+    yield law_at_least(process, "draws match marginals", worst, P_MIN)
 
 
-def _states(process: Insertion, noised: Noised) -> Tensor:
+def _states(process: Insertion, noised: NoisySample) -> Tensor:
     """(n,) the state of each token of a row: its id in z, or V if missing, as the gaps count."""
     assert noised.pad is not None
     assert noised.gaps is not None
@@ -222,25 +224,25 @@ def _states(process: Insertion, noised: Noised) -> Tensor:
 def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Law]:
     H, worse = oracle.toy.entropy, replace(oracle, blur=0.3)
     exact = integral(lambda t: sentence_integrand(oracle, t))
-    yield equal(process, "bound = entropy, length included", exact, H, 1e-3)
+    yield law_equal(process, "bound = entropy, length included", exact, H, 1e-3)
     more = integral(lambda t: sentence_integrand(worse, t))
-    yield at_least(process, "bound rises for a worse denoiser", float(more), H + 0.01)
+    yield law_at_least(process, "bound rises for a worse denoiser", float(more), H + 0.01)
 
 
-def _all_at_once(process: Insertion, toy: Sentences) -> Iterator[Law]:
+def _all_at_once(process: Insertion, toy: SentenceLanguage) -> Iterator[Law]:
     """Insertion of all tokens at one moment equals mask noise on a text whose length is drawn first."""
-    process = replace(process, insert_schedule=AtOnce())
-    ways, oracle = Ways.of(toy, process), SentenceOracle(toy, process, counted=True, blur=0.3)
+    process = replace(process, insert_schedule=InsertAtOnce())
+    ways, oracle = NoisedSentences.of(toy, process), SentenceOracle(toy, process, counted=True, blur=0.3)
     there, masked = (ways.states != _MISSING).all(-1), Masked(process.vocab, process.unmask_schedule)
     worst = 0.0
     for t in (0.2, 0.7):
-        noised = Noised(*(a[there] for a in ways.at(t) if a is not None))
+        noised = NoisySample(*(a[there] for a in ways.at(t) if a is not None))
         pred = oracle(noised.z, noised.t, Context(pad=noised.pad))
         gap = process.nelbo(pred, noised).sum(-1) - masked.nelbo(pred, noised).sum(-1)
         worst = max(worst, float(gap.abs().max()))
-    yield equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
+    yield law_equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
     p = _sentence_p(replace(oracle, blur=0.0), Ancestral(steps=64))
-    yield at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
+    yield law_at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
 
 
 def _sentence_p(oracle: SentenceOracle, sampler: Sampler) -> float:

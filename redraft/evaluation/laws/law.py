@@ -40,17 +40,17 @@ class Integral(NamedTuple):
         return float(self.value)
 
 
-def equal(process: Process, law: str, value: float | Integral, expected: float, tolerance: float) -> Law:
+def law_equal(process: Process, law: str, value: float | Integral, expected: float, tolerance: float) -> Law:
     error = value.error if isinstance(value, Integral) else 0.0
     ok = abs(float(value) - expected) + error <= tolerance
-    return Law(law, name(process), ok, float(value), expected, "=", tolerance, error)
+    return Law(law, process_name(process), ok, float(value), expected, "=", tolerance, error)
 
 
-def at_least(process: Process, law: str, value: float, expected: float) -> Law:
-    return Law(law, name(process), value >= expected, value, expected, ">=")
+def law_at_least(process: Process, law: str, value: float, expected: float) -> Law:
+    return Law(law, process_name(process), value >= expected, value, expected, ">=")
 
 
-def name(process: Process) -> str:
+def process_name(process: Process) -> str:
     """The class of a process, and those of its parts."""
     parts: list[object] = [getattr(process, f.name) for f in fields(process)] if is_dataclass(process) else []
     names = [type(part).__name__ for part in parts if is_dataclass(part) and not isinstance(part, Vocab)]
@@ -94,6 +94,6 @@ def integral(f: Callable[[Tensor], Tensor], nodes: int = 64) -> Integral:
     return Integral(fine, float((fine - coarse).abs().max()))
 
 
-def improper(table: Tensor) -> float:
+def distribution_error(table: Tensor) -> float:
     """How far the rows of a table are from distributions."""
     return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))

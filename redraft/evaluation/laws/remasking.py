@@ -7,32 +7,32 @@ from dataclasses import replace
 
 import torch
 
-from redraft.core.processes.remasking import Cap, Remask
+from redraft.core.processes.remasking import CappedRate, Remask
 from redraft.core.randomness import rng
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.evaluation.laws.enumeration import (
     DRAWS,
     Oracle,
-    Toy,
-    bound,
+    ToyLanguage,
+    enumerated_bound,
     kept_marginals,
     reverse_step,
     uneven_guess,
 )
-from redraft.evaluation.laws.law import P_MIN, Law, at_least, equal
-from redraft.evaluation.laws.sampling import sampled
+from redraft.evaluation.laws.law import P_MIN, Law, law_at_least, law_equal
+from redraft.evaluation.laws.sampling import sampling_p_value
 
 
-def remask_laws(process: Remask, toy: Toy) -> Iterator[Law]:
+def remask_laws(process: Remask, toy: ToyLanguage) -> Iterator[Law]:
     """Whatever the rate: marginals stay, a chain's bound is a bound, and the joint is reached, if more slowly."""
     base, oracle = process.process, Oracle(toy, process.process)
     yield kept_marginals(process, 0.4, 0.7)
-    still, guess = replace(process, rate=Cap(0.0)), uneven_guess(base.vocab.size)
+    still, guess = replace(process, rate=CappedRate(0.0)), uneven_guess(base.vocab.size)
     noisy = base.noise(toy.sequences, torch.full((len(toy.p), 1), 0.7), rng=rng(1, len(toy.p))).z.view(1, -1)
     ours, theirs = (reverse_step(p, noisy, guess, 0.4, 0.7) for p in (still, base))
-    yield equal(process, "rate zero: the step of the process", float((ours != theirs).sum()), 0, 0)
-    one, more = ({p: bound(p, oracle, steps=n) for p in (process, base)} for n in (1, 8))
-    yield equal(process, "one step: the bound of the process", one[process], one[base], 1e-6)
-    yield at_least(process, "more steps: no less than its bound", more[process], more[base])
-    p = sampled(process, oracle, Ancestral(steps=256), rng(8, DRAWS // 8))
-    yield at_least(process, "remasking reproduces the joint", p, P_MIN)
+    yield law_equal(process, "rate zero: the step of the process", float((ours != theirs).sum()), 0, 0)
+    one, more = ({p: enumerated_bound(p, oracle, steps=n) for p in (process, base)} for n in (1, 8))
+    yield law_equal(process, "one step: the bound of the process", one[process], one[base], 1e-6)
+    yield law_at_least(process, "more steps: no less than its bound", more[process], more[base])
+    p = sampling_p_value(process, oracle, Ancestral(steps=256), rng(8, DRAWS // 8))
+    yield law_at_least(process, "remasking reproduces the joint", p, P_MIN)

@@ -14,35 +14,35 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas, Context
-from redraft.core.prediction import Denoiser, Mean
-from redraft.core.processes.gaussian import Gaussian, Path, Preserving
+from redraft.core.prediction import Denoiser, VectorPrediction
+from redraft.core.processes.gaussian import Gaussian, NoisePath, VariancePreserving
 from redraft.core.randomness import rng
 from redraft.core.schedules.tokens import CosineSquared
-from redraft.core.schedules.transforms import Clamped
-from redraft.decoding.guidance.vectors import Classifier
+from redraft.core.schedules.transforms import ClampedLogSnr
+from redraft.decoding.guidance.vectors import GradientClassifier
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, last
-from redraft.decoding.solvers.flow import climb, log_likelihood
-from redraft.decoding.solvers.grids import GENERATIVE_END, EvenLogSnr
+from redraft.decoding.samplers.base import Sampler, final_canvas
+from redraft.decoding.solvers.flow import encode_to_noise, flow_log_likelihood
+from redraft.decoding.solvers.grids import GENERATIVE_END, UniformLogSnrGrid
 from redraft.decoding.solvers.langevin import EulerMaruyama, Langevin, PredictorCorrector
 from redraft.decoding.solvers.ode import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, Solver
-from redraft.decoding.solvers.renoise import Renoise, Sampled
-from redraft.decoding.solvers.step import Move, scales, walk
+from redraft.decoding.solvers.renoise import NucleusProjection, Renoise
+from redraft.decoding.solvers.step import SolverStep, noise_scales, run_steps
 from redraft.evaluation.laws.gaussian import VECTOR_VOCAB, Mixture, MixtureOracle, sampled_vectors
-from redraft.evaluation.laws.law import P_MIN, Law, at_least, chi_square, equal
+from redraft.evaluation.laws.law import P_MIN, Law, chi_square, law_at_least, law_equal
 
 ROWS, _PLACES = 2, 500
-EVEN = EvenLogSnr()
+_EVEN = UniformLogSnrGrid()
 # log-SNR as far as the mixture needs it: beyond, equal steps of it would be wasted
-PROCESS = Gaussian(VECTOR_VOCAB, Preserving(Clamped(CosineSquared(), -9.0, 9.0)))
+PROCESS = Gaussian(VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -9.0, 9.0)))
 # name, sampler, how far the variance within modes may be off: few steps of DDIM(1) lose some, Langevin has too much
 _SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
-    ("DDIM", Ddim(60, EVEN), 0.12),
+    ("DDIM", Ddim(60, _EVEN), 0.12),
     ("Euler", OdeEuler(50), 0.12),
-    ("Heun", Heun(20, EVEN), 0.1),
-    ("DPM-Solver++", DpmPP(25, EVEN), 0.1),
+    ("Heun", Heun(20, _EVEN), 0.1),
+    ("DPM-Solver++", DpmPP(25, _EVEN), 0.1),
     ("DDIM(1)", Ddim(60, eta=1.0), 0.22),
-    ("2M-SDE", DpmPPSde(40, EVEN), 0.1),
+    ("2M-SDE", DpmPPSde(40, _EVEN), 0.1),
     ("Euler–Maruyama", EulerMaruyama(50), 0.12),
     ("Langevin", Langevin(30, inner=8, rate=0.4), 0.35),
     ("predictor–corrector", PredictorCorrector(Ddim(40), corrections=2), 0.12),
@@ -61,7 +61,7 @@ def laws(process: Gaussian) -> Iterator[Law]:
     oracle = MixtureOracle(mixture, process.path)
     yield from convergence_laws(process, oracle)
     yield from moment_laws(process, mixture)
-    yield from disguise_laws(process, mixture, oracle)
+    yield from equivalence_laws(process, mixture, oracle)
     yield from flow_laws(process, mixture, oracle)
     yield renoise_law(process)
     yield from guidance_laws(process, mixture, oracle)
@@ -70,23 +70,23 @@ def laws(process: Gaussian) -> Iterator[Law]:
 def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Law]:
     """Doubling the steps of a method of order p divides its error by 2^p."""
     for name, kind, least in ORDERS:
-        yield at_least(process, f"{name}: order of convergence", order(process, oracle, kind), least)
+        yield law_at_least(process, f"{name}: order of convergence", convergence_order(process, oracle, kind), least)
 
 
-def order(process: Gaussian, oracle: Denoiser, kind: type[Solver], steps: int = 20) -> float:
+def convergence_order(process: Gaussian, oracle: Denoiser, kind: type[Solver], steps: int = 20) -> float:
     """log₂ of the change from n to 2n steps over that from 2n to 4n, from the same noise.
 
     Uses medians: a point on the border of two modes may end up in either, however small the steps.
     """
-    noise = process.prior(blank(1, 50), rng=rng(0))
-    coarse, fine, finest = (down(process, oracle, kind(n, EVEN), noise) for n in (steps, 2 * steps, 4 * steps))
+    noise = process.prior(blank_canvas(1, 50), rng=rng(0))
+    coarse, fine, finest = (solve_down(process, oracle, kind(n, _EVEN), noise) for n in (steps, 2 * steps, 4 * steps))
     return math.log2(float((coarse - fine).norm(dim=-1).median() / (fine - finest).norm(dim=-1).median()))
 
 
-def down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> Tensor:
+def solve_down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> Tensor:
     """x from given noise."""
     times = solver.grid(process.path, solver.steps)
-    return last(walk(solver.step, times, oracle, process.path, noise, rng=rng(5, len(noise.z)))).z
+    return final_canvas(run_steps(solver.step, times, oracle, process.path, noise, rng=rng(5, len(noise.z)))).z
 
 
 def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
@@ -95,10 +95,10 @@ def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
         x = sampled_vectors(process, mixture, sampler, rng(7, ROWS), _PLACES).flatten(0, 1)
         mean, covariance = mixture.moments()
         off = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
-        yield equal(process, f"{name}: mean and covariance", off, 0, 0.15)
+        yield law_equal(process, f"{name}: mean and covariance", off, 0, 0.15)
         mode = nearest_mode(mixture, x)
-        yield at_least(process, f"{name}: weight of each mode", chi_square(mode, mixture.weights), P_MIN)
-        yield equal(process, f"{name}: variance within modes", _within(mixture, x, mode), 1, wide)
+        yield law_at_least(process, f"{name}: weight of each mode", chi_square(mode, mixture.weights), P_MIN)
+        yield law_equal(process, f"{name}: variance within modes", _within(mixture, x, mode), 1, wide)
 
 
 def nearest_mode(mixture: Mixture, x: Tensor) -> Tensor:
@@ -111,38 +111,40 @@ def _within(mixture: Mixture, x: Tensor, mode: Tensor) -> float:
     return float(((x - mixture.means[mode]) / mixture.std[mode, None]).square().mean())
 
 
-def disguise_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
+def equivalence_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """Equal numbers for equal draws."""
     pair = [sampled_vectors(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
-    yield equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
+    yield law_equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
     worst: list[float] = []
     for t, s in ((1.0, 0.8), (0.7, 0.4), (0.3, 0.05)):
         canvas = process.noise(mixture.sample(rng(3), 50), torch.tensor([[t]]), rng=rng(4))
-        move = Move(oracle, process.path, Canvas(canvas.z, blank(1, 50).fixed), t, s, rng(5))
+        move = SolverStep(oracle, process.path, Canvas(canvas.z, blank_canvas(1, 50).fixed), t, s, rng(5))
         one = Ddim().step(move)
         slope = (move.z / move.at.signal - move.x) / move.at.ratio
         euler = move.to.signal * (move.z / move.at.signal + (move.to.ratio - move.at.ratio) * slope)
         worst += [_gap(one, DpmPP().step(move)), _gap(one, euler)]
         worst += [_gap(Ddim(eta=1.0).step(move), DpmPPSde().step(move))]
-    yield equal(process, "DDIM = first-order DPM-Solver++ = Euler in (y, ς)", max(worst), 0, 1e-9)
+    yield law_equal(process, "DDIM = first-order DPM-Solver++ = Euler in (y, ς)", max(worst), 0, 1e-9)
 
 
 def flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """The flow up and down again is the identity, and its likelihood is the density."""
     x, steps = mixture.sample(rng(8, 8), 1), 100
     canvas = Canvas(x, torch.zeros(x.shape[:2], dtype=torch.bool))
-    *_, (_, noise) = climb(oracle, process, canvas, steps=steps, rng=rng(9, 8))
-    back = down(process, oracle, Heun(steps + 1, EVEN), noise)
-    yield equal(process, "the flow up and down returns x", _gap(back, x), 0, 0.02)
-    flow = log_likelihood(oracle, process, canvas, steps=steps, rng=rng(9, 8), exact=True)
-    yield equal(
+    *_, (_, noise) = encode_to_noise(oracle, process, canvas, steps=steps, rng=rng(9, 8))
+    back = solve_down(process, oracle, Heun(steps + 1, _EVEN), noise)
+    yield law_equal(process, "the flow up and down returns x", _gap(back, x), 0, 0.02)
+    flow = flow_log_likelihood(oracle, process, canvas, steps=steps, rng=rng(9, 8), exact=True)
+    yield law_equal(
         process, "likelihood of the flow = density", _gap(flow, density(mixture, process.path, x[:, 0])), 0, 0.05
     )
 
 
-def density(mixture: Mixture, path: Path, x: Tensor) -> Tensor:
+def density(mixture: Mixture, path: NoisePath, x: Tensor) -> Tensor:
     """(n,) log-density of z/a at the clean end, where a little noise is left."""
-    return mixture.log_density(x, *(x.new_full((1, 1), scale) for scale in (1.0, scales(path, GENERATIVE_END).ratio)))
+    return mixture.log_density(
+        x, *(x.new_full((1, 1), scale) for scale in (1.0, noise_scales(path, GENERATIVE_END).ratio))
+    )
 
 
 @dataclass(frozen=True)
@@ -158,9 +160,9 @@ class TokenOracle:
         weights = torch.tensor([0.55, 0.3, 0.15], dtype=torch.float64)
         return cls(Mixture(2 * torch.eye(3, dtype=torch.float64) - 1, torch.zeros_like(weights), weights), process)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         log_p = self.mixture.log_mode(z.double(), *self.process.path.scales(t[..., None]))
-        return Mean(log_p.exp() @ self.mixture.means, log_p)
+        return VectorPrediction(log_p.exp() @ self.mixture.means, log_p)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("tokens are independent here: there is nothing to remember about finished ones")
@@ -168,29 +170,29 @@ class TokenOracle:
 
 def renoise_law(process: Gaussian) -> Law:
     oracle = TokenOracle.of(process)
-    p = chi_square(renoised(oracle, Renoise(20, project=Sampled())), oracle.mixture.weights)
-    return at_least(process, "renoising drawn tokens keeps their frequencies", p, P_MIN)
+    p = chi_square(renoised(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
+    return law_at_least(process, "renoising drawn tokens keeps their frequencies", p, P_MIN)
 
 
 def renoised(oracle: TokenOracle, sampler: Sampler) -> Tensor:
     """(n,) the tokens that a sampler writes."""
-    canvas = blank(ROWS, _PLACES, 3)
-    return last(sampler(oracle, oracle.process, canvas, rng=rng(7, ROWS))).z.argmax(-1).flatten()
+    canvas = blank_canvas(ROWS, _PLACES, 3)
+    return final_canvas(sampler(oracle, oracle.process, canvas, rng=rng(7, ROWS))).z.argmax(-1).flatten()
 
 
 def guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """With the exact classifier of noisy points and γ = 1, guidance gives the prediction and samples of one mode."""
-    guided = Classifier(ModeClassifier(mixture, process.path, 1), process)(oracle)
+    guided = GradientClassifier(ModeClassifier(mixture, process.path, 1), process)(oracle)
     alone = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
     t = torch.tensor([[0.05], [0.4], [0.8], [1.0]])
     z = process.noise(mixture.sample(rng(3, 4), 50), t, rng=rng(4, 4)).z
     gap = _gap(guided(z, t, Context()).x, alone.posterior_mean(z, *process.path.scales(t[..., None])))
-    yield equal(process, "classifier guidance: x̂ of one mode", gap, 0, 1e-9)
-    x = last(Heun(20, EVEN)(guided, process, blank(ROWS, _PLACES), rng=rng(7, ROWS))).z.flatten(0, 1)
+    yield law_equal(process, "classifier guidance: x̂ of one mode", gap, 0, 1e-9)
+    x = final_canvas(Heun(20, _EVEN)(guided, process, blank_canvas(ROWS, _PLACES), rng=rng(7, ROWS))).z.flatten(0, 1)
     off = (x.mean(0) - alone.means[0]) / alone.std
-    yield equal(process, "classifier guidance: mean of one mode", float(off.abs().max()), 0, 0.15)
+    yield law_equal(process, "classifier guidance: mean of one mode", float(off.abs().max()), 0, 0.15)
     within = _within(alone, x, torch.zeros(len(x), dtype=torch.int64))
-    yield equal(process, "classifier guidance: variance of one mode", within, 1, 0.12)
+    yield law_equal(process, "classifier guidance: variance of one mode", within, 1, 0.12)
 
 
 @dataclass(frozen=True)
@@ -198,14 +200,14 @@ class ModeClassifier:
     """log p(mode | z) of noisy points, summed over the places."""
 
     mixture: Mixture
-    path: Path
+    path: NoisePath
     mode: int
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
         return self.mixture.log_mode(z, *self.path.scales(t[..., None]))[..., self.mode].sum(-1)
 
 
-def blank(rows: int, places: int, width: int = 2) -> Canvas:
+def blank_canvas(rows: int, places: int, width: int = 2) -> Canvas:
     """A canvas on which nothing is given."""
     z = torch.zeros(rows, places, width, dtype=torch.float64)
     return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))

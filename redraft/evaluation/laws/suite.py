@@ -20,7 +20,7 @@ from redraft.evaluation.laws.law import Law
 _P = TypeVar("_P")
 
 
-def check(process: TokenProcess | Gaussian) -> Iterator[Law]:
+def check_process(process: TokenProcess | Gaussian) -> Iterator[Law]:
     """All laws on one process, on the toy of its kind."""
     match process:
         case Gaussian():
@@ -33,7 +33,7 @@ def check(process: TokenProcess | Gaussian) -> Iterator[Law]:
 
 def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Law]:
     """All laws on each process."""
-    return _each(check, processes)
+    return _each(check_process, processes)
 
 
 def check_built_in() -> Iterator[Law]:

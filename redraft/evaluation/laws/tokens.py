@@ -14,15 +14,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.core.batch import Noised
+from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
-from redraft.core.prediction import Known
+from redraft.core.prediction import TablePrediction
 from redraft.core.processes import sedd
 from redraft.core.processes.base import TokenProcess
-from redraft.core.processes.interpolating import Hybrid, Interpolating, MaskNoise, UniformNoise
-from redraft.core.processes.markov import BandJumps, Markov, MaskJumps
+from redraft.core.processes.interpolating import HybridNoise, Interpolating, MaskNoise, UniformNoise
+from redraft.core.processes.markov import AbsorbingRates, BandedRates, Markov
 from redraft.core.processes.masked import Masked
-from redraft.core.processes.remasking import Remask, Rescale, Star
+from redraft.core.processes.remasking import Remask, RescaledRate, StarRate
 from redraft.core.randomness import rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Cosine, CosineSquared, Linear, Polynomial
@@ -33,23 +33,31 @@ from redraft.evaluation.laws.enumeration import (
     VOCAB,
     WORDS,
     Oracle,
-    Toy,
+    ToyLanguage,
     _frequencies,
-    bound,
-    integrated,
+    bound_terms,
+    enumerated_bound,
+    integrated_bound,
     kept_marginals,
-    likelihoods,
     reverse_step,
     uneven_guess,
 )
-from redraft.evaluation.laws.law import P_MIN, Law, at_least, chi_square, equal, improper, name
+from redraft.evaluation.laws.law import (
+    P_MIN,
+    Law,
+    chi_square,
+    distribution_error,
+    law_at_least,
+    law_equal,
+    process_name,
+)
 from redraft.evaluation.laws.remasking import remask_laws
 from redraft.evaluation.laws.sampling import sampling_laws
 
 
 def laws(process: TokenProcess) -> Iterator[Law]:
     """All laws of tokens on one process."""
-    toy = Toy.of()
+    toy = ToyLanguage.of()
     if isinstance(process, Remask):
         yield from remask_laws(process, toy)
         return
@@ -69,33 +77,33 @@ def built_in() -> list[TokenProcess]:
         Masked(VOCAB, Cosine()),
         Interpolating(Vocab(WORDS), mixing=UniformNoise()),
         # equal steps of this schedule are those that suit the square-root ends of hybrid noise
-        Interpolating(VOCAB, CosineSquared(), Hybrid(0.2)),
-        Markov(VOCAB, MaskJumps()),
-        Markov(VOCAB, BandJumps(0.8)),
-        Remask(Masked(VOCAB), Rescale(0.3)),
-        Remask(Masked(VOCAB), Star()),
-        Remask(Interpolating(Vocab(WORDS)), Star()),
+        Interpolating(VOCAB, CosineSquared(), HybridNoise(0.2)),
+        Markov(VOCAB, AbsorbingRates()),
+        Markov(VOCAB, BandedRates(0.8)),
+        Remask(Masked(VOCAB), RescaledRate(0.3)),
+        Remask(Masked(VOCAB), StarRate()),
+        Remask(Interpolating(Vocab(WORDS)), StarRate()),
     ]
 
 
 def forward_laws(process: TokenProcess) -> Iterator[Law]:
     times = (0.15, 0.5, 0.9)
     tables = [process.marginal(t) for t in times] + [process.transition(s, t) for s, t in ((0.15, 0.5), (0.5, 0.9))]
-    yield equal(process, "tables are distributions", max(improper(table) for table in tables), 0, 1e-9)
+    yield law_equal(process, "tables are distributions", max(distribution_error(table) for table in tables), 0, 1e-9)
     gap = max(
         float((process.marginal(s) @ process.transition(s, t) - process.marginal(t)).abs().max())
         for s, t in ((0.15, 0.5), (0.5, 0.9), (0.15, 0.9))
     )
-    yield equal(process, "marginals compose", gap, 0, 1e-9)
+    yield law_equal(process, "marginals compose", gap, 0, 1e-9)
     x = torch.arange(WORDS)[:, None].repeat(1, DRAWS)
     clean = process.noise(x, torch.zeros(WORDS, 1), rng=rng(1, WORDS)).z
-    yield equal(process, "time zero is clean", float((clean != x).double().mean()), 0, 0)
+    yield law_equal(process, "time zero is clean", float((clean != x).double().mean()), 0, 0)
     worst = min(
         chi_square(process.noise(x, torch.full((WORDS, 1), t), rng=rng(2, WORDS)).z[w], process.marginal(t)[w])
         for t in times
         for w in range(WORDS)
     )
-    yield at_least(process, "draws match marginals", worst, P_MIN)
+    yield law_at_least(process, "draws match marginals", worst, P_MIN)
     yield from _reach(process, x)
 
 
@@ -106,7 +114,7 @@ def _reach(process: TokenProcess, x: Tensor) -> Iterator[Law]:
     counted = max(float(_kl(process.marginal(1.0)[w], prior)) for w in range(WORDS))
     stated = float(process.prior_kl(x[:, :1]).max())
     agree = math.isfinite(counted) and math.isfinite(stated) and abs(counted - stated) < 1e-2
-    yield Law("the prior is reached", name(process), agree, counted, stated, "=", 1e-2)
+    yield Law("the prior is reached", process_name(process), agree, counted, stated, "=", 1e-2)
 
 
 def reverse_laws(process: TokenProcess) -> Iterator[Law]:
@@ -118,69 +126,71 @@ def reverse_laws(process: TokenProcess) -> Iterator[Law]:
         p = process.transition(s, t)[:, z] * (guess @ process.marginal(s))
         if p.sum() > 0:
             worst = min(worst, chi_square(reverse_step(process, torch.full((1, DRAWS), z), guess, s, t), p))
-    yield at_least(process, "step is Bayes' rule", worst, P_MIN)
+    yield law_at_least(process, "step is Bayes' rule", worst, P_MIN)
     yield kept_marginals(process, s, t)
 
 
-def bound_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
+def bound_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     H, oracle = toy.entropy, Oracle(toy, process)
-    chain = [bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
+    chain = [enumerated_bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
     drops = [a - b for a, b in pairwise(chain)]
-    yield at_least(process, "T-step bound falls with T", min(drops), 0.0)
-    yield equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
+    yield law_at_least(process, "T-step bound falls with T", min(drops), 0.0)
+    yield law_equal(process, "T-step bound → entropy", chain[-1], H, 1e-2)
     if process.continuous:
-        yield equal(process, "bound = entropy", integrated(process, oracle), H, 1e-3)
-        worse = integrated(process, replace(oracle, blur=0.3))
-        yield at_least(process, "bound rises for a worse denoiser", float(worse), H + 0.01)
+        yield law_equal(process, "bound = entropy", integrated_bound(process, oracle), H, 1e-3)
+        worse = integrated_bound(process, replace(oracle, blur=0.3))
+        yield law_at_least(process, "bound rises for a worse denoiser", float(worse), H + 0.01)
         for other in _with_schedules(process):
-            again = integrated(other, Oracle(toy, other, blur=0.3))
+            again = integrated_bound(other, Oracle(toy, other, blur=0.3))
             again = again._replace(error=again.error + worse.error)
-            yield equal(other, "bound does not depend on the schedule", again, float(worse), 1e-3)
+            yield law_equal(other, "bound does not depend on the schedule", again, float(worse), 1e-3)
 
 
-def closed_form_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
+def closed_form_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     """If one process is another in disguise, every sequence has the same bound at every time."""
     ours: Interpolating | Markov
     match process:
-        case Interpolating(mixing=Hybrid() as hybrid):
+        case Interpolating(mixing=HybridNoise() as hybrid):
             law, ours = "without uniform noise = mask noise", replace(process, mixing=replace(hybrid, p_u=0.0))
-        case Markov(jumps=MaskJumps()) | Interpolating(mixing=MaskNoise()):
+        case Markov(jumps=AbsorbingRates()) | Interpolating(mixing=MaskNoise()):
             law, ours = "equals the closed form of mask noise", process
         case _:
             return
     theirs, time = Masked(process.vocab, ours.schedule), torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
     oracle = Oracle(toy, theirs, blur=0.3)
     gaps = [
-        likelihoods(ours, oracle, time, s) - likelihoods(theirs, oracle, time, s) for s in (None, 0 * time, time / 2)
+        bound_terms(ours, oracle, time, s) - bound_terms(theirs, oracle, time, s) for s in (None, 0 * time, time / 2)
     ]
-    yield equal(ours, law, float(torch.stack(gaps).abs().max()), 0, 1e-5)
+    yield law_equal(ours, law, float(torch.stack(gaps).abs().max()), 0, 1e-5)
 
 
-def block_laws(process: TokenProcess, toy: Toy) -> Iterator[Law]:
+def block_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     for size in (1, 2, LENGTH) if process.continuous else ():
         oracle = Oracle(toy, process, block=size)
-        yield equal(process, f"blocks of {size}: bound = entropy", integrated(process, oracle), toy.entropy, 1e-3)
+        yield law_equal(
+            process, f"blocks of {size}: bound = entropy", integrated_bound(process, oracle), toy.entropy, 1e-3
+        )
     if isinstance(process, Masked):
         start, end = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-        nll = likelihoods(process, Oracle(toy, process, block=1), start, end)[0]
+        nll = bound_terms(process, Oracle(toy, process, block=1), start, end)[0]
         gap = float((nll + toy.p.log()).abs().max())
-        yield equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
+        yield law_equal(process, "blocks of 1, one step = autoregressive likelihood", gap, 0, 1e-6)
 
 
 def score_laws(process: Masked | Interpolating) -> Iterator[Law]:
     """SEDD: the score entropy of the ratios of x̂ is the bound, and Tweedie's step is Bayes' rule."""
-    s, t, V, limit = 0.4, 0.7, process.vocab.size, sedd.limit(process)
+    s, t, V, limit = 0.4, 0.7, process.vocab.size, sedd.limiting_distribution(process)
     x, z = (a[None] for a in (process.marginal(t)[:WORDS] > 0).nonzero(as_tuple=True))
     late, early = (torch.tensor([[u]], dtype=torch.float64) for u in (t, s))
     kept, before = process.schedule.keep(late), process.schedule.keep(early)
     log_x = uneven_guess(V).log().expand(1, z.shape[1], V)
-    ratios = sedd.ratios(log_x, z, kept, limit)
+    ratios = sedd.score_ratios(log_x, z, kept, limit)
     entropy = -process.schedule.slope(late) / kept * sedd.score_entropy(ratios, z, x, -kept.log(), limit)
-    gap = (entropy - process.nelbo(Known(log_x), Noised(z, late, x))).abs().max()
-    yield equal(process, "score entropy = bound", float(gap), 0, 1e-5)
-    tweedie = sedd.proper(sedd.tweedie(ratios, z, before.log() - kept.log(), limit))
-    bayes = sedd.proper(process.transition(s, t).T[z] * (uneven_guess(V) @ process.marginal(s)))
-    yield equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
+    gap = (entropy - process.nelbo(TablePrediction(log_x), NoisySample(z, late, x))).abs().max()
+    yield law_equal(process, "score entropy = bound", float(gap), 0, 1e-5)
+    tweedie = sedd.clip_and_normalize(sedd.tweedie_probs(ratios, z, before.log() - kept.log(), limit))
+    bayes = sedd.clip_and_normalize(process.transition(s, t).T[z] * (uneven_guess(V) @ process.marginal(s)))
+    yield law_equal(process, "Tweedie's step is Bayes' rule", float((tweedie - bayes).abs().max()), 0, 1e-9)
 
 
 def _kl(p: Tensor, q: Tensor) -> Tensor:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from redraft.models.networks.attention import Full, Rotary, Sight
+from redraft.models.networks.attention import AttentionMask, Full, RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValues, Stand
-from redraft.models.networks.layers import Block, Norm, PassView
+from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
+from redraft.models.networks.layers import Block, LayerInputs, Norm
 
 
-class Attributes(nn.Module):
+class AttributeClassifier(nn.Module):
     """(B, L, V) one-hot noisy tokens → (B, classes) logits.
 
-    It reads one-hot tokens, so that its gradient says what every other token would do (`FirstOrder`), and no time: how
+    It reads one-hot tokens, so that its gradient says what every other token would do (`FirstOrderClassifier`), and no time: how
     noisy a text is shows in its masks. One layer of the network's sizes, and the mean of its states.
     """
 
@@ -29,10 +29,10 @@ class Attributes(nn.Module):
 
     def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
         h = self.embedding(x)
-        c, stand = self.config, Stand.of(None, h, KeyValues())
-        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
-        sight = Sight.of(Full(), stand.place, 0, stand.keys, pad)
-        view = PassView(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        c, stand = self.config, TokenPositions.of(None, h, KeyValueCache())
+        rotary = None if c.rotary is None else RotaryEmbedding.of(stand.place, c.head_width, c.rotary, c.slowed)
+        sight = AttentionMask.of(Full(), stand.place, 0, stand.keys, pad)
+        view = LayerInputs(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
         states = self.norm(self.block(h, view, None)[0])
         real = torch.ones_like(states[..., 0]) if pad is None else (~pad).to(states.dtype)
         return self.output((states * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1))

@@ -12,17 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core.vocab import require_range
-from redraft.models.networks.attention import Full, Rotary
+from redraft.models.networks.attention import Full, RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValue, KeyValues, Stand
-from redraft.models.networks.layers import Block, Norm, PassView
-from redraft.models.networks.linear import lora_layers, lora_on, start_weights
-from redraft.models.networks.prepacked import PackedLinear, output_weights, replaced_layers
+from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, TokenPositions
+from redraft.models.networks.layers import Block, LayerInputs, Norm
+from redraft.models.networks.linear import init_weights, lora_enabled, lora_layers
+from redraft.models.networks.prepacked import PrepackedLinear, output_weights, replace_linears
 from redraft.models.networks.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideDrafter:
     """A small network beside the causal one, whose states, embedding and output layer it shares (DFlash, 2026)."""
 
     block: int = 8  # tokens of a draft, at most
@@ -36,31 +36,31 @@ class Beside:
         require_range(self, 1, 4096, "layers")
         require_range(self, 0, 4096, "bigram")
 
-    def build(self, config: TransformerConfig, words: int, mask: int | None) -> BesideNetwork:
-        return BesideNetwork(self, config, words, mask)
+    def build(self, config: TransformerConfig, words: int, mask: int | None) -> SideDrafterNetwork:
+        return SideDrafterNetwork(self, config, words, mask)
 
 
 @dataclass(frozen=True)
-class Itself:
+class SelfDrafter:
     """The causal network itself: it reads masks behind the text, and only there its adapter is on (gated LoRA).
 
     Elsewhere, and for all other uses, it is the network without its adapter, bit for bit.
     """
 
     block: int = 8  # masks of a draft, at most
-    bigram: int = 64  # as for `Beside`
+    bigram: int = 64  # as for `SideDrafter`
 
     def __post_init__(self) -> None:
         require_range(self, 1, 1024, "block")
         require_range(self, 0, 4096, "bigram")
 
-    def build(self, config: TransformerConfig, words: int, mask: int | None) -> MaskedItself:
+    def build(self, config: TransformerConfig, words: int, mask: int | None) -> SelfDrafterNetwork:
         if config.lora is None:
             raise ValueError("a network drafts for itself by an adapter, but this one has none; give it lora=Lora(…)")
-        return MaskedItself(self, config, words, mask)
+        return SelfDrafterNetwork(self, config, words, mask)
 
 
-DraftConfig: TypeAlias = Beside | Itself
+DraftConfig: TypeAlias = SideDrafter | SelfDrafter
 
 
 class DraftNetwork(nn.Module, ABC):
@@ -80,11 +80,11 @@ class DraftNetwork(nn.Module, ABC):
         """First weights; tokens say nothing about the next ones at first."""
         self.masks.normal_(0, 0.02)
         if self.before is not None and self.after is not None:
-            start_weights(self.before, 0.1)
-            start_weights(self.after, 0)
+            init_weights(self.before, 0.1)
+            init_weights(self.after, 0)
 
     @abstractmethod
-    def block_states(self, network: Transformer, read: KeyValues, tokens: Tensor, anchors: Tensor) -> Tensor:
+    def block_states(self, network: Transformer, read: KeyValueCache, tokens: Tensor, anchors: Tensor) -> Tensor:
         """(B, A, block, D) the states behind each anchor (A,), for training.
 
         read: what the network has kept of the clean rows (B, L) `tokens`. State k of anchor a is of the token at
@@ -108,14 +108,16 @@ class DraftNetwork(nn.Module, ABC):
         return network.logits(states)[..., : self.words]
 
 
-class BesideNetwork(DraftNetwork):
+class SideDrafterNetwork(DraftNetwork):
     """Each known token is an item: the state that predicted it, and its embedding. Masks attend to items and masks."""
 
     ahead = 0
 
-    def __init__(self, config: Beside, network: TransformerConfig, words: int, mask: int | None) -> None:
+    def __init__(self, config: SideDrafter, network: TransformerConfig, words: int, mask: int | None) -> None:
         super().__init__(config, network.width, min(words, config.words or words), mask, words)
-        self.output: PackedLinear | None = None  # of the words that it drafts, packed; None: the causal network's own
+        self.output: PrepackedLinear | None = (
+            None  # of the words that it drafts, packed; None: the causal network's own
+        )
         self.few = self.words < words
         own = replace(network, layers=config.layers, pattern=Full(), rotary=network.rotary or 10_000.0, positions=None)
         own = replace(own, dropout=0.0, lora=None, qk_norm=False, time=None, classes=None, gaps=None)
@@ -128,7 +130,7 @@ class BesideNetwork(DraftNetwork):
     @torch.no_grad()
     def initialise(self) -> None:
         super().initialise()
-        start_weights(self.fuse)
+        init_weights(self.fuse)
         for block in self._layers:
             block.initialise()
 
@@ -148,8 +150,8 @@ class BesideNetwork(DraftNetwork):
         """Its matrices as layers of this kind, to draft faster; called before the network's own are packed."""
         if self.few:
             weight, bias = output_weights(network)
-            self.output = PackedLinear(weight[: self.words], None if bias is None else bias[: self.words])
-        replaced_layers(self.blocks, kind)
+            self.output = PrepackedLinear(weight[: self.words], None if bias is None else bias[: self.words])
+        replace_linears(self.blocks, kind)
 
     def items(self, network: Transformer, states: Tensor, tokens: Tensor) -> Tensor:
         """(B, n, D) states that predicted tokens (B, n) → (B, n, D)"""
@@ -164,16 +166,16 @@ class BesideNetwork(DraftNetwork):
         """(B, M, D) states of M masks at places (M,) behind items; `last`: (B, M, D) the item at each one's anchor."""
         rows, held = len(last), keys[0][0].shape[2]
         number = torch.arange(last.shape[1], device=last.device) % self.block
-        stand = Stand(rows, place, held + last.shape[1], held)
-        view = PassView(stand, None, self._rotary(place), None, mask)
+        stand = TokenPositions(rows, place, held + last.shape[1], held)
+        view = LayerInputs(stand, None, self._rotary(place), None, mask)
         h = last + self.masks[number]
         for block, past in zip(self._layers, keys, strict=True):
             h, _ = block(h, view, past)
         return self.norm(h)
 
-    def block_states(self, network: Transformer, read: KeyValues, tokens: Tensor, anchors: Tensor) -> Tensor:
+    def block_states(self, network: Transformer, read: KeyValueCache, tokens: Tensor, anchors: Tensor) -> Tensor:
         first = 1 - read.before  # nothing predicts the first token of a plain causal network
-        states = predicting(read, tokens.shape[1])[:, first:]
+        states = predictor_states(read, tokens.shape[1])[:, first:]
         items = self.items(network, states, tokens[:, first:])
         place = torch.arange(first, tokens.shape[1], device=tokens.device)
         mask = _blocks_see(anchors, place, self.block, causal=False)
@@ -182,31 +184,31 @@ class BesideNetwork(DraftNetwork):
         h = self.drafted(self.keys(items, place), last, (anchors[:, None] + ahead).flatten(), mask)
         return h.unflatten(1, (len(anchors), self.block))
 
-    def _rotary(self, place: Tensor) -> Rotary:
+    def _rotary(self, place: Tensor) -> RotaryEmbedding:
         assert self.config.rotary is not None
-        return Rotary.of(place, self.config.head_width, self.config.rotary, self.config.slowed)
+        return RotaryEmbedding.of(place, self.config.head_width, self.config.rotary, self.config.slowed)
 
 
-class MaskedItself(DraftNetwork):
+class SelfDrafterNetwork(DraftNetwork):
     """The vectors of the masks; all else is the causal network, with its adapter on."""
 
     ahead = 1
 
-    def __init__(self, config: Itself, network: TransformerConfig, words: int, mask: int | None) -> None:
+    def __init__(self, config: SelfDrafter, network: TransformerConfig, words: int, mask: int | None) -> None:
         super().__init__(config, network.width, words, mask, words)
         self.initialise()
 
-    def block_states(self, network: Transformer, read: KeyValues, tokens: Tensor, anchors: Tensor) -> Tensor:
+    def block_states(self, network: Transformer, read: KeyValueCache, tokens: Tensor, anchors: Tensor) -> Tensor:
         c, rows, before = network.config, len(tokens), read.before
         slot = (anchors[:, None] + before + torch.arange(1, self.block + 1, device=tokens.device)).flatten()
         if c.positions is not None:
             slot = slot.clamp(max=c.positions - 1)  # masks beyond the last position teach nothing
         h = self.placed(network, self.masks.repeat(len(anchors), 1)[None], slot).expand(rows, -1, -1)
         columns = torch.arange(-before, tokens.shape[1], device=tokens.device)
-        rotary = None if c.rotary is None else Rotary.of(slot, c.head_width, c.rotary, c.slowed)
+        rotary = None if c.rotary is None else RotaryEmbedding.of(slot, c.head_width, c.rotary, c.slowed)
         mask = _blocks_see(anchors, columns, self.block, causal=True)
-        view = PassView(Stand(rows, slot, len(columns) + len(slot), len(columns)), None, rotary, None, mask)
-        with lora_on(network):
+        view = LayerInputs(TokenPositions(rows, slot, len(columns) + len(slot), len(columns)), None, rotary, None, mask)
+        with lora_enabled(network):
             for i, block in enumerate(cast("Iterable[Block]", network.blocks)):
                 h, _ = block(h, view, read.layer(i))
         return network.norm(h).unflatten(1, (len(anchors), self.block))
@@ -215,7 +217,7 @@ class MaskedItself(DraftNetwork):
         """(1, n, D) inputs at slots (n,), with the network's own positions if it has some."""
         return h if network.position is None else h + network.position(slot)
 
-    def drafted(self, network: Transformer, newest: Tensor, past: KeyValues, masks: int) -> Tensor:
+    def drafted(self, network: Transformer, newest: Tensor, past: KeyValueCache, masks: int) -> Tensor:
         """(1, 1 + masks, D) states of the newest token (1, 1), not yet read, and of masks behind it.
 
         The first is the causal network's own state, bit for bit; what it has read stays as it is.
@@ -223,24 +225,24 @@ class MaskedItself(DraftNetwork):
         h = torch.cat([network.embedding(newest), self.masks[None, :masks]], 1)
         slot = torch.arange(past.columns, past.columns + 1 + masks, device=h.device)
         gate = (torch.arange(1 + masks, device=h.device) > 0)[None]
-        with lora_on(network, gate=gate):
+        with lora_enabled(network, gate=gate):
             return network.peek(self.placed(network, h, slot), past)
 
 
-def only_for_masks(network: Transformer) -> None:
+def gate_lora_to_masks(network: Transformer) -> None:
     """Switches the adapters of a network off; drafting switches them on where it needs them."""
     for layer in lora_layers(network):
         layer.on = False
 
 
-def predicting(read: KeyValues, length: int) -> Tensor:
+def predictor_states(read: KeyValueCache, length: int) -> Tensor:
     """(B, L, D) the states that predict each token of rows that were read whole; 0 where nothing does."""
     assert read.said is not None
     states = read.said.states
     return states[:, :length] if read.before else F.pad(states, (0, 0, 1, 0))[:, :length]
 
 
-def _keys(block: Block, items: Tensor, rotary: Rotary) -> KeyValue:
+def _keys(block: Block, items: Tensor, rotary: RotaryEmbedding) -> KeyValue:
     """(B, n, D) → keys and values (B, Hkv, n, d) of a layer"""
     c = block.attention.config
     both = block.attention.qkv(block.norm1(items))[..., c.heads * c.head_width :]

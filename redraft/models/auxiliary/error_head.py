@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from redraft.models.networks.attention import Full, Rotary, Sight
+from redraft.models.networks.attention import AttentionMask, Full, RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValues, Stand
-from redraft.models.networks.layers import Block, Norm, PassView
+from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
+from redraft.models.networks.layers import Block, LayerInputs, Norm
 
 
-class Errors(nn.Module):
+class ErrorHead(nn.Module):
     """(B, L, D) states of a finished text → (B, L) logits that its tokens are wrong (G-Star's error predictor).
 
     It has attention, since most errors are disagreements: the states of a network trained to fill holes hardly reveal
@@ -32,10 +32,10 @@ class Errors(nn.Module):
         self.initialise()
 
     def forward(self, h: Tensor, pad: Tensor | None = None) -> Tensor:
-        c, stand = self.config, Stand.of(None, h, KeyValues())
-        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
-        sight = Sight.of(Full(), stand.place, 0, stand.keys, pad)
-        view = PassView(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
+        c, stand = self.config, TokenPositions.of(None, h, KeyValueCache())
+        rotary = None if c.rotary is None else RotaryEmbedding.of(stand.place, c.head_width, c.rotary, c.slowed)
+        sight = AttentionMask.of(Full(), stand.place, 0, stand.keys, pad)
+        view = LayerInputs(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
         return self.output(self.norm(self.block(h, view, None)[0])).squeeze(-1)
 
     @torch.no_grad()

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from redraft.core.canvas import Context
 from redraft.core.vocab import require_range
 from redraft.models.networks.attention import Causal, Full
-from redraft.models.networks.config import Ports, TransformerConfig
+from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Kinds:
+class TagSet:
     """The kinds of words that a tagger tells apart, say parts of speech, and the kind of every token.
 
     Tokens of no kind (special ones, words that a lexicon does not know) have the number `none`.
@@ -39,7 +39,7 @@ class Kinds:
         return len(self.names)
 
     @classmethod
-    def of_words(cls, words: Sequence[str], size: int, lexicon: Mapping[str, str], layers: int = 1) -> Kinds:
+    def of_words(cls, words: Sequence[str], size: int, lexicon: Mapping[str, str], layers: int = 1) -> TagSet:
         """The kinds that a lexicon says of a vocabulary: `words` first, special tokens behind them."""
         names = tuple(sorted(Counter(lexicon[word] for word in words if word in lexicon)))
         said = [lexicon.get(word) for word in words]
@@ -50,30 +50,30 @@ class Kinds:
 class Tagger(nn.Module):
     """(B, L, D) noisy vectors or (B, L, V) one-hot noisy tokens → (B, L, kinds + 1) logits of the clean token's kind.
 
-    It reads one-hot tokens, so that its gradient says what every other token would do (`FirstOrder`).
+    It reads one-hot tokens, so that its gradient says what every other token would do (`FirstOrderClassifier`).
     """
 
-    def __init__(self, config: TransformerConfig, reads: int, kinds: Kinds) -> None:
+    def __init__(self, config: TransformerConfig, reads: int, kinds: TagSet) -> None:
         super().__init__()
         plain = replace(config, pattern=Full(), layers=kinds.layers, classes=None, dropout=0.0, tied=False, ids=None)
-        self.network = Transformer(plain, Ports(reads, kinds.none + 1, vectors=True))
+        self.network = Transformer(plain, NetworkIO(reads, kinds.none + 1, vectors=True))
 
     def forward(self, x: Tensor, level: Tensor | None = None, pad: Tensor | None = None) -> Tensor:
         return self.network.logits(self.network(x, level, Context(pad=pad))).float()
 
 
-class Foresight(nn.Module):
+class FutureTagger(nn.Module):
     """What kinds follow a beginning: p(y_{i+1} … y_L | x_1 … x_i), by one causal network and the chain rule.
 
     It reads the tokens of the beginning, then the kinds themselves, and always says the kind of the next place; the
     product is the probability of all that is wanted. A kind that is free is read as `free` and not counted.
     """
 
-    def __init__(self, config: TransformerConfig, size: int, kinds: Kinds) -> None:
+    def __init__(self, config: TransformerConfig, size: int, kinds: TagSet) -> None:
         super().__init__()
         self.size, self.free = size, size + kinds.none + 1
         plain = replace(config, pattern=Causal(), layers=kinds.layers, dropout=0.0, tied=False, ids=None)
-        self.network = Transformer(plain, Ports(self.free + 2, kinds.none + 1, start=self.free + 1))
+        self.network = Transformer(plain, NetworkIO(self.free + 2, kinds.none + 1, start=self.free + 1))
 
     def forward(self, read: Tensor) -> Tensor:
         """(B, L) tokens, or `size` + kinds → (B, L, kinds + 1) logits of the kind at each place, given those before"""

@@ -19,13 +19,13 @@ _UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _log = logging.getLogger(__name__)
 
 
-class Busy(CheckpointError):
+class DirectoryLocked(CheckpointError):
     """Another process writes into the directory."""
 
 
 @contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
-    """Holds the lock of a directory, which is made if needed; `Busy` names the process that has it.
+def exclusive_lock(directory: Path) -> Iterator[None]:
+    """Holds the lock of a directory, which is made if needed; `DirectoryLocked` names the process that has it.
 
     The lock is `flock` on an open file. The kernel drops it when the process ends, however it ends, so there are no
     stale locks, and a reused process number does no harm. The file itself stays; it says who wrote last.
@@ -37,7 +37,7 @@ def only_writer(directory: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in _TAKEN:
-                raise Busy(_taken(directory, file.read(200))) from None
+                raise DirectoryLocked(_taken(directory, file.read(200))) from None
             if error.errno not in _UNKNOWN:
                 raise
             _log.warning("%s is on a disk without locks; let only one training write there", directory)

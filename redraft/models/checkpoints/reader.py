@@ -65,7 +65,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class JoinedTensors(Mapping[str, Tensor]):
+class ShardedTensors(Mapping[str, Tensor]):
     """Tensors whose rows are spread over several parts, joined when asked for; a scalar is the same in all parts."""
 
     parts: Sequence[Mapping[str, Tensor]]
@@ -82,7 +82,7 @@ class JoinedTensors(Mapping[str, Tensor]):
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModel:
     """What a model directory holds."""
 
     tensors: dict[str, Tensor]
@@ -91,7 +91,7 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class Target:
+class TensorTarget:
     """Where tensors go as they are read, one by one."""
 
     device: torch.device | str = "cpu"
@@ -120,7 +120,7 @@ def read_checkpoint(
     if manifest["step"] is None:
         raise CheckpointError(f"{path} is an exported model, not a checkpoint; read it with import_model")
     entries = {Path(name): entry for name, entry in manifest["files"].items() if only is None or _whole(name) in only}
-    target = Target(device, dtype)
+    target = TensorTarget(device, dtype)
     documents = {n.stem: read_document(path / n, entry) for n, entry in entries.items() if n.suffix == ".json"}
     tensors = {n.stem: _tensors(path / n, target, entry) for n, entry in entries.items() if n.suffix == ".safetensors"}
     return Checkpoint(manifest["step"], _joined(tensors), documents)
@@ -142,17 +142,17 @@ def read_newest(
     return None
 
 
-def latest(parent: Path) -> Path | None:
+def latest_checkpoint(parent: Path) -> Path | None:
     """The newest checkpoint that verifies, None if there is none at all; damaged ones are named in the log."""
     found = checkpoints(parent)
     for path in found:
-        if is_sound(path):
+        if is_verified(path):
             return path
     _refuse_damaged(found, parent)
     return None
 
 
-def read_claim(file: Path) -> dict[str, Any]:
+def read_run_file(file: Path) -> dict[str, Any]:
     """What run.json says: which run a directory belongs to, and how it began."""
     try:
         held = read_json(file)
@@ -176,14 +176,14 @@ def verify(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+def first_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor with a value that is nan or infinite; None if all are sound."""
     floats = ((name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
     ends = ((name, torch.stack(torch.aminmax(tensor))) for name, tensor in floats)  # nan spreads to both
     return next((name for name, pair in ends if not bool(pair.isfinite().all())), None)
 
 
-def import_model(path: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Exported:
+def read_export(path: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> ExportedModel:
     """Read a model directory; if it has a manifest, only listed files are read, and verified."""
     listed = _listed(path)
     if missing := {"model.safetensors", "config.json"} - listed.keys():
@@ -192,11 +192,11 @@ def import_model(path: Path, device: torch.device | str = "cpu", dtype: torch.dt
     described = read_document(path / "config.json", listed["config.json"])
     known = "tokenizer.json" in listed
     tokenizer = read_document(path / "tokenizer.json", listed["tokenizer.json"]) if known else None
-    tensors = _tensors(path / "model.safetensors", Target(device, dtype), listed["model.safetensors"])
-    return Exported(tensors, described, tokenizer)
+    tensors = _tensors(path / "model.safetensors", TensorTarget(device, dtype), listed["model.safetensors"])
+    return ExportedModel(tensors, described, tokenizer)
 
 
-def import_config(path: Path) -> JSON:
+def read_export_config(path: Path) -> JSON:
     """The config of a model directory, without its weights."""
     return read_document(path / "config.json", _listed(path).get("config.json"))
 
@@ -218,7 +218,7 @@ def step_number(path: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def is_sound(path: Path) -> bool:
+def is_verified(path: Path) -> bool:
     """Whether a checkpoint verifies; if not, the log says what is wrong."""
     with _damage_logged():
         verify(path)
@@ -246,7 +246,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             pass
         case _:
             raise CheckpointError(f"{file} is not a manifest of this library")
-    if seal({key: value for key, value in manifest.items() if key != "digest"}) != digest:
+    if manifest_digest({key: value for key, value in manifest.items() if key != "digest"}) != digest:
         raise CheckpointError(f"{file} is damaged or edited: its digest does not fit")
     if step_number(path) not in (-1, manifest["step"]):
         raise CheckpointError(f"{path} holds step {manifest['step']}; it is damaged or renamed")
@@ -277,7 +277,7 @@ class _Hash(Protocol):
     def update(self, data: memoryview | bytes) -> None: ...
 
 
-def _tensors(file: Path, target: Target, entry: Mapping[str, JSON] | None = None) -> dict[str, Tensor]:
+def _tensors(file: Path, target: TensorTarget, entry: Mapping[str, JSON] | None = None) -> dict[str, Tensor]:
     """The tensors of a file, read and hashed in one pass, each into its own memory."""
     tensors: dict[str, Tensor] = {}
     with _reading(file), open(file, "rb") as stream:
@@ -328,7 +328,7 @@ def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Te
         whole, number = (match[1], int(match[2])) if match else (stem, 0)
         parts.setdefault(whole, {})[number] = tensors
     return {
-        stem: found[0] if 0 in found else JoinedTensors([found[n] for n in sorted(found)])
+        stem: found[0] if 0 in found else ShardedTensors([found[n] for n in sorted(found)])
         for stem, found in parts.items()
     }
 
@@ -368,7 +368,7 @@ def _require_layout(
         raise CheckpointError(f"{file} holds other tensors, dtypes or shapes than the manifest says")
 
 
-def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def tensor_shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """{"weight": "float32[4, 6]"}"""
     return {name: _shape(tensor.dtype, list(tensor.shape)) for name, tensor in tensors.items()}
 
@@ -377,6 +377,6 @@ def _shape(dtype: torch.dtype, shape: list[int]) -> str:
     return f"{str(dtype).removeprefix('torch.')}{shape}"
 
 
-def seal(manifest: Mapping[str, JSON]) -> str:
+def manifest_digest(manifest: Mapping[str, JSON]) -> str:
     """The digest that a manifest ends with."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -87,25 +87,25 @@ def digest(value: object, besides: Collection[str] = ()) -> str:
     the fields `besides` of the value itself.
     """
     described = _encode(value, "config", brief=True)
-    return fingerprint({key: item for key, item in described.items() if key not in besides} if besides else described)
+    return json_digest({key: item for key, item in described.items() if key not in besides} if besides else described)
 
 
-def fingerprint(data: JSON) -> str:
+def json_digest(data: JSON) -> str:
     """The digest of what `to_json` wrote. Equal values have equal ones: keys are sorted, and 1.0 counts as 1."""
     plain = json.loads(json.dumps(data), parse_float=_whole)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def modules(data: JSON) -> list[str]:
+def external_modules(data: JSON) -> list[str]:
     """The modules outside this package whose classes a config names."""
     if isinstance(data, list):
-        return [module for item in data for module in modules(item)]
+        return [module for item in data for module in external_modules(item)]
     if not isinstance(data, dict):
         return []
     name = str(data.get("class", "redraft"))
     own = [] if _inside(name, ("redraft", "float", "pathlib")) else [name.rpartition(".")[0]]
-    return own + [module for item in data.values() for module in modules(item)]
+    return own + [module for item in data.values() for module in external_modules(item)]
 
 
 def _encode(value: Any, where: str, brief: bool = False) -> JSON:

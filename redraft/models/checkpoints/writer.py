@@ -36,11 +36,11 @@ from redraft.models.checkpoints.reader import (
     PLAIN_NAME,
     CheckpointError,
     checkpoints,
-    is_sound,
+    is_verified,
+    manifest_digest,
     read_document,
-    seal,
-    shapes,
     step_number,
+    tensor_shapes,
     verify,
 )
 from redraft.models.checkpoints.serialization import JSON
@@ -55,8 +55,8 @@ _ADVICE = {
 _Content: TypeAlias = Mapping[str, Tensor] | str  # of a file: tensors or text
 
 
-class Team(Protocol):
-    """Workers that save together; every one of them calls `save`."""
+class WorkerGroup(Protocol):
+    """Workers that save together; every one of them calls `save_checkpoint`."""
 
     @property
     def rank(self) -> int: ...
@@ -74,7 +74,7 @@ class Team(Protocol):
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleWorker:
     """A team of one."""
 
     rank: int = 0
@@ -87,17 +87,17 @@ class Alone:
         pass
 
 
-def save(
+def save_checkpoint(
     parent: Path,
     step: int,
     tensors: Mapping[str, Mapping[str, Tensor]],
     documents: Mapping[str, JSON],
     keep: int = 2,
-    team: Team = Alone(),
+    team: WorkerGroup = SingleWorker(),
 ) -> Path:
     """Write `step-…` into `parent`, verify it, then remove all older ones but the newest that verify, `keep` in all.
 
-    A step that exists already is replaced: it stays as `step-….old`, which `latest` sees too, until the new one is
+    A step that exists already is replaced: it stays as `step-….old`, which `latest_checkpoint` sees too, until the new one is
     verified. Later steps are never touched. In a team, every worker gives its own rows of all tensors; the documents
     come from the first worker, and `parent` is on a disk that all of them share.
     """
@@ -130,7 +130,9 @@ def write_export(path: Path, tensors: Mapping[str, Tensor], config: JSON, tokeni
     return path
 
 
-def give(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, JSON], card: str) -> Path:
+def write_foreign(
+    path: Path, tensors: Mapping[str, Mapping[str, Tensor]], documents: Mapping[str, JSON], card: str
+) -> Path:
     """Write a new directory in another project's format: files of tensors, JSON documents by their stem, README."""
     if path.exists():
         raise CheckpointError(f"{path} exists already; choose another path, or remove it first")
@@ -141,7 +143,9 @@ def give(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], documents: Map
     return path
 
 
-def _publish(target: Path, contents: Mapping[str, _Content], step: int | None, team: Team = Alone()) -> None:
+def _publish(
+    target: Path, contents: Mapping[str, _Content], step: int | None, team: WorkerGroup = SingleWorker()
+) -> None:
     """Write a directory under a hidden name, sync, rename, verify. Each worker writes, the first one renames."""
     if wrong := [name for name in contents if not PLAIN_NAME.fullmatch(name) or name == MANIFEST]:
         raise ValueError(f"{wrong[0]!r} cannot be a file of a checkpoint; use letters, digits, '_', '.', '-'")
@@ -168,7 +172,7 @@ def _publish(target: Path, contents: Mapping[str, _Content], step: int | None, t
 
 def _name(draft: Path, target: Path, manifest: dict[str, JSON]) -> None:
     """The step that makes it a checkpoint: manifest, sync, rename, verify."""
-    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": seal(manifest)}))
+    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": manifest_digest(manifest)}))
     _sync(draft)
     _make_room(target)
     draft.rename(target)
@@ -189,7 +193,7 @@ def _write(path: Path, content: _Content) -> dict[str, JSON]:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": shapes(tensors)}
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": tensor_shapes(tensors)}
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -224,8 +228,8 @@ def _sync(directory: Path) -> None:
 
 
 def _make_room(target: Path) -> None:
-    """Set a sound directory of that name aside, where `latest` still finds it; drop a damaged one."""
-    if target.exists() and is_sound(target):
+    """Set a sound directory of that name aside, where `latest_checkpoint` still finds it; drop a damaged one."""
+    if target.exists() and is_verified(target):
         _discard(_aside(target))
         target.rename(_aside(target))
     _discard(target)
@@ -240,7 +244,7 @@ def _prune(older: list[Path], keep: int) -> None:
     for path in older:
         if keep == 0:
             _discard(path)
-        elif is_sound(path):
+        elif is_verified(path):
             keep -= 1
 
 

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core.randomness import Rng
-from redraft.core.vocab import WIDEST, Vocab, require_range
+from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
-from redraft.models.codecs.modules.corruption import blurred_up_to, require_share
-from redraft.models.codecs.modules.decoder import Autoregressive
+from redraft.models.codecs.modules.corruption import add_random_noise, require_share
+from redraft.models.codecs.modules.decoder import AutoregressiveDecoder
 from redraft.models.codecs.modules.encoder import EncoderConfig
 from redraft.models.codecs.modules.perceiver import Resampler
-from redraft.models.codecs.modules.size import Size
+from redraft.models.codecs.modules.size import TransformerSize
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Compressed(CodecConfig):
     length: int  # maximum number of tokens
     count: int = 16  # N
     width: int = 32  # D
-    compressor: Size = Size()
-    decoder: Size = Size()
+    compressor: TransformerSize = TransformerSize()
+    decoder: TransformerSize = TransformerSize()
     noise: float = 0.0
     forget: float = 0.0  # share of the past that the decoder forgets in training
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length", "count", "width")
+        require_range(self, 1, MAX_WIDTH, "length", "count", "width")
         require_share("noise", self.noise)
         require_share("forget", self.forget)
 
@@ -62,7 +62,7 @@ class CompressedCodec(Codec):
             gives=config.width,
             count=config.count,
         )
-        self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
+        self.decoder = AutoregressiveDecoder(config.decoder, config.width, config.length, vocab)
 
     def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         return self.width**0.5 * F.normalize(self.compressor(self.encoder(tokens, pad), pad), dim=-1)
@@ -75,6 +75,6 @@ class CompressedCodec(Codec):
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late, past = rng.split(3)
-        z, _ = blurred_up_to(self.encode(tokens, pad), self.config.noise, rng=late)
+        z, _ = add_random_noise(self.encode(tokens, pad), self.config.noise, rng=late)
         told = self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past)
         return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": told}

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from redraft.core.batch import Batch
 from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
-from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
+from redraft.core.vocab import FINITE, MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
-from redraft.models.codecs.modules.corruption import blurred_up_to, require_share
-from redraft.models.codecs.modules.decoder import Parallel
+from redraft.models.codecs.modules.corruption import add_random_noise, require_share
+from redraft.models.codecs.modules.decoder import ParallelDecoder
 from redraft.models.codecs.modules.encoder import EncoderConfig
-from redraft.models.codecs.modules.size import Size
-from redraft.models.codecs.modules.standardize import Standard
+from redraft.models.codecs.modules.size import TransformerSize
+from redraft.models.codecs.modules.standardize import Standardizer
 
-COUNTED = 20_000  # rows of the corpus whose tokens are counted
+_COUNTED = 20_000  # rows of the corpus whose tokens are counted
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Contextual(CodecConfig):
 
     encoder: EncoderConfig
     length: int  # maximum number of tokens
-    decoder: Size = Size()
+    decoder: TransformerSize = TransformerSize()
     noise: float = 0.7
     tied: bool = False
     spread: float = 1.0  # of noise levels: as in `TanD`
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
         require_share("noise", self.noise)
         if not 0 < self.spread <= FINITE:
             raise ValueError(f"spread={self.spread}; how much noise a text takes must be above 0 (1: angles evenly)")
@@ -64,14 +64,16 @@ class ContextualCodec(Codec):
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.vectors(vocab)
         self.encoder = config.encoder.build(vocab)
-        self.standard = Standard(self.width)
-        self.decoder = Parallel(config.decoder, self.width, config.length, self.width if config.tied else vocab.size)
+        self.standard = Standardizer(self.width)
+        self.decoder = ParallelDecoder(
+            config.decoder, self.width, config.length, self.width if config.tied else vocab.size
+        )
         self.bias = nn.Parameter(torch.zeros(vocab.size)) if config.tied else None
 
     @torch.no_grad()
     def survey(self, rows: Callable[[int], list[Batch]]) -> None:
         if self.bias is not None:
-            tokens = torch.cat([batch.tokens[batch.learn] for batch in rows(COUNTED)])
+            tokens = torch.cat([batch.tokens[batch.learn] for batch in rows(_COUNTED)])
             counts = torch.bincount(tokens, minlength=self.vocab.size) + 0.1  # no token is impossible
             self.bias.copy_((counts / counts.sum()).log())
 
@@ -94,7 +96,7 @@ class ContextualCodec(Codec):
         early, late = rng.split(2)
         h = self.encoder(tokens, pad)
         x = self._latents(h, tokens, pad).detach()
-        z, signal = blurred_up_to(x, self.config.noise, self.config.spread, rng=late)
+        z, signal = add_random_noise(x, self.config.noise, self.config.spread, rng=late)
         return self.encoder.losses(tokens, pad, rng=early) | {
             "statistics": self.standard.nll(h).masked_fill(self._specials(tokens), 0),
             "reconstruction": self.nll(self.weighed(z, signal), tokens, pad),

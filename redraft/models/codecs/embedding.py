@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from redraft.core import randomness
 from redraft.core.batch import Batch
 from redraft.core.ops import token_nll
-from redraft.core.vocab import WIDEST, Vocab, require_range
+from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
 
 
@@ -34,7 +34,7 @@ class Embedding(CodecConfig):
     names = True
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "width")
+        require_range(self, 1, MAX_WIDTH, "width")
         if not 0 <= self.kinds < 1 or (self.kinds and not (self.unit and self.width >= 4)):
             raise ValueError(
                 f"kinds={self.kinds}, width={self.width}, unit={self.unit}; what tells kinds is a share of the squared "
@@ -60,7 +60,7 @@ class EmbeddingCodec(Codec):
         if not self.config.kinds:
             return
         share, apart = self.config.kinds, F.normalize(self.weight[:, : self.width // 4], dim=-1)
-        kinds = neighbours(rows(SURVEYED), len(self.weight), self.width - apart.shape[1]).to(apart)
+        kinds = cooccurrence_vectors(rows(_SURVEYED), len(self.weight), self.width - apart.shape[1]).to(apart)
         self.weight.copy_(torch.cat([share**0.5 * kinds, (1 - share) ** 0.5 * apart], 1))
 
     @property
@@ -85,18 +85,18 @@ class EmbeddingCodec(Codec):
         return self.table[torch.cdist(x.flatten(0, -2), self.table).argmin(-1)].view_as(x)
 
 
-SURVEYED = 2000  # rows of the corpus
-CONTEXTS = 1000  # words, the most frequent ones, that count as neighbours
+_SURVEYED = 2000  # rows of the corpus
+_CONTEXTS = 1000  # words, the most frequent ones, that count as neighbours
 
 
-def neighbours(batches: Sequence[Batch], words: int, width: int) -> Tensor:
+def cooccurrence_vectors(batches: Sequence[Batch], words: int, width: int) -> Tensor:
     """(V, width) unit vectors, close to each other for words that have the same neighbours left and right.
 
     The main directions of positive pointwise mutual information, by the root of their singular values (Levy & Goldberg
     2014). A word that does not occur gets a random direction.
     """
     pairs = torch.cat([_beside(batch) for batch in batches], 1)
-    frequent = torch.bincount(pairs.flatten(), minlength=words).argsort(descending=True, stable=True)[:CONTEXTS]
+    frequent = torch.bincount(pairs.flatten(), minlength=words).argsort(descending=True, stable=True)[:_CONTEXTS]
     column = torch.full((words,), -1).index_copy(0, frequent, torch.arange(len(frequent)))
     counts = torch.zeros(words, 2 * len(frequent), dtype=torch.float64)
     for first, (context, word) in zip((0, len(frequent)), (pairs, pairs.flip(0)), strict=True):

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from redraft.core import randomness
 from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
-from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
+from redraft.core.vocab import FINITE, MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
-from redraft.models.codecs.modules.corruption import require_share, substituted
-from redraft.models.codecs.modules.decoder import Autoregressive
-from redraft.models.codecs.modules.size import Size
-from redraft.models.networks.config import Ports
+from redraft.models.codecs.modules.corruption import require_share, substitute_tokens
+from redraft.models.codecs.modules.decoder import AutoregressiveDecoder
+from redraft.models.codecs.modules.size import TransformerSize
+from redraft.models.networks.config import NetworkIO
 from redraft.models.networks.transformer import Transformer
 
 
@@ -32,14 +32,14 @@ class Paragraph(CodecConfig):
     length: int  # maximum number of tokens
     count: int = 16  # N
     width: int = 32  # D
-    embedder: Size = Size()
-    decoder: Size = Size()
+    embedder: TransformerSize = TransformerSize()
+    decoder: TransformerSize = TransformerSize()
     beta: float = 0.1
     noise: float = 0.3  # share of tokens replaced
     forget: float = 0.0  # share of the past that the decoder forgets in training
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length", "count", "width")
+        require_range(self, 1, MAX_WIDTH, "length", "count", "width")
         require_share("noise", self.noise)
         require_share("forget", self.forget)
         if not 0 <= self.beta <= FINITE:
@@ -60,9 +60,9 @@ class ParagraphCodec(Codec):
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.width
         self.latents = config.count
-        self.embedder = Transformer(config.embedder.network(config.length), Ports(vocab.size))
+        self.embedder = Transformer(config.embedder.network(config.length), NetworkIO(vocab.size))
         self.mean, self.log_variance = (nn.Linear(config.embedder.width, config.width) for _ in range(2))
-        self.decoder = Autoregressive(config.decoder, config.width, config.length, vocab)
+        self.decoder = AutoregressiveDecoder(config.decoder, config.width, config.length, vocab)
 
     def posterior(self, tokens: Tensor, pad: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(B, N, D) μ and ln σ²"""
@@ -85,22 +85,22 @@ class ParagraphCodec(Codec):
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         early, late, past = rng.split(3)
-        noisy = substituted(tokens, self.config.noise, self.vocab, rng=early)
+        noisy = substitute_tokens(tokens, self.config.noise, self.vocab, rng=early)
         mean, log_variance = self.posterior(noisy, pad)
         z = mean + (log_variance / 2).exp() * randomness.normal_like(mean, late)
-        kl = kl_to_standard(mean, log_variance).sum((1, 2))
+        kl = kl_to_standard_normal(mean, log_variance).sum((1, 2))
         return {
             "reconstruction": self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past),
-            "kl": self.config.beta * per_token(kl, tokens, pad),
+            "kl": self.config.beta * spread_over_tokens(kl, tokens, pad),
         }
 
 
-def per_token(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
+def spread_over_tokens(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
     """(B,) nats of a row, spread evenly over its tokens (B, L): costs of latents beside those of tokens."""
     where = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
     return torch.where(where, nats[:, None] / where.sum(-1, keepdim=True).clamp(min=1), 0.0)
 
 
-def kl_to_standard(mean: Tensor, log_variance: Tensor) -> Tensor:
+def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(N(μ, σ²) ‖ N(0, 1)) = ½(μ² + σ² − 1 − ln σ²) of each number."""
     return (mean.square() + torch.expm1(log_variance) - log_variance) / 2

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core.ops import token_nll
-from redraft.core.vocab import ABOVE_0, FINITE, Vocab, require_range
+from redraft.core.vocab import ABOVE_ZERO, FINITE, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
 
 
@@ -23,7 +23,7 @@ class Simplex(CodecConfig):
     names = True
 
     def __post_init__(self) -> None:
-        require_range(self, ABOVE_0, FINITE, "sharpness")
+        require_range(self, ABOVE_ZERO, FINITE, "sharpness")
 
     def vectors(self, vocab: Vocab) -> int:
         return vocab.size

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
-from redraft.core.vocab import FINITE, WIDEST, Vocab, require_range
+from redraft.core.vocab import FINITE, MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
-from redraft.models.codecs.modules.corruption import blurred_up_to, require_share, without_features, without_places
+from redraft.models.codecs.modules.corruption import add_random_noise, drop_features, drop_positions, require_share
 from redraft.models.codecs.modules.encoder import EncoderConfig
 from redraft.models.codecs.modules.perceiver import Resampler
-from redraft.models.codecs.modules.size import Size
-from redraft.models.codecs.modules.standardize import Standard
+from redraft.models.codecs.modules.size import TransformerSize
+from redraft.models.codecs.modules.standardize import Standardizer
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Smoothing:
 
     def activations(self, h: Tensor, *, rng: Rng) -> Tensor:
         early, late = rng.split(2)
-        return blurred_up_to(without_places(h, self.places, rng=early), self.noise, rng=late)[0]
+        return add_random_noise(drop_positions(h, self.places, rng=early), self.noise, rng=late)[0]
 
     def latents(self, z: Tensor, *, rng: Rng) -> Tensor:
-        return without_features(z, self.features, rng=rng)
+        return drop_features(z, self.features, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Smooth(CodecConfig):
     length: int  # maximum number of tokens
     count: int = 16  # N
     width: int = 64  # D
-    compressor: Size = Size()
-    decompressor: Size = Size()
+    compressor: TransformerSize = TransformerSize()
+    decompressor: TransformerSize = TransformerSize()
     mse: float = 1.0  # m
     smoothing: Smoothing = Smoothing()
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length", "count", "width")
+        require_range(self, 1, MAX_WIDTH, "length", "count", "width")
         require_range(self, 0, FINITE, "mse")
 
     def vectors(self, vocab: Vocab) -> int:
@@ -74,7 +74,7 @@ class SmoothCodec(Codec):
         self.config, self.width, states = config, config.width, config.encoder.states
         self.latents = config.count
         self.encoder = config.encoder.build(vocab)
-        self.standard = Standard(states)
+        self.standard = Standardizer(states)
         self.compressor = Resampler(
             config.compressor, reads=states, places=config.length, gives=config.width, count=config.count
         )

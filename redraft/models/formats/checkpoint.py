@@ -11,47 +11,47 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.layout import Layout
-from redraft.models.formats.storage.tensors import LayoutError, Settings
-from redraft.models.networks.attention import BlockCausal, Causal, Full, Pattern
+from redraft.models.formats.storage.tensors import ForeignSettings, LayoutError
+from redraft.models.networks.attention import AttentionPattern, BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
 
 
 @dataclass(frozen=True)
-class Original:
+class ForeignCheckpoint:
     """A checkpoint of another project: its settings, and what the caller says of it."""
 
-    settings: Settings
+    settings: ForeignSettings
     name: str = ""  # of its repository or directory, which may say what the settings do not
-    tokenizer: Hub | None = None
+    tokenizer: HubTokenizer | None = None
     mask: int | str | None = None  # the mask token, as its id or as it is spelt; None: to be found
     attention: str | None = None  # causal, full or block:SIZE; None: to be found
 
 
-class KnownVocab(NamedTuple):
+class InferredVocab(NamedTuple):
     """The vocabulary of a checkpoint."""
 
     vocab: Vocab
-    tokenizer: Hub | None
+    tokenizer: HubTokenizer | None
     assumed: tuple[str, ...] = ()
 
 
-class Understood(NamedTuple):
+class InterpretedModel(NamedTuple):
     """What a checkpoint means, in our terms."""
 
     model: DiffusionLMConfig
-    tokenizer: Hub | None
+    tokenizer: HubTokenizer | None
     assumed: tuple[str, ...] = ()  # what its files do not say, a sentence for each
 
     @classmethod
-    def of(cls, model: DiffusionLMConfig, known: KnownVocab, *assumed: str) -> Understood:
+    def of(cls, model: DiffusionLMConfig, known: InferredVocab, *assumed: str) -> InterpretedModel:
         return cls(model, known.tokenizer, (*known.assumed, *assumed))
 
 
-Meaning: TypeAlias = Callable[[Original, TransformerConfig], Understood]
+Interpreter: TypeAlias = Callable[[ForeignCheckpoint, TransformerConfig], InterpretedModel]
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Format:
     """How a project stores its weights, and what they mean."""
 
     layout: Layout
-    meaning: Meaning
+    meaning: Interpreter
 
 
-def pattern(attention: str) -> Pattern:
+def parse_attention(attention: str) -> AttentionPattern:
     """causal, full or block:32 as a pattern."""
     if block := re.fullmatch(r"block:([1-9]\d{0,6})", attention):
         return BlockCausal(int(block[1]))
@@ -71,13 +71,15 @@ def pattern(attention: str) -> Pattern:
     return Causal() if attention == "causal" else Full()
 
 
-def rows(network: TransformerConfig) -> int:
+def embedding_rows(network: TransformerConfig) -> int:
     """How many ids the weights have rows for, which every layout says."""
     assert network.ids is not None
     return network.ids
 
 
-def with_mask(original: Original, size: int, stated: object = None, *, last: bool = False) -> KnownVocab:
+def vocab_with_mask(
+    original: ForeignCheckpoint, size: int, stated: object = None, *, last: bool = False
+) -> InferredVocab:
     """The vocabulary of a model that fills masks.
 
     stated: the mask by the settings, if they name it.
@@ -92,20 +94,20 @@ def with_mask(original: Original, size: int, stated: object = None, *, last: boo
     mask = chosen if stated is None else stated
     if mask is not None or named is not None:
         assumed = () if mask is not None else (f"the mask is {hub.mask} of its tokenizer, id {named}",)  # type: ignore[union-attr]
-        return KnownVocab(*_agreed(hub, size, named if mask is None else mask, own=chosen is not None), assumed)
+        return InferredVocab(*_agreed(hub, size, named if mask is None else mask, own=chosen is not None), assumed)
     if not last:
         raise LayoutError(
             "neither its config.json nor a tokenizer.json beside it names the mask token; say which it is: mask=ID, "
             "on the command line --mask ID"
         )
-    return KnownVocab(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
+    return InferredVocab(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
 
 
-def _last(hub: Hub | None, size: int) -> tuple[str, ...]:
+def _last(hub: HubTokenizer | None, size: int) -> tuple[str, ...]:
     return (f"the mask is the last id, {size - 1 if hub is None else hub.vocab.mask}",)
 
 
-def _chosen(original: Original) -> int | None:
+def _chosen(original: ForeignCheckpoint) -> int | None:
     """The id of the mask that the caller asks for."""
     if not isinstance(original.mask, str):
         return original.mask
@@ -117,7 +119,9 @@ def _chosen(original: Original) -> int | None:
     return found
 
 
-def _agreed(hub: Hub | None, size: int, mask: int | None, *, own: bool = False) -> tuple[Vocab, Hub | None]:
+def _agreed(
+    hub: HubTokenizer | None, size: int, mask: int | None, *, own: bool = False
+) -> tuple[Vocab, HubTokenizer | None]:
     """The vocabulary, if weights, mask and tokenizer belong together.
 
     A tokenizer without a mask may spell it as any special token; as an ordinary one if the caller says so.
@@ -136,19 +140,19 @@ def _agreed(hub: Hub | None, size: int, mask: int | None, *, own: bool = False) 
     return hub.vocab, hub
 
 
-def without_mask(original: Original, size: int) -> KnownVocab:
+def vocab_without_mask(original: ForeignCheckpoint, size: int) -> InferredVocab:
     """The vocabulary of a model whose noise knows no mask."""
     _refuse_mask(original, "has no mask token")
     hub = original.tokenizer
-    return KnownVocab(*_agreed(None if hub is None else replace(hub, mask=None), size, None))
+    return InferredVocab(*_agreed(None if hub is None else replace(hub, mask=None), size, None))
 
 
-def continuing(original: Original, size: int) -> KnownVocab:
+def causal_vocab(original: ForeignCheckpoint, size: int) -> InferredVocab:
     """The vocabulary of a plain autoregressive model, and one id more: the mask, for what is still to be written."""
     _refuse_mask(original, "predicts the next token and has no mask token")
     hub = original.tokenizer
     if hub is None:
-        return KnownVocab(Vocab(size + 1, mask=size), None)
+        return InferredVocab(Vocab(size + 1, mask=size), None)
     new = next(name for name in map("<|mask{}|>".format, ("", *range(99))) if hub.id_of(name) is None)
     hub = replace(hub, mask=new, bos=hub.bos if hub.begins else None)
     vocab = hub.vocab
@@ -157,9 +161,9 @@ def continuing(original: Original, size: int) -> KnownVocab:
             f"its tokenizer.json has {vocab.size - 1} ids, where the weights have {size}; put the tokenizer that "
             "belongs to them into the directory"
         )
-    return KnownVocab(vocab, hub)
+    return InferredVocab(vocab, hub)
 
 
-def _refuse_mask(original: Original, why: str) -> None:
+def _refuse_mask(original: ForeignCheckpoint, why: str) -> None:
     if original.mask is not None:
         raise LayoutError(f"mask={original.mask} was asked for, but this model {why}")

@@ -12,31 +12,47 @@ from torch import Tensor
 
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
-from redraft.core.processes.interpolating import Hybrid, Interpolating, UniformNoise
+from redraft.core.processes.interpolating import HybridNoise, Interpolating, UniformNoise
 from redraft.core.processes.masked import Masked
-from redraft.core.processes.sedd import log_scores, proper
+from redraft.core.processes.sedd import clip_and_normalize, log_scores
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Cosine, CosineSquared, Exponential, Geometric, Linear, Polynomial
-from redraft.core.schedules.transforms import Jumping, Mirrored
+from redraft.core.schedules.transforms import ExactEnds, TimeReversed
 from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.formats.checkpoint import Format, Meaning, Original, Understood, rows, with_mask, without_mask
-from redraft.models.formats.layout import Layout, Table, flat, require, setting, size, whole_number
-from redraft.models.formats.storage.tensors import LayoutError, Settings, Weights
+from redraft.models.formats.checkpoint import (
+    ForeignCheckpoint,
+    Format,
+    InterpretedModel,
+    Interpreter,
+    embedding_rows,
+    vocab_with_mask,
+    vocab_without_mask,
+)
+from redraft.models.formats.layout import (
+    Layout,
+    NameTable,
+    flatten_settings,
+    matrix_shape,
+    require_int_setting,
+    require_setting,
+    require_supported,
+)
+from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
 from redraft.models.heads import Head, Score, Softmax, Subs
 from redraft.models.networks.attention import BlockCausal, Full
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.time_conditioning import ByKeep, BySigma, ByTime
+from redraft.models.time_conditioning import ConditionOnKeep, ConditionOnSigma, ConditionOnTime
 
-UNTOLD = ByTime(0.0)  # networks that are driven by the time, but always see that of clean tokens
+NO_CONDITION = ConditionOnTime(0.0)  # networks that are driven by the time, but always see that of clean tokens
 
 
 @dataclass(frozen=True)
-class Ratios(Head):
+class UniformScoreHead(Head):
     """x̂ of SEDD's scores for uniform noise, s_y = q_t(y)/q_t(z): q_t = α·x̂ + b solved for x̂, with Σq_t = 1.
 
     Scores that were learnt freely need not come from any x̂: what is below zero counts as zero. The scores themselves
-    are `raw_outputs`, and the bound and the steps that take them as they are stand in processes/score.py.
+    are `reference_outputs`, and the bound and the steps that take them as they are stand in processes/score.py.
     """
 
     @property
@@ -48,65 +64,69 @@ class Ratios(Head):
             raise ValueError(f"ratios of {type(process).__name__} are not known; Ratios needs Interpolating noise")
         keep, _, word = (part[:, None] for part in process.mix(t))
         x = (log_scores(raw, z).to(keep.dtype).softmax(-1) - word) / keep
-        return proper(x).float().log()
+        return clip_and_normalize(x).float().log()
 
 
-def _mdlm(original: Original, network: TransformerConfig) -> Understood:
-    settings = flat(original.settings)
-    known = with_mask(original, rows(network), settings.get("mask_index"), last=True)
-    told = BySigma(_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else UNTOLD
-    return Understood.of(DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), told), known)
+def _mdlm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+    settings = flatten_settings(original.settings)
+    known = vocab_with_mask(original, embedding_rows(network), settings.get("mask_index"), last=True)
+    told = ConditionOnSigma(_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else NO_CONDITION
+    return InterpretedModel.of(
+        DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), told), known
+    )
 
 
-def _sedd(original: Original, network: TransformerConfig) -> Understood:
-    settings = flat(original.settings)
+def _sedd(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+    settings = flatten_settings(original.settings)
     absorbing = settings["graph"]["type"] == "absorb"
-    require(settings, scale_by_sigma=absorbing)
-    schedule, told = _schedule(settings), BySigma(_schedule(settings, eps=1e-3))
+    require_supported(settings, scale_by_sigma=absorbing)
+    schedule, told = _schedule(settings), ConditionOnSigma(_schedule(settings, eps=1e-3))
     if absorbing:
-        known = with_mask(original, rows(network), settings["tokens"])
-        return Understood.of(DiffusionLMConfig(Masked(known.vocab, schedule), network, Score(), told), known)
-    known = without_mask(original, rows(network))
+        known = vocab_with_mask(original, embedding_rows(network), settings["tokens"])
+        return InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab, schedule), network, Score(), told), known)
+    known = vocab_without_mask(original, embedding_rows(network))
     process = Interpolating(known.vocab, schedule, UniformNoise())
-    return Understood.of(DiffusionLMConfig(process, network, Ratios(), told), known)
+    return InterpretedModel.of(DiffusionLMConfig(process, network, UniformScoreHead(), told), known)
 
 
-def _udlm(original: Original, network: TransformerConfig) -> Understood:
-    settings = flat(original.settings)
-    require(settings, time_conditioning=True)
-    known = without_mask(original, rows(network))
+def _udlm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+    settings = flatten_settings(original.settings)
+    require_supported(settings, time_conditioning=True)
+    known = vocab_without_mask(original, embedding_rows(network))
     process = Interpolating(known.vocab, _schedule(settings), UniformNoise())
-    told = BySigma(_schedule(settings, eps=1e-3))
-    return Understood.of(DiffusionLMConfig(process, network, Softmax(), told), known)
+    told = ConditionOnSigma(_schedule(settings, eps=1e-3))
+    return InterpretedModel.of(DiffusionLMConfig(process, network, Softmax(), told), known)
 
 
-def _gidd(original: Original, network: TransformerConfig) -> Understood:
+def _gidd(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """A visible token may be noise: nothing is carried over."""
-    size = whole_number(original.settings, "vocab_size")
-    known = with_mask(original, size, last=True)
-    process = Interpolating(known.vocab, Linear(), Hybrid(float(setting(original.settings, "p_uniform"))))
-    return Understood.of(DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)), known)
+    size = require_int_setting(original.settings, "vocab_size")
+    known = vocab_with_mask(original, size, last=True)
+    process = Interpolating(known.vocab, Linear(), HybridNoise(float(require_setting(original.settings, "p_uniform"))))
+    return InterpretedModel.of(DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)), known)
 
 
-def _flexmdm(original: Original, network: TransformerConfig) -> Understood:
+def _flexmdm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """Its time runs the other way, and is told as it runs, or as the share that is inserted by then."""
     ours, training = original.settings["interpolant"], original.settings.get("training") or {}
-    insert, unmask = (_rising(setting(ours, name)) for name in ("insert_schedule", "unmask_schedule"))
-    told = ByKeep(insert) if training.get("only_embed_insert") else ByKeep()
-    known = with_mask(original, rows(network), whole_number(ours, "mask_token"))
-    vocab = Vocab(rows(network), mask=known.vocab.mask, pad=whole_number(ours, "pad_token"))
+    insert, unmask = (_rising(require_setting(ours, name)) for name in ("insert_schedule", "unmask_schedule"))
+    told = ConditionOnKeep(insert) if training.get("only_embed_insert") else ConditionOnKeep()
+    known = vocab_with_mask(original, embedding_rows(network), require_int_setting(ours, "mask_token"))
+    vocab = Vocab(embedding_rows(network), mask=known.vocab.mask, pad=require_int_setting(ours, "pad_token"))
     vocab = replace(vocab, bos=known.vocab.bos, eos=known.vocab.eos)
-    return Understood.of(DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), told), known)
+    return InterpretedModel.of(DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), told), known)
 
 
-def _bd3lm(original: Original, network: TransformerConfig) -> Understood:
-    settings = flat(original.settings)
-    require(settings, time_conditioning=False)
-    known = with_mask(original, rows(network), settings.get("mask_index"), last=True)
-    return Understood.of(DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), UNTOLD), known)
+def _bd3lm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+    settings = flatten_settings(original.settings)
+    require_supported(settings, time_conditioning=False)
+    known = vocab_with_mask(original, embedding_rows(network), settings.get("mask_index"), last=True)
+    return InterpretedModel.of(
+        DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), NO_CONDITION), known
+    )
 
 
-def _schedule(settings: Settings, eps: float = 0.0) -> Schedule:
+def _schedule(settings: ForeignSettings, eps: float = 0.0) -> Schedule:
     """The noise by the name it has there; exports do not mention it, since all of them are log-linear."""
     match settings.get("noise", {"type": "loglinear"}):
         case {"type": "loglinear"}:
@@ -127,7 +147,7 @@ def _schedule(settings: Settings, eps: float = 0.0) -> Schedule:
             raise LayoutError(f"its noise {other!r:.80} is not one of the schedules of this library")
 
 
-def _rising(schedule: Settings) -> Schedule:
+def _rising(schedule: ForeignSettings) -> Schedule:
     """FlexMDM's schedules a(τ) by their names there, as functions of t = 1 − τ.
 
     Its geometric one is e^{−max} at the end and e^{−min} at the beginning; the text is whole and empty there all the
@@ -139,16 +159,16 @@ def _rising(schedule: Settings) -> Schedule:
         case {"type": "sin"}:
             return Cosine()
         case {"type": "cosine"}:
-            return Mirrored(Cosine())
+            return TimeReversed(Cosine())
         case {"type": "polynomial", "exp": int() | float() as power}:
-            return Mirrored(Polynomial(float(power)))
+            return TimeReversed(Polynomial(float(power)))
         case {"type": "geometric", "min": int() | float() as high, "max": int() | float() as low}:
-            return Jumping(Geometric(float(low), float(high)))
+            return ExactEnds(Geometric(float(low), float(high)))
         case other:
             raise LayoutError(f"its schedule {other!r:.80} is not one of the schedules of this library")
 
 
-_TABLE: Table = {
+_TABLE: NameTable = {
     "embedding.weight": ("vocab_embed.embedding",),
     "time.label": ("cond_map.embedding_table",),
     "time": ("sigma_map",),
@@ -165,7 +185,7 @@ _TABLE: Table = {
 }
 
 
-_EXPECTED_GAPS: Table = {
+_EXPECTED_GAPS: NameTable = {
     "gaps.norm": ("len_pred.norm",),
     "gaps.modulation": ("len_pred.adaLN",),
     "gaps.hidden": ("len_pred.proj1",),
@@ -173,47 +193,47 @@ _EXPECTED_GAPS: Table = {
 }
 
 
-_COUNTED_GAPS: Table = {
+_COUNTED_GAPS: NameTable = {
     "gaps.norm": ("len_pred.norm_final",),
     "gaps.modulation": ("len_pred.adaLN_modulation",),
     "gaps.output": ("len_pred.linear",),
 }
 
 
-def _sizes(state: Weights, config: Settings) -> TransformerConfig:
+def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
     """BD3-LM's settings may name blocks, UDLM's weights know labels, FlexMDM's gaps.
 
     Sizes are read off the tensors: the families name them differently, and some give a wrong default for the width of
-    the time embedding. What the network is fed as time (σ, 0, t) is the model's `Level`.
+    the time embedding. What the network is fed as time (σ, 0, t) is the model's `TimeConditioning`.
     """
     labels = state.get("cond_map.embedding_table.weight")  # one row per class, and one for none
-    config = flat(config)
-    require(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
-    vocab, width = size(state, "vocab_embed.embedding")
+    config = flatten_settings(config)
+    require_supported(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
+    vocab, width = matrix_shape(state, "vocab_embed.embedding")
     interpolant = config.get("interpolant")
     return TransformerConfig(
         ids=vocab,
         width=width,
-        layers=whole_number(config, "n_blocks", "num_hidden_layers"),
-        heads=whole_number(config, "n_heads", "num_attention_heads"),
-        pattern=BlockCausal(whole_number(config, "block_size")) if config.get("cross_attn") else Full(),
+        layers=require_int_setting(config, "n_blocks", "num_hidden_layers"),
+        heads=require_int_setting(config, "n_heads", "num_attention_heads"),
+        pattern=BlockCausal(require_int_setting(config, "block_size")) if config.get("cross_attn") else Full(),
         norm="layer",
         gated=False,
         mlp_bias=True,
-        time=size(state, "sigma_map.mlp.0.weight")[0],
+        time=matrix_shape(state, "sigma_map.mlp.0.weight")[0],
         classes=None if labels is None else labels.shape[0] - 1,
         head_bias=True,
-        gaps=None if interpolant is None else whole_number(interpolant, "max_length"),
+        gaps=None if interpolant is None else require_int_setting(interpolant, "max_length"),
         gap_counts="len_pred.linear.weight" in state,
     )
 
 
-def _table(config: TransformerConfig) -> Table:
+def _table(config: TransformerConfig) -> NameTable:
     return {**_TABLE, **(_COUNTED_GAPS if config.gap_counts else _EXPECTED_GAPS)}
 
 
 dit = Layout(_table, _sizes, {"backbone.": "", "model._orig_mod.": "", "model.": ""})  # _orig_mod: compiled
-_MEANINGS: dict[str, Meaning] = {
+_MEANINGS: dict[str, Interpreter] = {
     "MDLM": _mdlm,
     "SEDD": _sedd,
     "UDLM": _udlm,

@@ -13,15 +13,15 @@ from redraft.models.heads import Shift
 from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
 
-Said = dict[str, Any]
+SettingsJson = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Outward:
+class ExportFormat:
     """A format to write: its layout, its settings, and how its readers run it."""
 
     layout: Callable[[TransformerConfig], Layout]
-    settings: Callable[[DiffusionLM], Said]
+    settings: Callable[[DiffusionLM], SettingsJson]
     runs: str  # as `execution` says it
     readers: str  # who reads it
     prefix: str = "model."
@@ -34,7 +34,7 @@ def require_room(found: object, wanted: object, what: str, format: str, other: s
         )
 
 
-def common_settings(model: DiffusionLM) -> Said:
+def common_settings(model: DiffusionLM) -> SettingsJson:
     """The settings that Hugging Face's families share."""
     c = model.config.network
     rows = model.network.embedding.weight.shape[0]
@@ -63,7 +63,7 @@ def common_settings(model: DiffusionLM) -> Said:
     }
 
 
-def _scaling(config: TransformerConfig) -> Said | None:
+def _scaling(config: TransformerConfig) -> SettingsJson | None:
     """How rotary positions are slowed, in the words of transformers 4."""
     if (slowed := config.slowed) is None:
         return None

@@ -12,18 +12,20 @@ from pathlib import Path
 from torch import Tensor
 
 from redraft.core.processes.masked import Masked
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints import writer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats import llada, llama
 from redraft.models.formats.export_format import (
-    Said,
+    SettingsJson,
     execution,
 )
 from redraft.models.formats.layout import Layout
 
-OUTWARD = {name: {**llama.EXPORTS, **llada.EXPORTS}[name] for name in ("llama", "qwen", "llada", "dream", "sdar")}
+EXPORT_FORMATS = {
+    name: {**llama.EXPORTS, **llada.EXPORTS}[name] for name in ("llama", "qwen", "llada", "dream", "sdar")
+}
 
 
 def export_as(
@@ -36,9 +38,9 @@ def export_as(
     format: llama, qwen, llada, dream or sdar.
     weights_only: also write a model that the format's readers would run otherwise than it was trained.
     """
-    if format not in OUTWARD:
-        raise CheckpointError(f"there is no format {format}; choose from {', '.join(OUTWARD)}")
-    outward, own = OUTWARD[format], execution(model)
+    if format not in EXPORT_FORMATS:
+        raise CheckpointError(f"there is no format {format}; choose from {', '.join(EXPORT_FORMATS)}")
+    outward, own = EXPORT_FORMATS[format], execution(model)
     _require_plain(model, format)
     layout = outward.layout(model.config.network)
     if own != outward.runs and not weights_only:
@@ -48,7 +50,7 @@ def export_as(
         )
     files = {"model.safetensors": _tensors(model, layout, outward.prefix)}
     documents = {"config": outward.settings(model), **_tokenizer(model)}
-    writer.give(Path(path), files, documents, _card(format, own, outward.runs))
+    writer.write_foreign(Path(path), files, documents, _card(format, own, outward.runs))
     return [(f"{format}: {outward.readers}", outward.runs), ("redraft", own if own == outward.runs else f"{own} (*)")]
 
 
@@ -88,10 +90,10 @@ def _tensors(model: DiffusionLM, layout: Layout, prefix: str) -> dict[str, Tenso
 _QKV = (".q_proj.weight", ".k_proj.weight", ".v_proj.weight")
 
 
-def _tokenizer(model: DiffusionLM) -> dict[str, Said]:
+def _tokenizer(model: DiffusionLM) -> dict[str, SettingsJson]:
     """tokenizer.json and tokenizer_config.json; the mask of a causal model is ours alone, and no token of theirs."""
     hub = model.tokenizer
-    if not isinstance(hub, Hub):
+    if not isinstance(hub, HubTokenizer):
         return {}
     named = {f"{name}_token": token for name in ("bos", "eos", "pad") if (token := getattr(hub, name)) is not None}
     if hub.mask is not None and not model.config.continues:

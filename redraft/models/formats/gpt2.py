@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from redraft.models.formats.checkpoint import Format, Original, Understood, rows
+from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, InterpretedModel, embedding_rows
 from redraft.models.formats.language import causal_model, mask_filling_model
-from redraft.models.formats.layout import Layout, Table, require, setting, size, whole_number
-from redraft.models.formats.storage.tensors import Settings, Weights
+from redraft.models.formats.layout import (
+    Layout,
+    NameTable,
+    matrix_shape,
+    require_int_setting,
+    require_setting,
+    require_supported,
+)
+from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights
 from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
 
-_TABLE: Table = {
+_TABLE: NameTable = {
     "embedding": ("wte",),
     "position": ("wpe",),
     "blocks.*.norm1": ("h.*.ln_1",),
@@ -23,25 +30,25 @@ _TABLE: Table = {
 }
 
 
-def _sizes(state: Weights, config: Settings) -> TransformerConfig:
+def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
     """The number of ids is read off the tensor: settings of adapted models forget the row of the mask."""
-    require(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
-    require(config, scale_attn_by_inverse_layer_idx=False)
+    require_supported(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
+    require_supported(config, scale_attn_by_inverse_layer_idx=False)
     return TransformerConfig(
-        ids=size(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
-        width=whole_number(config, "n_embd"),
-        layers=whole_number(config, "n_layer"),
-        heads=whole_number(config, "n_head"),
+        ids=matrix_shape(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
+        width=require_int_setting(config, "n_embd"),
+        layers=require_int_setting(config, "n_layer"),
+        heads=require_int_setting(config, "n_head"),
         hidden=config.get("n_inner"),
         norm="layer",
-        norm_eps=float(setting(config, "layer_norm_epsilon")),
+        norm_eps=float(require_setting(config, "layer_norm_epsilon")),
         norm_bias=True,
         gated=False,
         qkv_bias=True,
         out_bias=True,
         mlp_bias=True,
         rotary=None,
-        positions=whole_number(config, "n_positions"),
+        positions=require_int_setting(config, "n_positions"),
         tied=bool(config.get("tie_word_embeddings", True)),
     )
 
@@ -54,9 +61,12 @@ gpt2 = Layout(
 )
 
 
-def _diffugpt(original: Original, network: TransformerConfig) -> Understood:
+def _diffugpt(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """The mask is one row more than GPT-2 has; where there is none, it is a word, which only the caller knows."""
-    more = rows(network) - 1 not in (original.settings.get("eos_token_id"), original.settings.get("bos_token_id"))
+    more = embedding_rows(network) - 1 not in (
+        original.settings.get("eos_token_id"),
+        original.settings.get("bos_token_id"),
+    )
     return mask_filling_model(original, network, Full(), last=more)
 
 

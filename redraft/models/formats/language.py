@@ -6,10 +6,17 @@ from dataclasses import replace
 
 from redraft.core.processes.masked import Masked
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.formats.checkpoint import Original, Understood, continuing, pattern, rows, with_mask
+from redraft.models.formats.checkpoint import (
+    ForeignCheckpoint,
+    InterpretedModel,
+    causal_vocab,
+    embedding_rows,
+    parse_attention,
+    vocab_with_mask,
+)
 from redraft.models.formats.storage.tensors import LayoutError
 from redraft.models.heads import Shift, Subs
-from redraft.models.networks.attention import Causal, Full, Pattern
+from redraft.models.networks.attention import AttentionPattern, Causal, Full
 from redraft.models.networks.config import TransformerConfig
 
 _MASKS = {  # words that published models use for the mask, without saying so
@@ -19,27 +26,27 @@ _MASKS = {  # words that published models use for the mask, without saying so
 }
 
 
-def causal_model(original: Original, network: TransformerConfig) -> Understood:
+def causal_model(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """GPT-2, Llama, Qwen: each token from those before it. Under other attention they fill masks, as DiffuLLaMA."""
     if original.attention in (None, "causal"):
-        known = continuing(original, rows(network))
+        known = causal_vocab(original, embedding_rows(network))
         network = replace(network, pattern=Causal())
-        return Understood.of(DiffusionLMConfig(Masked(known.vocab), network, Shift(Subs())), known)
+        return InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab), network, Shift(Subs())), known)
     return mask_filling_model(
         original, network, Full(), "its settings are those of a causal model; taken for one that fills masks"
     )
 
 
 def mask_filling_model(
-    original: Original,
+    original: ForeignCheckpoint,
     network: TransformerConfig,
-    usual: Pattern,
+    usual: AttentionPattern,
     *assumed: str,
     shift: bool = True,
     last: bool = False,
-) -> Understood:
+) -> InterpretedModel:
     """A model that fills masks; of those that began as causal ones each state still predicts the next token."""
-    chosen = usual if original.attention is None else pattern(original.attention)
+    chosen = usual if original.attention is None else parse_attention(original.attention)
     if isinstance(chosen, Causal) and shift:
         return causal_model(original, network)
     if isinstance(chosen, Causal):
@@ -50,11 +57,11 @@ def mask_filling_model(
             replace(original, mask=_MASKS[original.name]),
             (*assumed, f"the mask is that of {original.name}"),
         )
-    known = with_mask(original, rows(network), stated, last=last)
+    known = vocab_with_mask(original, embedding_rows(network), stated, last=last)
     model = DiffusionLMConfig(Masked(known.vocab), replace(network, pattern=chosen), Shift(Subs()) if shift else Subs())
-    return Understood.of(model, known, *assumed)
+    return InterpretedModel.of(model, known, *assumed)
 
 
-def refuse_other_attention(original: Original, known: str) -> None:
+def refuse_other_attention(original: ForeignCheckpoint, known: str) -> None:
     if original.attention not in (None, known):
         raise LayoutError(f"attention={original.attention} was asked for, but it has attention={known}")

@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 
 from redraft.models.formats.storage.tensors import (
+    ForeignSettings,
+    ForeignWeights,
     LayoutError,
-    Settings,
-    Stored,
-    Weights,
-    alike,
-    fill_tensor,
-    some,
-    stored,
+    TensorSource,
+    as_tensor_source,
+    copy_into,
+    same_values,
+    shorten_list,
 )
-from redraft.models.networks.config import Ports, TransformerConfig
+from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.transformer import Transformer
 
-Table: TypeAlias = Mapping[str, tuple[str, ...]]  # beginnings of names, ours → theirs; * is the number of a layer
+NameTable: TypeAlias = Mapping[str, tuple[str, ...]]  # beginnings of names, ours → theirs; * is the number of a layer
 
 _BUFFERS = re.compile(
     r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)"
@@ -42,19 +42,19 @@ _BUFFERS = re.compile(
 class Layout:
     """How one family of projects stores a transformer."""
 
-    table: Callable[[TransformerConfig], Table]
-    sizes: Callable[[Weights, Settings], TransformerConfig]  # from their names, the beginnings replaced
+    table: Callable[[TransformerConfig], NameTable]
+    sizes: Callable[[ForeignWeights, ForeignSettings], TransformerConfig]  # from their names, the beginnings replaced
     beginnings: Mapping[str, str] = field(default_factory=dict)  # of their names, which differ between versions
     transposed: tuple[str, ...] = ()  # endings of names of tensors stored (in, out), unlike every linear layer
 
     def __call__(
-        self, state: Weights, settings: Settings, dtype: torch.dtype | None = None
+        self, state: ForeignWeights, settings: ForeignSettings, dtype: torch.dtype | None = None
     ) -> tuple[TransformerConfig, dict[str, Tensor]]:
         """Our config and our state dict; the tensors are new, in `dtype`, by default float32."""
-        given = renamed(state, self.beginnings)
+        given = replace_prefixes(state, self.beginnings)
         ours = self.sizes(given, settings)
-        given = without_twin(given, self.table(ours)) if ours.tied else given
-        sources = self.sources(ours, shapes := needed(ours))
+        given = drop_tied_copy(given, self.table(ours)) if ours.tied else given
+        sources = self.sources(ours, shapes := required_tensors(ours))
         self._require(given, {part: shape for parts in sources.values() for part, shape in parts.items()})
         dtype = dtype or torch.float32
         return ours, {n: self._read({p: given[p] for p in parts}, shapes[n], dtype) for n, parts in sources.items()}
@@ -62,13 +62,13 @@ class Layout:
     def sources(self, config: TransformerConfig, shapes: Mapping[str, torch.Size]) -> dict[str, dict[str, torch.Size]]:
         """Our names → the tensors of theirs that are stacked into one of ours, each with its shape (rows, columns)."""
         table = self.table(config)
-        return {name: dict(_parts(sources_of(name, table), name, shape, config)) for name, shape in shapes.items()}
+        return {name: dict(_parts(foreign_names(name, table), name, shape, config)) for name, shape in shapes.items()}
 
-    def _require(self, given: Mapping[str, Stored], pieces: Mapping[str, torch.Size]) -> None:
+    def _require(self, given: Mapping[str, TensorSource], pieces: Mapping[str, torch.Size]) -> None:
         missing = [f"{name} {list(shape)}" for name, shape in pieces.items() if name not in given]
         unexpected = [name for name in given if name not in pieces and not _BUFFERS.fullmatch(name)]
         kinds = (("missing", missing), ("unexpected", unexpected))
-        faults = [f"{kind} {some(names)}" for kind, names in kinds if names]
+        faults = [f"{kind} {shorten_list(names)}" for kind, names in kinds if names]
         if faults:
             raise LayoutError(f"the weights are of another layout or size: {'; '.join(faults)}")
         for name, shape in pieces.items():
@@ -79,16 +79,16 @@ class Layout:
             if not given[name].dtype.is_floating_point:
                 raise LayoutError(f"{name} holds {given[name].dtype}; weights must be floating-point numbers")
 
-    def _read(self, found: Mapping[str, Stored], shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    def _read(self, found: Mapping[str, TensorSource], shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """One above the other."""
         out, row = torch.empty(shape, dtype=dtype), 0
         for name, part in found.items():
             if self.is_transposed(name):
                 turned = torch.empty(part.shape, dtype=dtype)
-                fill_tensor(turned, part)
+                copy_into(turned, part)
                 out.copy_(turned.T)  # such tensors are not stacked
             else:
-                fill_tensor(out[row : row + part.shape[0]], part)
+                copy_into(out[row : row + part.shape[0]], part)
                 row += part.shape[0]
         return out
 
@@ -96,10 +96,10 @@ class Layout:
         return name.endswith(self.transposed)
 
 
-def needed(config: TransformerConfig) -> dict[str, torch.Size]:
+def required_tensors(config: TransformerConfig) -> dict[str, torch.Size]:
     """The tensors that a transformer of this config has; no memory is taken."""
     with torch.device("meta"):
-        return {name: tensor.shape for name, tensor in Transformer(config, Ports(1, 1)).state_dict().items()}
+        return {name: tensor.shape for name, tensor in Transformer(config, NetworkIO(1, 1)).state_dict().items()}
 
 
 def _parts(
@@ -112,7 +112,7 @@ def _parts(
     return ((name, torch.Size([n, *shape[1:]])) for name, n in zip(names, rows, strict=True))
 
 
-def sources_of(name: str, table: Table) -> list[str]:
+def foreign_names(name: str, table: NameTable) -> list[str]:
     """Ours → theirs: blocks.3.mlp.up.bias by the entry blocks.*.mlp.up."""
     layer = re.match(r"blocks\.(\d+)\.", name)
     whole_number = layer[1] if layer else ""
@@ -123,22 +123,22 @@ def sources_of(name: str, table: Table) -> list[str]:
     return [(theirs + name.removeprefix(entry)).replace("*", whole_number) for theirs in table[entry]]
 
 
-def renamed(state: Weights, beginnings: Mapping[str, str]) -> dict[str, Stored]:
+def replace_prefixes(state: ForeignWeights, beginnings: Mapping[str, str]) -> dict[str, TensorSource]:
     """The same tensors, with the beginnings of their names replaced."""
-    found: dict[str, Stored] = {}
+    found: dict[str, TensorSource] = {}
     for name, tensor in state.items():
         old = next((b for b in beginnings if name.startswith(b)), "")
         new = beginnings.get(old, "") + name.removeprefix(old)
         if new in found:
             raise LayoutError(f"the weights hold {new} twice, the second time as {name}; remove one")
-        found[new] = stored(tensor)
+        found[new] = as_tensor_source(tensor)
     return found
 
 
-def without_twin(state: Mapping[str, Stored], table: Table) -> dict[str, Stored]:
+def drop_tied_copy(state: Mapping[str, TensorSource], table: NameTable) -> dict[str, TensorSource]:
     """A tied output layer may be stored once more, but as the same numbers; the embedding may be the one left out."""
-    (embedding,), (output,) = sources_of("embedding.weight", table), sources_of("output.weight", table)
-    if output in state and embedding in state and not alike(state[output], state[embedding]):
+    (embedding,), (output,) = foreign_names("embedding.weight", table), foreign_names("output.weight", table)
+    if output in state and embedding in state and not same_values(state[output], state[embedding]):
         raise LayoutError(f"the settings tie {output} to {embedding}, yet the two differ; set the tying to false")
     if output in state and embedding not in state:
         return {embedding if name == output else name: tensor for name, tensor in state.items()}
@@ -148,12 +148,12 @@ def without_twin(state: Mapping[str, Stored], table: Table) -> dict[str, Stored]
 # --- settings ---
 
 
-def flat(config: Settings) -> Settings:
+def flatten_settings(config: ForeignSettings) -> ForeignSettings:
     """The settings of the diffusion papers: nested in training runs, flat in exports."""
     return {**config, **config.get("algo", {}), **config.get("model", {})}
 
 
-def setting(config: Settings, *names: str) -> Any:
+def require_setting(config: ForeignSettings, *names: str) -> Any:
     """The first of these settings that is there; there is no default, since a wrong guess gives wrong numbers."""
     for name in names:
         if config.get(name) is not None:
@@ -161,15 +161,15 @@ def setting(config: Settings, *names: str) -> Any:
     raise LayoutError(f"the settings lack {' or '.join(names)}; give the config.json that belongs to the weights")
 
 
-def whole_number(config: Settings, *names: str) -> int:
+def require_int_setting(config: ForeignSettings, *names: str) -> int:
     """The same for a setting that must be a whole number."""
-    found = setting(config, *names)
+    found = require_setting(config, *names)
     if type(found) is not int:
         raise LayoutError(f"{' or '.join(names)} is {found!r:.60}; it must be a whole number")
     return found
 
 
-def require(config: Settings, **values: object) -> None:
+def require_supported(config: ForeignSettings, **values: object) -> None:
     """Settings that the transformer cannot follow; one that is absent or null has the usual value."""
     for name, wanted in values.items():
         found = config.get(name)
@@ -177,7 +177,7 @@ def require(config: Settings, **values: object) -> None:
             raise LayoutError(f"{name}={found!r:.100} is not supported; only {name}={wanted!r} can be loaded")
 
 
-def size(state: Weights, name: str) -> torch.Size:
+def matrix_shape(state: ForeignWeights, name: str) -> torch.Size:
     """The shape of a tensor that must be there, a matrix."""
     if name not in state:
         raise LayoutError(f"the weights lack {name}; they are of another layout")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.checkpoint import Format, Original, Understood
+from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, InterpretedModel
 from redraft.models.formats.export_format import (
     FULL,
-    Outward,
-    Said,
+    ExportFormat,
+    SettingsJson,
     require_room,
 )
 from redraft.models.formats.language import mask_filling_model, refuse_other_attention
-from redraft.models.formats.layout import Layout, Table, require, setting, whole_number
-from redraft.models.formats.storage.tensors import Settings, Weights
+from redraft.models.formats.layout import Layout, NameTable, require_int_setting, require_setting, require_supported
+from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights
 from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
 
-_TABLE: Table = {
+_TABLE: NameTable = {
     "embedding": ("wte",),
     "blocks.*.norm1": ("blocks.*.attn_norm",),
     "blocks.*.norm2": ("blocks.*.ff_norm",),
@@ -29,30 +29,30 @@ _TABLE: Table = {
 }
 
 
-def _sizes(state: Weights, config: Settings) -> TransformerConfig:
-    require(config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False)
-    require(config, include_bias=False, bias_for_layer_norm=False, scale_logits=False, num_experts=0)
-    require(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
-    width = whole_number(config, "d_model")
+def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
+    require_supported(config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False)
+    require_supported(config, include_bias=False, bias_for_layer_norm=False, scale_logits=False, num_experts=0)
+    require_supported(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
+    width = require_int_setting(config, "d_model")
     return TransformerConfig(
-        ids=whole_number(config, "embedding_size", "vocab_size"),
+        ids=require_int_setting(config, "embedding_size", "vocab_size"),
         width=width,
-        layers=whole_number(config, "n_layers"),
-        heads=whole_number(config, "n_heads"),
+        layers=require_int_setting(config, "n_layers"),
+        heads=require_int_setting(config, "n_heads"),
         kv_heads=config.get("n_kv_heads"),
-        hidden=config.get("mlp_hidden_size") or int(setting(config, "mlp_ratio") * width),
-        norm_eps=float(setting(config, "rms_norm_eps")),
+        hidden=config.get("mlp_hidden_size") or int(require_setting(config, "mlp_ratio") * width),
+        norm_eps=float(require_setting(config, "rms_norm_eps")),
         qkv_bias=bool(config.get("include_qkv_bias")),
-        rotary=float(setting(config, "rope_theta")),
-        tied=bool(setting(config, "weight_tying")),
+        rotary=float(require_setting(config, "rope_theta")),
+        tied=bool(require_setting(config, "weight_tying")),
     )
 
 
 llada = Layout(lambda _: _TABLE, _sizes, {"model.transformer.": ""})
 
 
-def _interpret(original: Original, network: TransformerConfig) -> Understood:
-    whole_number(original.settings, "mask_token_id")
+def _interpret(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+    require_int_setting(original.settings, "mask_token_id")
     refuse_other_attention(original, "full")
     return mask_filling_model(original, network, Full(), shift=False)
 
@@ -66,7 +66,7 @@ def _export_layout(config: TransformerConfig) -> Layout:
     return llada
 
 
-def _export_settings(model: DiffusionLM) -> Said:
+def _export_settings(model: DiffusionLM) -> SettingsJson:
     c, rows = model.config.network, model.network.embedding.weight.shape[0]
     ids = {f"{name}_token_id": getattr(model.config.vocab, name) for name in ("mask", "eos", "pad")}
     return {
@@ -97,4 +97,4 @@ def _export_settings(model: DiffusionLM) -> Said:
 
 FORMATS = {"LLaDA": Format(llada, _interpret)}
 _READERS = "LLaDA's own code (beside the weights on the hub), llama.cpp"
-EXPORTS = {"llada": Outward(_export_layout, _export_settings, FULL, _READERS, "model.transformer.")}
+EXPORTS = {"llada": ExportFormat(_export_layout, _export_settings, FULL, _READERS, "model.transformer.")}

@@ -6,25 +6,25 @@ import re
 from functools import partial
 
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.checkpoint import Format, Original, Understood
+from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, InterpretedModel
 from redraft.models.formats.export_format import (
     BLOCKS,
     CAUSAL,
     SHIFTED_FULL,
-    Outward,
-    Said,
+    ExportFormat,
+    SettingsJson,
     common_settings,
     execution,
     require_room,
 )
 from redraft.models.formats.language import causal_model, mask_filling_model
-from redraft.models.formats.layout import Layout, Table, require, setting, whole_number
-from redraft.models.formats.storage.tensors import LayoutError, Settings, Weights
-from redraft.models.networks.attention import BlockCausal, Full, Slowed
+from redraft.models.formats.layout import Layout, NameTable, require_int_setting, require_setting, require_supported
+from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
+from redraft.models.networks.attention import BlockCausal, Full, RopeScaling
 from redraft.models.networks.config import TransformerConfig
 
 BASE = 10_000.0  # of the rotary positions, where old settings do not name it: that of the originals' code
-_TABLE: Table = {
+_TABLE: NameTable = {
     "embedding": ("embed_tokens",),
     "blocks.*.norm1": ("layers.*.input_layernorm",),
     "blocks.*.norm2": ("layers.*.post_attention_layernorm",),
@@ -44,20 +44,20 @@ _TABLE: Table = {
 
 
 def _sizes(
-    state: Weights, config: Settings, *, qkv_bias: bool | None = None, qk_norm: bool = False
+    state: ForeignWeights, config: ForeignSettings, *, qkv_bias: bool | None = None, qk_norm: bool = False
 ) -> TransformerConfig:
     """qkv_bias: whether queries, keys and values have a bias; None: the settings say it, for the output too."""
     _require_known(config)
     biased = bool(config.get("attention_bias"))
     return TransformerConfig(
-        ids=whole_number(config, "vocab_size"),
-        width=whole_number(config, "hidden_size"),
-        layers=whole_number(config, "num_hidden_layers"),
-        heads=whole_number(config, "num_attention_heads"),
+        ids=require_int_setting(config, "vocab_size"),
+        width=require_int_setting(config, "hidden_size"),
+        layers=require_int_setting(config, "num_hidden_layers"),
+        heads=require_int_setting(config, "num_attention_heads"),
         kv_heads=config.get("num_key_value_heads"),
         head_dim=config.get("head_dim"),
-        hidden=whole_number(config, "intermediate_size"),
-        norm_eps=float(setting(config, "rms_norm_eps")),
+        hidden=require_int_setting(config, "intermediate_size"),
+        norm_eps=float(require_setting(config, "rms_norm_eps")),
         qkv_bias=biased if qkv_bias is None else qkv_bias,
         out_bias=biased if qkv_bias is None else False,
         mlp_bias=bool(config.get("mlp_bias")),
@@ -68,12 +68,12 @@ def _sizes(
     )
 
 
-def _given(config: Settings) -> Settings:
+def _given(config: ForeignSettings) -> ForeignSettings:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _require_known(config: Settings) -> None:
-    require(config, hidden_act="silu", use_sliding_window=False, partial_rotary_factor=1.0)
+def _require_known(config: ForeignSettings) -> None:
+    require_supported(config, hidden_act="silu", use_sliding_window=False, partial_rotary_factor=1.0)
     for name, what in _UNKNOWN.items():
         if config.get(name):
             raise LayoutError(f"{name}={config[name]!r:.60}: {what}")
@@ -88,22 +88,22 @@ _UNKNOWN = {
 }
 
 
-def _rope(config: Settings) -> Settings:
+def _rope(config: ForeignSettings) -> ForeignSettings:
     """What is said of the rotary positions; transformers 5 keeps their base there too, 4 beside it."""
-    found: Settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    found: ForeignSettings = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return found
 
 
-def _slowed(rope: Settings) -> Slowed | None:
+def _slowed(rope: ForeignSettings) -> RopeScaling | None:
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "default":
         return None
     if kind == "linear":
-        return Slowed(float(setting(rope, "factor")))
+        return RopeScaling(float(require_setting(rope, "factor")))
     if kind == "llama3":
-        low, high = (float(setting(rope, f"{end}_freq_factor")) for end in ("low", "high"))
-        known = whole_number(rope, "original_max_position_embeddings")
-        return Slowed(float(setting(rope, "factor")), known, low, high)
+        low, high = (float(require_setting(rope, f"{end}_freq_factor")) for end in ("low", "high"))
+        known = require_int_setting(rope, "original_max_position_embeddings")
+        return RopeScaling(float(require_setting(rope, "factor")), known, low, high)
     raise LayoutError(f"rope_type={kind!r:.40} is not supported; only default, linear and llama3 can be loaded")
 
 
@@ -113,15 +113,15 @@ qwen2 = Layout(lambda _: _TABLE, partial(_sizes, qkv_bias=True), _HERE)
 qwen3 = Layout(lambda _: _TABLE, partial(_sizes, qk_norm=True), _HERE)
 
 
-def _dream(original: Original, network: TransformerConfig) -> Understood:
+def _dream(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     return mask_filling_model(original, network, Full())
 
 
-def _diffullama(original: Original, network: TransformerConfig) -> Understood:
+def _diffullama(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     return mask_filling_model(original, network, Full())
 
 
-def _a2d(original: Original, network: TransformerConfig) -> Understood:
+def _a2d(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """dllm's models. Settings do not tell MDLM (full attention) from BD3-LM (blocks); their names do."""
     name = original.name.lower()
     size = original.settings.get("block_size")
@@ -136,13 +136,13 @@ def _a2d(original: Original, network: TransformerConfig) -> Understood:
     return mask_filling_model(original, network, Full(), said, shift=False)
 
 
-def _open_dcoder(original: Original, network: TransformerConfig) -> Understood:
+def _open_dcoder(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """A Qwen2 by its settings but for the code that they name."""
     assumed = () if original.attention else ("full attention: it names code of its own, as Open-dCoder does",)
     return mask_filling_model(original, network, Full(), *assumed)
 
 
-def _sdar(original: Original, network: TransformerConfig) -> Understood:
+def _sdar(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     """Blocks of four, unless its settings or its name say otherwise: SDAR-8B-Chat-b32."""
     size = original.settings.get("block_size")
     if type(size) is int:
@@ -155,7 +155,7 @@ def _sdar(original: Original, network: TransformerConfig) -> Understood:
     )
 
 
-def _fast_dllm(original: Original, network: TransformerConfig) -> Understood:
+def _fast_dllm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
     size = original.settings.get("bd_size")
     assumed = () if size or original.attention else ("blocks of 32: its settings do not name them",)
     return mask_filling_model(original, network, BlockCausal(size or 32), *assumed)
@@ -188,7 +188,7 @@ def _qwen3(config: TransformerConfig) -> Layout:
     return _qwen(config)
 
 
-def _as_llama(model: DiffusionLM) -> Said:
+def _as_llama(model: DiffusionLM) -> SettingsJson:
     c = model.config
     said = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **common_settings(model)}
     said |= {"attention_bias": c.network.qkv_bias, "mlp_bias": c.network.mlp_bias}
@@ -197,19 +197,19 @@ def _as_llama(model: DiffusionLM) -> Said:
     return said
 
 
-def _as_qwen(model: DiffusionLM) -> Said:
+def _as_qwen(model: DiffusionLM) -> SettingsJson:
     if model.config.network.qk_norm:
         said = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **common_settings(model)}
         return said | {"attention_bias": model.config.network.qkv_bias}
     return {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **common_settings(model)}
 
 
-def _as_dream(model: DiffusionLM) -> Said:
+def _as_dream(model: DiffusionLM) -> SettingsJson:
     said = {"model_type": "Dream", "architectures": ["DreamModel"], **common_settings(model)}
     return said | {"mask_token_id": model.config.vocab.mask}
 
 
-def _as_sdar(model: DiffusionLM) -> Said:
+def _as_sdar(model: DiffusionLM) -> SettingsJson:
     said = {"model_type": "sdar", "architectures": ["SDARForCausalLM"], **common_settings(model)}
     said |= {"attention_bias": model.config.network.qkv_bias, "mask_token_id": model.config.vocab.mask}
     return said | ({} if model.block is None else {"block_size": model.block})
@@ -230,8 +230,10 @@ FORMATS = {
 }
 _COMMON_READERS = "transformers, vLLM, SGLang, llama.cpp"
 EXPORTS = {
-    "llama": Outward(_llama, _as_llama, CAUSAL, _COMMON_READERS),
-    "qwen": Outward(_qwen, _as_qwen, CAUSAL, _COMMON_READERS),
-    "dream": Outward(_qwen2, _as_dream, SHIFTED_FULL, "Dream's own code (beside the weights on the hub), llama.cpp"),
-    "sdar": Outward(_qwen3, _as_sdar, BLOCKS, "SDAR's own code (beside the weights on the hub), SGLang"),
+    "llama": ExportFormat(_llama, _as_llama, CAUSAL, _COMMON_READERS),
+    "qwen": ExportFormat(_qwen, _as_qwen, CAUSAL, _COMMON_READERS),
+    "dream": ExportFormat(
+        _qwen2, _as_dream, SHIFTED_FULL, "Dream's own code (beside the weights on the hub), llama.cpp"
+    ),
+    "sdar": ExportFormat(_qwen3, _as_sdar, BLOCKS, "SDAR's own code (beside the weights on the hub), SGLang"),
 }

@@ -12,10 +12,12 @@ from redraft.core.canvas import Context
 from redraft.core.processes.base import require_times
 from redraft.core.processes.sedd import log_scores
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.dit import UNTOLD
+from redraft.models.formats.dit import NO_CONDITION
 
 
-def raw_outputs(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None, label: Tensor | None = None) -> Tensor:
+def reference_outputs(
+    model: DiffusionLM, tokens: Tensor, level: Tensor | None = None, label: Tensor | None = None
+) -> Tensor:
     """(B, L, V) exactly what the original network returns for these ids: logits, or log-scores for SEDD.
 
     model: a loaded checkpoint. Block networks run as in sampling: a block sees itself and everything before it.
@@ -33,8 +35,8 @@ def raw_outputs(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None,
     return log_scores(raw, tokens, None if model.config.vocab.mask is None else told)
 
 
-def raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) -> Tensor:
-    """What FlexMDM's network returns for the gap before each id and the one at the end; arguments as `raw_outputs`.
+def _raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) -> Tensor:
+    """What FlexMDM's network returns for the gap before each id and the one at the end; arguments as `reference_outputs`.
 
     (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.
     """
@@ -45,7 +47,7 @@ def raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) ->
 
 def _level(model: DiffusionLM, tokens: Tensor, level: Tensor | None) -> Tensor:
     """(B, 1) the level that the network sees; one that ignores the noise always sees that of clean tokens."""
-    if level is None and model.config.network.time and model.config.level != UNTOLD:
+    if level is None and model.config.network.time and model.config.level != NO_CONDITION:
         raise ValueError(f"this network is told the time ({model.config.level}); give its level, a number per row")
     level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
     level = level[:, None] if level.dim() == 1 else level

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats import dit, gpt2, llada, llama
-from redraft.models.formats.checkpoint import Format, Original, rows
+from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, embedding_rows
 from redraft.models.formats.storage import files
-from redraft.models.formats.storage.tensors import LayoutError, Settings, Weights, some
+from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError, shorten_list
 
 FORMATS: dict[str, Format] = {**dit.FORMATS, **llada.FORMATS, **llama.FORMATS, **gpt2.FORMATS}
 _HUB_TYPES = {
@@ -37,7 +37,7 @@ _HUB_TYPES = {
 }
 
 
-def recognised(settings: Settings, names: Collection[str]) -> str | None:
+def detect_format(settings: ForeignSettings, names: Collection[str]) -> str | None:
     """The format, by settings and names of tensors: nested settings come from training runs, flat ones from the hub."""
     match settings:
         case {"interpolant": {"type": "any-order"}}:
@@ -67,40 +67,42 @@ def recognised(settings: Settings, names: Collection[str]) -> str | None:
     return None
 
 
-class Foreign(NamedTuple):
+class ImportedModel(NamedTuple):
     """What a foreign checkpoint holds, in our terms."""
 
     model: DiffusionLMConfig
-    tokenizer: Hub | None
+    tokenizer: HubTokenizer | None
     weights: dict[str, Tensor]  # of the DiffusionLM
     assumed: tuple[str, ...] = ()  # what its files do not say
     format: str = ""
 
 
-def read_foreign(
+def import_folder(
     path: Path,
     dtype: torch.dtype | None = None,
     *,
     name: str | None = None,
     mask: int | str | None = None,
     attention: str | None = None,
-) -> Foreign:
+) -> ImportedModel:
     """The model of a directory that another project wrote.
 
     path: the directory.
     dtype: of the weights; None: float32.
     name: of its repository, if that is not the directory's.
-    mask, attention: what its files do not say, see `Original`.
+    mask, attention: what its files do not say, see `ForeignCheckpoint`.
     """
-    original = Original(
-        files.settings(path), path.name if name is None else name, files.tokenizer(path), mask, attention
+    original = ForeignCheckpoint(
+        files.read_settings(path), path.name if name is None else name, files.read_tokenizer(path), mask, attention
     )
-    return understood(original, files.weights(path), str(path), dtype)
+    return import_tensors(original, files.locate_weights(path), str(path), dtype)
 
 
-def understood(original: Original, weights: Weights, where: str, dtype: torch.dtype | None = None) -> Foreign:
+def import_tensors(
+    original: ForeignCheckpoint, weights: ForeignWeights, where: str, dtype: torch.dtype | None = None
+) -> ImportedModel:
     """The model of settings and weights, wherever they come from."""
-    if (kind := recognised(original.settings, weights)) is None:
+    if (kind := detect_format(original.settings, weights)) is None:
         raise CheckpointError(
             f"{where} is of no known format: its config.json has {_described(original.settings)}; known are "
             f"{', '.join(FORMATS)}"
@@ -112,12 +114,12 @@ def understood(original: Original, weights: Weights, where: str, dtype: torch.dt
     except (ValueError, TypeError, AttributeError, KeyError) as error:  # a LayoutError, or settings of a wrong kind
         raise CheckpointError(f"{where} was taken for {kind}, but {_said(error)}") from error
     state = {f"network.{tensor}": numbers for tensor, numbers in state.items()}
-    return Foreign(model, found.tokenizer, state, found.assumed, kind)
+    return ImportedModel(model, found.tokenizer, state, found.assumed, kind)
 
 
 def _unpadded(model: DiffusionLMConfig) -> DiffusionLMConfig:
     """Rows for as many ids as there are go without saying; more of them are padding, and fewer an error."""
-    size, known = model.vocab.size - model.continues, rows(model.network)
+    size, known = model.vocab.size - model.continues, embedding_rows(model.network)
     if known < size:
         raise LayoutError(f"its weights have rows for {known} ids, fewer than the {size} of its vocabulary")
     return model if known > size else replace(model, network=replace(model.network, ids=None))
@@ -129,9 +131,9 @@ def _said(error: Exception) -> str:
     )
 
 
-def _described(settings: Settings) -> str:
+def _described(settings: ForeignSettings) -> str:
     kind = str(settings.get("model_type", ""))
     if "moe" in kind.lower() or settings.get("num_experts"):
         return f"model_type={kind!r}, a mixture of experts, which is not supported"
     told = [f"{key}={settings[key]!r:.60}" for key in ("model_type", "backbone", "parameterization") if key in settings]
-    return ", ".join(told) or f"the keys {some(settings)}"
+    return ", ".join(told) or f"the keys {shorten_list(settings)}"

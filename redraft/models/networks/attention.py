@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from redraft.core.vocab import FINITE, require_range
 
 
-class Pattern(ABC):
+class AttentionPattern(ABC):
     """Which keys a query may see, as a function of their places in the row."""
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Pattern(ABC):
 
 
 @dataclass(frozen=True)
-class Full(Pattern):
+class Full(AttentionPattern):
     """Every token sees every token."""
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Full(Pattern):
 
 
 @dataclass(frozen=True)
-class BlockCausal(Pattern):
+class BlockCausal(AttentionPattern):
     """A token sees its own block and all earlier ones (block diffusion, Arriola et al. 2025).
 
     In training two streams share the positions: noisy tokens see their own noisy block and the *clean* earlier blocks.
@@ -67,7 +67,7 @@ class BlockCausal(Pattern):
 
 
 @dataclass(frozen=True)
-class TwoStreams(Pattern):
+class TwoStreams(AttentionPattern):
     """Noisy tokens see their own noisy block and the clean earlier ones; clean tokens never see noisy ones.
 
     Tensors rather than the block's size and the row's length, so that compiled code holds for any values.
@@ -85,7 +85,7 @@ class TwoStreams(Pattern):
 
 
 @dataclass(frozen=True)
-class Causal(Pattern):
+class Causal(AttentionPattern):
     """The autoregressive baseline: slot i reads token i − 1 (slot 0 a start token, say the mask) and predicts token i.
 
     It reads the clean stream in training and the canvas, which is filled from the left, in sampling. With the head
@@ -102,7 +102,7 @@ class Causal(Pattern):
 
 
 @dataclass(frozen=True)
-class Annealed(Pattern):
+class AnnealedCausal(AttentionPattern):
     """Causal, and some later tokens besides: between causal and full attention (Gong et al. 2024, Algorithm 1)."""
 
     open: Tensor  # (L, L) bool: which later places each place sees too
@@ -114,18 +114,18 @@ class Annealed(Pattern):
         return False
 
 
-Mask: TypeAlias = Tensor | BlockMask | None  # (Lq, Lk) or (B, 1, Lq, Lk) bool; tiles of it; None: all see all
+MaskTensor: TypeAlias = Tensor | BlockMask | None  # (Lq, Lk) or (B, 1, Lq, Lk) bool; tiles of it; None: all see all
 
 
 @dataclass(frozen=True)
-class Sight:
+class AttentionMask:
     """Who sees whom in one pass: what the pattern allows, without padding; but each token sees itself, so that no
     softmax is empty.
 
     The one definition of it, in two forms: `dense`, and `tiles` for flex_attention.
     """
 
-    pattern: Pattern
+    pattern: AttentionPattern
     query: Tensor  # (Lq,) places of the queries, or (B, Lq) where each row has its own
     keys: int  # at places 0, 1, …
     pad: Tensor | None = None  # (B, keys)
@@ -136,19 +136,21 @@ class Sight:
         return seen if self.pad is None else seen & ~self.pad[row, key] | (query == key)
 
     @classmethod
-    def of(cls, pattern: Pattern, query: Tensor, first: int, keys: int, pad: Tensor | None) -> Sight | None:
+    def of(
+        cls, pattern: AttentionPattern, query: Tensor, first: int, keys: int, pad: Tensor | None
+    ) -> AttentionMask | None:
         """The sight of queries at these places, the first of which is `first` or later; None if all see all."""
         if pad is None and pattern.sees_all(first, keys):
             return None
         return cls(pattern, query, keys, pad)
 
-    def at(self, index: Tensor) -> Sight:
+    def at(self, index: Tensor) -> AttentionMask:
         """The same for (B, M) of the queries."""
         return replace(self, query=self.query[index] if self.query.dim() == 1 else self.query.gather(1, index))
 
     def mask(self, head_width: int) -> Tensor | BlockMask:
         """The mask in the form that is faster here."""
-        tiles = tiled(self.query.device, torch.is_grad_enabled(), self.query.shape[-1], head_width)
+        tiles = use_flex_attention(self.query.device, torch.is_grad_enabled(), self.query.shape[-1], head_width)
         return self.tiles() if tiles else self.dense()
 
     def dense(self) -> Tensor:
@@ -168,7 +170,7 @@ class Sight:
         return create_block_mask(sees, rows, None, self.query.shape[-1], self.keys, device=self.query.device)
 
 
-def tiled(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
+def use_flex_attention(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
     """Whether flex_attention is the faster form: in training on GPUs, where it skips empty tiles.
 
     On CPUs it has no backward pass and gains nothing forward. Without gradients shapes change from call to call, and
@@ -185,7 +187,7 @@ def _flex(device: str) -> Callable[..., Any]:
     return flex_attention
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: MaskTensor) -> Tensor:
     """(B, H, Lq, d), (B, Hkv, Lk, d) ×2 → (B, H, Lq, d).
 
     On CPUs in bf16 plain matrix products beat the fused kernel by a fifth; elsewhere the fused kernel wins.
@@ -204,7 +206,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Slowed:
+class RopeScaling:
     """Rotary positions that turn more slowly, for longer rows than a network first knew.
 
     All by `factor` ("linear"), or, as Llama 3 does, those that turn less than `low` times in `known` positions; those
@@ -231,7 +233,7 @@ class Slowed:
 
 
 @dataclass(frozen=True)
-class Rotary:
+class RotaryEmbedding:
     """Rotary positions, half-split ("rotate half"): numbers i and i + d/2 of a head are rotated as a pair.
 
     Both are of shape (L, d), or (B, 1, L, d) if rows differ; the sine is negative in the first half.
@@ -241,7 +243,7 @@ class Rotary:
     sin: Tensor
 
     @classmethod
-    def of(cls, pos: Tensor, head_dim: int, base: float, slowed: Slowed | None = None) -> Rotary:
+    def of(cls, pos: Tensor, head_dim: int, base: float, slowed: RopeScaling | None = None) -> RotaryEmbedding:
         """pos: (L,), or (B, L) if rows differ."""
         frequency = base ** (-torch.arange(0, head_dim, 2, device=pos.device, dtype=torch.float32) / head_dim)
         frequency = frequency if slowed is None else slowed(frequency)
@@ -250,19 +252,21 @@ class Rotary:
         cos, sin = angle.cos(), angle.sin()
         return cls(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
-    def at(self, index: Tensor) -> Rotary:
+    def at(self, index: Tensor) -> RotaryEmbedding:
         """The same for (B, M) of the positions."""
         if self.cos.dim() == 2:
-            return Rotary(self.cos[index][:, None], self.sin[index][:, None])
-        return Rotary(*(a.take_along_dim(index[:, None, :, None], 2) for a in (self.cos, self.sin)))
+            return RotaryEmbedding(self.cos[index][:, None], self.sin[index][:, None])
+        return RotaryEmbedding(*(a.take_along_dim(index[:, None, :, None], 2) for a in (self.cos, self.sin)))
 
     def __call__(self, a: Tensor) -> Tensor:
         """(B, H, L, d) rotated, in its own dtype."""
-        turned = Turn.apply if torch.is_grad_enabled() else _turned  # a Function of one's own costs as much as its work
+        turned = (
+            _RotateHalf.apply if torch.is_grad_enabled() else _turned
+        )  # a Function of one's own costs as much as its work
         return turned(a.float(), self.cos, self.sin).to(a.dtype)
 
 
-class Turn(torch.autograd.Function):
+class _RotateHalf(torch.autograd.Function):
     """a·cos + (a with its halves exchanged)·sin; the gradient rotates back by the same angle."""
 
     @staticmethod

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from redraft.core.vocab import ABOVE_0, BELOW_1, FINITE, WIDEST, require_range
-from redraft.models.networks.attention import Causal, Full, Pattern, Slowed
+from redraft.core.vocab import ABOVE_ZERO, BELOW_ONE, FINITE, MAX_WIDTH, require_range
+from redraft.models.networks.attention import AttentionPattern, Causal, Full, RopeScaling
 
 
 @dataclass(frozen=True)
-class Lora:
+class LoraConfig:
     """A low-rank change of the matrices of all layers: W + (alpha/rank)·B·A (Hu et al. 2021); W itself stays."""
 
     rank: int = 16
@@ -19,12 +19,12 @@ class Lora:
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "rank")
-        require_range(self, ABOVE_0, FINITE, "alpha")
+        require_range(self, ABOVE_ZERO, FINITE, "alpha")
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """All settings of a network by itself; what it reads and writes are its `Ports`.
+    """All settings of a network by itself; what it reads and writes are its `NetworkIO`.
 
     The defaults are a modern small model; comments name what other layouts need.
     """
@@ -35,7 +35,7 @@ class TransformerConfig:
     kv_heads: int | None = None  # fewer than heads: grouped queries (Llama, Qwen)
     head_dim: int | None = None  # None: width / heads
     hidden: int | None = None  # None: 4 × width, or 8/3 × width when gated
-    pattern: Pattern = field(default_factory=Full)
+    pattern: AttentionPattern = field(default_factory=Full)
     norm: Literal["rms", "layer"] = "rms"  # DiT, GPT-2: layer
     norm_eps: float = 1e-5
     norm_bias: bool = False  # GPT-2: True
@@ -45,7 +45,7 @@ class TransformerConfig:
     mlp_bias: bool = False  # DiT, GPT-2: True
     qk_norm: bool = False  # Qwen3: True
     rotary: float | None = 10_000.0  # base; None: no rotary positions (GPT-2)
-    slowed: Slowed | None = None  # rotary positions for longer rows (Llama 3.1); None: as they are
+    slowed: RopeScaling | None = None  # rotary positions for longer rows (Llama 3.1); None: as they are
     positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
     time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
     classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels
@@ -56,7 +56,7 @@ class TransformerConfig:
     gap_counts: bool = False  # it gives a distribution over the counts 0..gaps; False: the expected count
     gap_share: bool = False  # it gives the log of the expected count relative to the share of tokens that are missing
     dropout: float = 0.0
-    lora: Lora | None = None  # an adapter on the matrices of attention and MLP; None: none
+    lora: LoraConfig | None = None  # an adapter on the matrices of attention and MLP; None: none
 
     def __post_init__(self) -> None:
         self._require_sizes()
@@ -81,11 +81,11 @@ class TransformerConfig:
 
     def _require_sizes(self) -> None:
         """Before anything is built: a network of a billion layers would not even be counted."""
-        require_range(self, 1, WIDEST, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes")
+        require_range(self, 1, MAX_WIDTH, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes")
         require_range(self, 1, 2**31, "ids", "positions")
         require_range(self, 1, 4096, "layers")
-        require_range(self, ABOVE_0, FINITE, "norm_eps", "rotary")
-        require_range(self, 0, BELOW_1, "dropout")
+        require_range(self, ABOVE_ZERO, FINITE, "norm_eps", "rotary")
+        require_range(self, 0, BELOW_ONE, "dropout")
 
     @property
     def groups(self) -> int:
@@ -101,7 +101,7 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True)
-class Ports:
+class NetworkIO:
     """What a network is connected to. It is stored nowhere: it follows from the tokens or vectors it is built for."""
 
     reads: int  # how many ids there are, or how wide the vectors

@@ -10,36 +10,36 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from redraft.core.canvas import Context
-from redraft.models.networks.attention import Sight
-from redraft.models.networks.kv_cache import KeyValue, KeyValues, Stand
-from redraft.models.networks.layers import AskedPositions, TimeOf
+from redraft.models.networks.attention import AttentionMask
+from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, TokenPositions
+from redraft.models.networks.layers import QueryPositions, TimeEmbeddings
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """What one pass through all layers needs to know."""
 
     tokens: Tensor  # (B, L) ids, or (B, L, reads) vectors
     level: Tensor | None  # (B, 1) or (B, L); None: the network sees no time
-    stand: Stand
-    sight: Sight | None  # None: all see all
+    stand: TokenPositions
+    sight: AttentionMask | None  # None: all see all
     context: Context = Context()
-    past: KeyValues = KeyValues()
-    at: AskedPositions | None = None  # None: the states of all tokens are wanted
+    past: KeyValueCache = KeyValueCache()
+    at: QueryPositions | None = None  # None: the states of all tokens are wanted
 
 
-class States(NamedTuple):
+class PassOutput(NamedTuple):
     """What comes out before the last norm."""
 
     h: Tensor  # (B, L, D), or (N, D) where asked
-    time: TimeOf | None  # of these states
+    time: TimeEmbeddings | None  # of these states
     kept: list[KeyValue]  # keys and values of each layer, those of the cache included
 
 
-class Merger(Protocol):
+class PassExecutor(Protocol):
     """Runs the passes of a network, perhaps together with those of other writers."""
 
-    def trunk(self, one: Pass) -> States: ...
+    def trunk(self, one: ForwardPass) -> PassOutput: ...
 
     def logits(self, h: Tensor) -> Tensor: ...
 

@@ -13,40 +13,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.models.networks.attention import Rotary
+from redraft.models.networks.attention import RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValue, KeyValues, Shelf
-from redraft.models.networks.layers import Attention, Block, OneRow
+from redraft.models.networks.kv_cache import KeyValue, KeyValueBuffer, KeyValueCache
+from redraft.models.networks.layers import Attention, Block, RowExecutor
 
 _STEP = 64  # keys are read in steps of so many, if evenly
 
 
-def grown(past: KeyValues, config: TransformerConfig, new: int, like: Tensor) -> Shelf:
+def grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: Tensor) -> KeyValueBuffer:
     """The shelf on which `new` columns can be put after those of a cache."""
     if past.shelf is not None and past.shelf.fits(past, new):
         return past.shelf
     columns = past.columns + new
     space = -(-2 * columns // _STEP) * _STEP
-    return Shelf.of(past, (config.layers, config.groups, space, config.head_width), like)
+    return KeyValueBuffer.of(past, (config.layers, config.groups, space, config.head_width), like)
 
 
-def read_row(blocks: Iterable[Block], h: Tensor, shelf: Shelf, *, even: bool = False) -> Tensor:
+def run_row(blocks: Iterable[Block], h: Tensor, shelf: KeyValueBuffer, *, even: bool = False) -> Tensor:
     """(1, n, D) embedded tokens right after those on the shelf → (1, n, D) states before the last norm.
 
     even: a token gets the same bits whether it is read alone or with others.
     """
     first, end = shelf.filled, shelf.filled + h.shape[1]
     sight = _even_sight(first, end, h.device) if even else (_sight(first, end, h.device),)
-    turn: Rotary | None = None
+    turn: RotaryEmbedding | None = None
     for i, block in enumerate(blocks):
         if i == 0:
             turn = _turn(block.attention.config, torch.arange(first, end, device=h.device), h)
-        h, _ = block(h, LeanRow(shelf.keys[i], shelf.values[i], first, turn, sight, even))
+        h, _ = block(h, IncrementalRow(shelf.keys[i], shelf.values[i], first, turn, sight, even))
     shelf.filled = end
     return h
 
 
-class Glance(NamedTuple):
+class RowMask(NamedTuple):
     """Whom some of the new tokens see."""
 
     rows: slice  # of the new tokens
@@ -54,10 +54,10 @@ class Glance(NamedTuple):
     mask: Tensor | None  # (rows, keys), 0 or −∞; None: all see all
 
 
-def _sight(first: int, end: int, device: torch.device) -> Glance:
+def _sight(first: int, end: int, device: torch.device) -> RowMask:
     if end - first == 1:
-        return Glance(slice(0, 1), end, None)
-    return Glance(slice(0, end - first), end, _causal(first, end, end, device))
+        return RowMask(slice(0, 1), end, None)
+    return RowMask(slice(0, end - first), end, _causal(first, end, end, device))
 
 
 def _causal(first: int, end: int, keys: int, device: torch.device) -> Tensor:
@@ -65,27 +65,27 @@ def _causal(first: int, end: int, keys: int, device: torch.device) -> Tensor:
     return torch.full((end - first, keys), -torch.inf, device=device).triu(first + 1)
 
 
-def _even_sight(first: int, end: int, device: torch.device) -> tuple[Glance, ...]:
+def _even_sight(first: int, end: int, device: torch.device) -> tuple[RowMask, ...]:
     """By whole steps of keys: a token looks at as many as if it were the last one."""
     mask = _causal(first, end, -(-end // _STEP) * _STEP, device)
     found, begin = [], first
     while begin < end:
         keys = (begin // _STEP + 1) * _STEP
         rows = slice(begin - first, min(end, keys) - first)
-        found.append(Glance(rows, keys, mask[rows, :keys]))
+        found.append(RowMask(rows, keys, mask[rows, :keys]))
         begin = keys
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class LeanRow(OneRow):
+class IncrementalRow(RowExecutor):
     """The keys and values of one layer, where its new ones go, and whom the new tokens see."""
 
     keys: Tensor  # (Hkv, space, d)
     values: Tensor
     first: int  # place of the first new token
-    turn: Rotary | None  # (n, 1, d)
-    sight: tuple[Glance, ...]
+    turn: RotaryEmbedding | None  # (n, 1, d)
+    sight: tuple[RowMask, ...]
     even: bool
 
     def through(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
@@ -127,9 +127,9 @@ class LeanRow(OneRow):
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _turn(c: TransformerConfig, place: Tensor, like: Tensor) -> Rotary | None:
+def _turn(c: TransformerConfig, place: Tensor, like: Tensor) -> RotaryEmbedding | None:
     """Rotary positions (n,) → (n, 1, d)"""
     if c.rotary is None:
         return None
-    rotary = Rotary.of(place, c.head_width, c.rotary, c.slowed)
-    return Rotary(rotary.cos[:, None], rotary.sin[:, None])
+    rotary = RotaryEmbedding.of(place, c.head_width, c.rotary, c.slowed)
+    return RotaryEmbedding(rotary.cos[:, None], rotary.sin[:, None])

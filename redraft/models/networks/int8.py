@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from redraft.models.networks.prepacked import replaced_layers, with_packed_output
+from redraft.models.networks.prepacked import prepack_output, replace_linears
 from redraft.models.networks.transformer import Transformer
 
 
-class Int8(nn.Module):
+class Int8Linear(nn.Module):
     """y = W·h + b, where row i of W is scale_i · (whole numbers from −127 to 127); h is rounded to bf16."""
 
     weight: Tensor  # (outputs, inputs) int8
@@ -31,11 +31,11 @@ class Int8(nn.Module):
         return out if self.bias is None else out + self.bias
 
 
-def with_int8(network: Transformer) -> Transformer:
+def quantize_int8(network: Transformer) -> Transformer:
     """The network with the matrices of its layers in int8, changed in place.
 
     Embeddings stay, and the output layer is packed fp32: these products come out in bf16, in which many logits would be
     equal. A row of such a product does not depend on the others, so nor do the bits of a token.
     """
-    replaced_layers(network.blocks, Int8)
-    return with_packed_output(network)
+    replace_linears(network.blocks, Int8Linear)
+    return prepack_output(network)

@@ -11,7 +11,7 @@ KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)
 
 
 @dataclass(frozen=True)
-class HeldStates:
+class CachedStates:
     """The states of whole rows. As long as nothing has changed they hold, and no network needs to be called."""
 
     tokens: Tensor  # (B, K)
@@ -28,9 +28,9 @@ class HeldStates:
             same = same & (self.level.expand_as(self.tokens).gather(1, at) == level)
         return self.states.take_along_dim(at[..., None], 1) if bool(same.all()) else None
 
-    def rows(self, index: Tensor) -> HeldStates:
+    def rows(self, index: Tensor) -> CachedStates:
         level = None if self.level is None else self.level[index]
-        return HeldStates(self.tokens[index], level, self.states[index], self.first)
+        return CachedStates(self.tokens[index], level, self.states[index], self.first)
 
     def before(self, place: Tensor, tokens: Tensor) -> Tensor | None:
         """(B, L, D) of a causal network: the states of the tokens right before these places (1, L), in one piece.
@@ -43,14 +43,14 @@ class HeldStates:
             return None
         return self.states[:, lo:hi] if torch.equal(self.tokens[:, lo + 1 : hi], tokens[:, :-1]) else None
 
-    def cropped(self, places: int) -> HeldStates:
+    def cropped(self, places: int) -> CachedStates:
         """Those of the first places alone."""
         kept = max(0, places - self.first)
         return replace(self, tokens=self.tokens[:, :kept], states=self.states[:, :kept])
 
 
 @dataclass
-class Shelf:
+class KeyValueBuffer:
     """Keys and values of one row, with space for more; caches are views of its beginning.
 
     A cache that holds all that is on the shelf grows in place, since nobody looks at what comes after it. Any other
@@ -65,14 +65,14 @@ class Shelf:
     lowest: int = 2**62  # columns that were never taken away
 
     @classmethod
-    def of(cls, past: KeyValues, shape: tuple[int, ...], like: Tensor) -> Shelf:
+    def of(cls, past: KeyValueCache, shape: tuple[int, ...], like: Tensor) -> KeyValueBuffer:
         """A shelf of this size with what a cache holds."""
         shelf = cls(like.new_zeros(shape), like.new_zeros(shape), past.columns)
         for i, (k, v) in enumerate(past.layers):
             shelf.keys[i, :, : past.columns], shelf.values[i, :, : past.columns] = k[0], v[0]
         return shelf
 
-    def fits(self, past: KeyValues, new: int) -> bool:
+    def fits(self, past: KeyValueCache, new: int) -> bool:
         return self.filled == past.columns and past.cut == self.cuts and self.filled + new <= self.keys.shape[2]
 
     def layers(self) -> tuple[KeyValue, ...]:
@@ -80,19 +80,19 @@ class Shelf:
         end = self.filled
         return tuple((k[None, :, :end], v[None, :, :end]) for k, v in zip(self.keys, self.values, strict=True))
 
-    def cropped(self, cache: KeyValues, kept: int) -> int:
+    def cropped(self, cache: KeyValueCache, kept: int) -> int:
         """Takes away what a cache holds beyond `kept` columns, if nothing else lies there; the number of cuts."""
         if not self.fits(cache, 0):
             return cache.cut
         self.filled, self.cuts, self.lowest = kept, self.cuts + 1, min(self.lowest, kept)
         return self.cuts
 
-    def still_holds(self, cache: KeyValues) -> bool:
+    def still_holds(self, cache: KeyValueCache) -> bool:
         return cache.cut == self.cuts or cache.columns <= self.lowest
 
 
 @dataclass(frozen=True)
-class KeyValues:
+class KeyValueCache:
     """Keys and values of tokens that were read before, for each layer, by place: column j belongs to place j.
 
     A plain value: each pass joins old and new keys, and what it has joined is the next cache. Nothing is written in
@@ -105,8 +105,8 @@ class KeyValues:
     ahead: Tensor | None = None  # (B, 1, D) the state of the last token of each row, which may predict the next one
     before: int = 0  # columns before place 0: the start token of a causal network
     exact: bool = True
-    said: HeldStates | None = None  # what the network says where nothing has changed since; None: not kept
-    shelf: Shelf | None = None  # where keys and values lie, with space for more (`lean`); None: by themselves
+    said: CachedStates | None = None  # what the network says where nothing has changed since; None: not kept
+    shelf: KeyValueBuffer | None = None  # where keys and values lie, with space for more (`lean`); None: by themselves
     cut: int = 0  # how often the shelf had been cut when this was read
 
     @property
@@ -135,7 +135,7 @@ class KeyValues:
             return self.ahead  # the window begins where the held block does
         return self.said.states.take_along_dim(at.clamp(min=0)[..., None], 1)
 
-    def cropped(self, places: int) -> KeyValues:
+    def cropped(self, places: int) -> KeyValueCache:
         """The same of the first places alone, for a causal network: what was read later is forgotten."""
         if not self.exact:
             raise ValueError("only an exact cache forgets tokens: under full attention the others have seen them")
@@ -147,21 +147,21 @@ class KeyValues:
         layers = tuple((k[:, :, :kept], v[:, :, :kept]) for k, v in self.layers)
         missing = None if self.missing is None else self.missing[:, :kept]
         cut = 0 if self.shelf is None else self.shelf.cropped(self, kept)
-        return KeyValues(layers, missing, ahead, self.before, said=said, shelf=self.shelf, cut=cut)
+        return KeyValueCache(layers, missing, ahead, self.before, said=said, shelf=self.shelf, cut=cut)
 
     def layer(self, i: int) -> KeyValue | None:
         return self.layers[i] if self.layers else None
 
-    def rows(self, index: Tensor) -> KeyValues:
+    def rows(self, index: Tensor) -> KeyValueCache:
         """The same for some rows of the batch."""
         missing, ahead = (None if a is None else a[index] for a in (self.missing, self.ahead))
         layers = tuple((k[index], v[index]) for k, v in self.layers)
         said = None if self.said is None else self.said.rows(index)
-        return KeyValues(layers, missing, ahead, self.before, self.exact, said)
+        return KeyValueCache(layers, missing, ahead, self.before, self.exact, said)
 
 
 @dataclass(frozen=True)
-class Stand:
+class TokenPositions:
     """Where the columns of a pass stand among its keys, those of a cache included; keys are ordered by place.
 
     Where all rows stand alike, in one piece that leaves no gap behind the cache, old and new keys are joined by
@@ -174,7 +174,7 @@ class Stand:
     first: int | None  # place of column 0, if all rows stand alike and in one piece
 
     @classmethod
-    def of(cls, place: Tensor | None, tokens: Tensor, past: KeyValues) -> Stand:
+    def of(cls, place: Tensor | None, tokens: Tensor, past: KeyValueCache) -> TokenPositions:
         """place: (1, L) if all rows stand alike, (B, L), or None: 0, 1, 2 …; tokens (B, L) or (B, L, D)."""
         (B, L), held = tokens.shape[:2], past.columns
         if place is None or L == 0:
@@ -203,7 +203,7 @@ class Stand:
             whole[:, :, : old.shape[2]] = old
         return whole.scatter(2, self.place[:, None, :, None].expand(b, h, -1, d), new)
 
-    def missing(self, old: KeyValues, pad: Tensor | None) -> Tensor | None:
+    def missing(self, old: KeyValueCache, pad: Tensor | None) -> Tensor | None:
         """(B, keys) bool: the columns that hold nothing once tokens with this padding (B, L) are joined; None: none."""
         if self.first is not None and old.missing is None and pad is None:
             return None

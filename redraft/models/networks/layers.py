@@ -14,18 +14,18 @@ from torch.autograd.function import once_differentiable
 
 from redraft.core import ops
 from redraft.core.ops import dropout
-from redraft.models.networks.attention import Mask, Rotary, Sight, attend
+from redraft.models.networks.attention import AttentionMask, MaskTensor, RotaryEmbedding, attend
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValue, Stand
-from redraft.models.networks.linear import Joined, projection, start_residual, start_weights
+from redraft.models.networks.kv_cache import KeyValue, TokenPositions
+from redraft.models.networks.linear import FusedLinear, init_residual, init_weights, make_projection
 
 
-class RMS(torch.autograd.Function):
+class _RMSNorm(torch.autograd.Function):
     """y = w · h/rms(h) for CPUs, where torch has no kernel of its own and differentiates its formula piece by piece."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, eps: float) -> Tensor:
-        scale = RMS.scale(h, eps)
+        scale = _RMSNorm.scale(h, eps)
         normed = h * scale
         ctx.save_for_backward(normed, scale, weight)
         return normed * weight
@@ -46,7 +46,7 @@ class RMS(torch.autograd.Function):
         return torch.mul(grad, weight, out=product).addcmul_(normed, along).mul_(scale), to_weight, None
 
 
-class SwiGLU(torch.autograd.Function):
+class _SwiGLU(torch.autograd.Function):
     """silu(gate) · up for CPUs, (…, 2H) → (…, H): both gradients are written into one tensor, not joined afterwards."""
 
     @staticmethod
@@ -83,7 +83,11 @@ class Norm(nn.Module):
         elif h.device.type == "cpu":
             # a Function of one's own takes as long as its products when rows are short and nothing is differentiated
             graph = torch.is_grad_enabled()
-            h = RMS.apply(h, self.weight, self.eps) if graph else (h * RMS.scale(h, self.eps)).mul_(self.weight)
+            h = (
+                _RMSNorm.apply(h, self.weight, self.eps)
+                if graph
+                else (h * _RMSNorm.scale(h, self.eps)).mul_(self.weight)
+            )
         else:
             h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
         return h if shift is None or scale is None else h * (1 + scale) + shift
@@ -99,13 +103,13 @@ class Attention(nn.Module):
         super().__init__()
         self.config, d = config, config.head_width
         sizes = [config.heads * d, config.groups * d, config.groups * d]
-        self.qkv = projection(config, config.width, sizes, config.qkv_bias)
-        self.out = projection(config, config.heads * d, [config.width], config.out_bias)
+        self.qkv = make_projection(config, config.width, sizes, config.qkv_bias)
+        self.out = make_projection(config, config.heads * d, [config.width], config.out_bias)
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
     def forward(
-        self, h: Tensor, view: PassView, past: KeyValue | None, at: AskedPositions | None
+        self, h: Tensor, view: LayerInputs, past: KeyValue | None, at: QueryPositions | None
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
         c, queries = self.config, view if at is None else view.at(at)
@@ -118,18 +122,18 @@ class Attention(nn.Module):
         mixed = read.transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), kept
 
-    def _projected(self, h: Tensor, at: AskedPositions | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, h: Tensor, at: QueryPositions | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all tokens or of those asked for, and keys and values of all."""
         own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
-        if at is not None and isinstance(self.qkv, Joined):
+        if at is not None and isinstance(self.qkv, FusedLinear):
             k, v = self.qkv(h, 1).split(shared, -1)
             return at.spread(self.qkv(at.take(h), 0, 1)), k, v
         q, k, v = self.qkv(h).split([own, shared, shared], -1)  # a wrapped layer (LoRA, int8) only knows the whole
         return q if at is None else at.spread(at.take(q)), k, v
 
     def initialise(self) -> None:
-        start_weights(self.qkv)
-        start_residual(self.out, self.config.layers)
+        init_weights(self.qkv)
+        init_residual(self.out, self.config.layers)
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
                 norm.initialise()
@@ -146,7 +150,7 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
-    def forward(self, h: Tensor, source: Source, at: AskedPositions | None) -> Tensor:
+    def forward(self, h: Tensor, source: EncodedSource, at: QueryPositions | None) -> Tensor:
         """(B, L, D), or (N, D) where asked → what was read, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
@@ -157,34 +161,34 @@ class CrossAttention(nn.Module):
 
     def initialise(self) -> None:
         self.norm.initialise()
-        start_weights(self.q)
-        start_weights(self.kv)
-        start_residual(self.out, self.config.layers)
+        init_weights(self.q)
+        init_weights(self.kv)
+        init_residual(self.out, self.config.layers)
 
 
 class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gated, self.layers, hidden = config.gated, config.layers, config.hidden_width
-        self.up = projection(config, config.width, [hidden * (2 if config.gated else 1)], config.mlp_bias)
-        self.down = projection(config, hidden, [config.width], config.mlp_bias)
+        self.up = make_projection(config, config.width, [hidden * (2 if config.gated else 1)], config.mlp_bias)
+        self.down = make_projection(config, hidden, [config.width], config.mlp_bias)
 
     def forward(self, h: Tensor) -> Tensor:
         h = self.up(h)
         if not self.gated:
             return self.down(F.gelu(h, approximate="tanh"))
         if h.is_cpu and h.requires_grad:
-            return self.down(SwiGLU.apply(h))
+            return self.down(_SwiGLU.apply(h))
         gate, up = h.chunk(2, -1)
         gate = F.silu(gate)
         return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
 
     def initialise(self) -> None:
-        start_weights(self.up)
-        start_residual(self.down, self.layers)
+        init_weights(self.up)
+        init_residual(self.down, self.layers)
 
 
-class OneRow(ABC):
+class RowExecutor(ABC):
     """A pass of one row that goes through the layers in a way of its own (`lean`)."""
 
     @abstractmethod
@@ -207,12 +211,12 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(
-        self, h: Tensor, view: PassView | OneRow, past: KeyValue | None = None, at: AskedPositions | None = None
+        self, h: Tensor, view: LayerInputs | RowExecutor, past: KeyValue | None = None, at: QueryPositions | None = None
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
-        if isinstance(view, OneRow):
+        if isinstance(view, RowExecutor):
             return view.through(self, h)
-        shift1, scale1, *rest = modulated(self.modulation, view.time, 6)
+        shift1, scale1, *rest = modulation(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
         if at is not None:
             h, rest = at.take(h), [None if part is None else at.take(part) for part in rest]
@@ -231,7 +235,7 @@ class Block(nn.Module):
             if part is not None:
                 part.initialise()
         if self.modulation is not None:
-            start_weights(self.modulation, 0)
+            init_weights(self.modulation, 0)
 
     def matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden states, which Muon may train; not those that read the time."""
@@ -240,7 +244,7 @@ class Block(nn.Module):
 
 
 @dataclass(frozen=True)
-class TimeOf:
+class TimeEmbeddings:
     """The embedded times of a batch: few distinct ones (K, C), and which of them each token has.
 
     adaLN on a time per token would cost a matrix product per token; distinct times are few (blocks, prompts).
@@ -253,17 +257,17 @@ class TimeOf:
         """(B, 1 or L, features of the layer)"""
         return layer(self.embedded)[self.which]
 
-    def at(self, asked: AskedPositions) -> TimeOf:
+    def at(self, asked: QueryPositions) -> TimeEmbeddings:
         return replace(self, which=asked.take(self.which))
 
 
-def modulated(layer: nn.Linear | None, time: TimeOf | None, parts: int) -> list[Tensor | None]:
+def modulation(layer: nn.Linear | None, time: TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
     """Shifts, scales and gates from the time, each (B, 1 or L, D); None for a network that does not see it."""
     return [None] * parts if layer is None or time is None else list(time(layer).chunk(parts, -1))
 
 
 @dataclass(frozen=True)
-class Source:
+class EncodedSource:
     """What cross attention reads."""
 
     states: Tensor  # (B, C, width)
@@ -271,31 +275,31 @@ class Source:
 
 
 @dataclass(frozen=True)
-class PassView:
+class LayerInputs:
     """What a pass knows about its tokens besides their states: where they stand, time, position, and whom they see."""
 
-    stand: Stand
-    time: TimeOf | None
-    rotary: Rotary | None
-    sight: Sight | None  # None: all see all
-    mask: Mask  # the same as attention wants it, made once for all layers
-    source: Source | None = None
+    stand: TokenPositions
+    time: TimeEmbeddings | None
+    rotary: RotaryEmbedding | None
+    sight: AttentionMask | None  # None: all see all
+    mask: MaskTensor  # the same as attention wants it, made once for all layers
+    source: EncodedSource | None = None
 
-    def attend(self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: PassView) -> tuple[Tensor, KeyValue]:
+    def attend(self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: LayerInputs) -> tuple[Tensor, KeyValue]:
         """(B, H, Lq, d) what the queries read, and the keys and values of all tokens."""
         k, v = self.stand.joined(past, new)
         return attend(q, k, v, queries.mask), (k, v)
 
-    def at(self, asked: AskedPositions) -> PassView:
+    def at(self, asked: QueryPositions) -> LayerInputs:
         """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return PassView(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
+        return LayerInputs(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
 
 
 @dataclass(frozen=True)
-class AskedPositions:
+class QueryPositions:
     """The N positions whose states are wanted, row by row.
 
     Token-wise layers compute only these. Attention needs a rectangle, (B, M), as wide as the row with the most
@@ -308,7 +312,7 @@ class AskedPositions:
     slot: Tensor | None  # (N,) place in the rectangle; None: it is full, and they fill it in their order
 
     @classmethod
-    def of(cls, place: Tensor, rows: int, length: int) -> AskedPositions:
+    def of(cls, place: Tensor, rows: int, length: int) -> QueryPositions:
         """(N,) places row · length + column, in the order of the rows."""
         if rows == 1 and len(place):
             return cls(place, length, (1, len(place)), None)
@@ -358,16 +362,16 @@ class TimeEmbedding(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
         self.label = None if classes is None else nn.Embedding(classes + 1, width, padding_idx=classes)
 
-    def forward(self, level: Tensor, label: Tensor | None = None) -> TimeOf:
+    def forward(self, level: Tensor, label: Tensor | None = None) -> TimeEmbeddings:
         """(B, 1) or (B, L) levels, (B,) labels."""
         if label is None:
             distinct, which = level.float().unique(return_inverse=True)
-            return TimeOf(self._embedded(distinct), which)
+            return TimeEmbeddings(self._embedded(distinct), which)
         assert self.label is not None
         told = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
         pairs, which = told.flatten(0, 1).unique(dim=0, return_inverse=True)
         known = F.silu(self.label(pairs[:, 1].long()))
-        return TimeOf(self._embedded(pairs[:, 0]) + known, which.view(level.shape))
+        return TimeEmbeddings(self._embedded(pairs[:, 0]) + known, which.view(level.shape))
 
     def _embedded(self, level: Tensor) -> Tensor:
         """(K,) → (K, C)"""
@@ -379,13 +383,13 @@ class TimeEmbedding(nn.Module):
     def initialise(self) -> None:
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
-                start_weights(layer)
+                init_weights(layer)
         if self.label is not None:
-            start_weights(self.label)
+            init_weights(self.label)
             self.label.weight[-1].zero_()
 
 
-class GapLayer(nn.Module):
+class GapHead(nn.Module):
     """The output layer for gaps: from the state of a token, how many are missing right before it; in fp32.
 
     FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, here its logarithm, or
@@ -401,11 +405,11 @@ class GapLayer(nn.Module):
         self.hidden = None if config.gap_counts else nn.Linear(width, width)
         self.output = nn.Linear(width, most + 1 if config.gap_counts else 1)
 
-    def forward(self, h: Tensor, time: TimeOf | None) -> Tensor:
+    def forward(self, h: Tensor, time: TimeEmbeddings | None) -> Tensor:
         """(B, L, D) → (B, L) logs of expected counts, or (B, L, most + 1) logits of counts."""
         time = None if time is None else replace(time, embedded=time.embedded.float())  # embedded under autocast
         with torch.autocast(h.device.type, enabled=False):
-            h = self.norm(h.float(), *modulated(self.modulation, time, 2))
+            h = self.norm(h.float(), *modulation(self.modulation, time, 2))
             if self.hidden is None:
                 return self.output(h)
             raw = self.output(F.gelu(self.hidden(h))).squeeze(-1)
@@ -414,9 +418,9 @@ class GapLayer(nn.Module):
     def initialise(self) -> None:
         self.norm.initialise()
         if self.modulation is not None:
-            start_weights(self.modulation, 0)
+            init_weights(self.modulation, 0)
         if self.hidden is not None:
-            start_weights(self.hidden)
-        start_weights(self.output, 0)
+            init_weights(self.hidden)
+        init_weights(self.output, 0)
         if self.hidden is not None and not self.plain:  # at first, one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

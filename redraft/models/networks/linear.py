@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.models.networks.config import Lora, TransformerConfig
+from redraft.models.networks.config import LoraConfig, TransformerConfig
 
 
 class LoraLinear(nn.Linear):
@@ -18,7 +18,7 @@ class LoraLinear(nn.Linear):
     `gate` says at which positions the adapter acts; elsewhere, and while it is off, the layer is W·h + b bit for bit.
     """
 
-    def __init__(self, inputs: int, outputs: int, bias: bool, lora: Lora) -> None:
+    def __init__(self, inputs: int, outputs: int, bias: bool, lora: LoraConfig) -> None:
         super().__init__(inputs, outputs, bias)
         self.scale, self.on = lora.alpha / lora.rank, True
         self.gate: Tensor | None = None  # (B, L) bool, for rows as they stand; None: everywhere
@@ -38,7 +38,7 @@ class LoraLinear(nn.Linear):
         return self.weight + self.scale * self.lora_b @ self.lora_a
 
 
-class WithLora(nn.Module):
+class LoraWrapper(nn.Module):
     """The adapter of a layer around another form of its weights (int8, packed), which does not learn."""
 
     def __init__(self, inner: nn.Module, layer: LoraLinear) -> None:
@@ -81,12 +81,12 @@ def lora_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [*rows, *(p for layer in lora_layers(module) for p in (layer.lora_a, layer.lora_b))]
 
 
-def lora_layers(module: nn.Module) -> list[LoraLinear | WithLora]:
-    return [part for part in module.modules() if isinstance(part, LoraLinear | WithLora)]
+def lora_layers(module: nn.Module) -> list[LoraLinear | LoraWrapper]:
+    return [part for part in module.modules() if isinstance(part, LoraLinear | LoraWrapper)]
 
 
 @contextmanager
-def lora_on(module: nn.Module, on: bool = True, gate: Tensor | None = None) -> Iterator[None]:
+def lora_enabled(module: nn.Module, on: bool = True, gate: Tensor | None = None) -> Iterator[None]:
     """While it lasts, all adapters of a module are on, or off; with a gate (B, L) they act at its positions alone."""
     layers, rows = lora_layers(module), [part for part in module.modules() if isinstance(part, LoraEmbedding)]
     before = [(layer.on, layer.gate) for layer in layers], [row.on for row in rows]
@@ -104,13 +104,13 @@ def lora_on(module: nn.Module, on: bool = True, gate: Tensor | None = None) -> I
 
 
 @contextmanager
-def adapter_off(module: nn.Module) -> Iterator[None]:
+def lora_disabled(module: nn.Module) -> Iterator[None]:
     """While it lasts, the module is the one that was adapted."""
-    with lora_on(module, on=False):
+    with lora_enabled(module, on=False):
         yield
 
 
-def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
+def init_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
     """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
     if std == 0:
         layer.weight.zero_()
@@ -122,12 +122,12 @@ def start_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> 
         layer.lora_a.normal_(0, layer.weight.shape[1] ** -0.5)
 
 
-def start_residual(layer: nn.Linear, layers: int) -> None:
+def init_residual(layer: nn.Linear, layers: int) -> None:
     """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
-    start_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
+    init_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
-class Joined(nn.Linear):
+class FusedLinear(nn.Linear):
     """Linear layers with one input as one matrix product. Some of them can be computed alone: `layer(h, 0, 1)`."""
 
     def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
@@ -142,8 +142,8 @@ class Joined(nn.Linear):
         return F.linear(h, self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi])
 
 
-def projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
+def make_projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
     """A linear layer of a block, or several with one input as one, with an adapter if the network has them."""
     if config.lora is not None:
         return LoraLinear(inputs, sum(sizes), bias, config.lora)
-    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else Joined(inputs, sizes, bias)
+    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else FusedLinear(inputs, sizes, bias)

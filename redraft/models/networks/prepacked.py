@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core.hardware.batch_invariance import alike_from
+from redraft.core.hardware.batch_invariance import least_invariant_rows
 from redraft.models.networks.layers import Block
-from redraft.models.networks.linear import LoraLinear, WithLora
+from redraft.models.networks.linear import LoraLinear, LoraWrapper
 from redraft.models.networks.transformer import Transformer
 
 _LEAST: dict[tuple[int, ...], int | None] = {}  # measured once for each shape and number of threads
 
 
-class PackedLinear(nn.Module):
+class PrepackedLinear(nn.Module):
     """y = W·h + b in fp32. The bits of a row depend on that row alone; fewer rows than that needs are filled up."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -33,7 +33,7 @@ class PackedLinear(nn.Module):
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().float().contiguous(), 16)
         key = (self.inputs, self.outputs, torch.get_num_threads())
         if key not in _LEAST:
-            _LEAST[key] = alike_from(self._product, self.inputs)
+            _LEAST[key] = least_invariant_rows(self._product, self.inputs)
         found = _LEAST[key]
         if found is None:
             raise ValueError(
@@ -55,24 +55,24 @@ class PackedLinear(nn.Module):
         return self._product(flat)[:rows].view(*h.shape[:-1], -1)
 
 
-def replaced_layers(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
+def replace_linears(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
     """Every matrix of these blocks as a layer of this kind; adapters stay around it."""
     for block in cast("Iterable[Block]", blocks):
         for part, name in ((block.attention, "qkv"), (block.attention, "out"), (block.mlp, "up"), (block.mlp, "down")):
             layer = getattr(part, name)
             new = kind(layer.weight, layer.bias)
-            setattr(part, name, WithLora(new, layer) if isinstance(layer, LoraLinear) else new)
+            setattr(part, name, LoraWrapper(new, layer) if isinstance(layer, LoraLinear) else new)
 
 
-def with_packed(network: Transformer) -> Transformer:
+def prepack(network: Transformer) -> Transformer:
     """The network with its matrices packed, changed in place."""
-    replaced_layers(network.blocks, PackedLinear)
-    return with_packed_output(network)
+    replace_linears(network.blocks, PrepackedLinear)
+    return prepack_output(network)
 
 
-def with_packed_output(network: Transformer) -> Transformer:
+def prepack_output(network: Transformer) -> Transformer:
     """The network with a packed output layer, read evenly from now on: a token gets the same bits in any company."""
-    network.output, network.even = PackedLinear(*output_weights(network)), True  # type: ignore[assignment]
+    network.output, network.even = PrepackedLinear(*output_weights(network)), True  # type: ignore[assignment]
     return network
 
 

@@ -3,7 +3,7 @@
 Embedding, norms, projections and MLPs know no neighbours, so they run once, on the tokens of all passes, whatever their
 lengths: nothing is padded to a rectangle, nothing is masked. Attention runs pass by pass with its own keys and cache;
 passes of one shape share a call. A pass gets the same numbers alone and in company, if the products do not depend on
-the number of their rows (`redraft.core.steady_rows`).
+the number of their rows (`redraft.core.batch_invariant_rows`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.models.networks.attention import Mask, Rotary, Slowed, attend
-from redraft.models.networks.forward_pass import Pass, States
+from redraft.models.networks.attention import MaskTensor, RopeScaling, RotaryEmbedding, attend
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import KeyValue
-from redraft.models.networks.layers import AskedPositions, TimeOf
-from redraft.models.networks.transformer import Transformer, known_places
+from redraft.models.networks.layers import QueryPositions, TimeEmbeddings
+from redraft.models.networks.transformer import Transformer, require_known_positions
 
 
-def run_together(
-    network: Transformer, passes: Sequence[Pass], least: int = 1, each_layer: Callable[[], None] | None = None
-) -> list[States]:
+def run_ragged(
+    network: Transformer, passes: Sequence[ForwardPass], least: int = 1, each_layer: Callable[[], None] | None = None
+) -> list[PassOutput]:
     """The states of each pass, in their order, from one walk through the layers.
 
     least: products have at least this many rows, of which some are dropped; a BLAS may round fewer rows differently.
@@ -35,18 +35,18 @@ def run_together(
     groups: dict[bool, list[int]] = {}
     for number, one in enumerate(passes):
         groups.setdefault(one.context.label is None, []).append(number)
-    found: dict[int, States] = {}
+    found: dict[int, PassOutput] = {}
     for numbers in groups.values():
         if network.ports.cross is not None:  # every pass reads a source of its own
             found |= {number: network.trunk(passes[number]) for number in numbers}
             continue
         order = sorted(numbers, key=lambda number: _shape(passes[number]))
-        pack = Pack.of(network, [passes[number] for number in order], least)
+        pack = RaggedBatch.of(network, [passes[number] for number in order], least)
         found |= zip(order, pack.run(each_layer), strict=True)
     return [found[number] for number in range(len(passes))]
 
 
-def read_out_together(network: Transformer, states: Sequence[Tensor], least: int = 1) -> list[Tensor]:
+def project_ragged(network: Transformer, states: Sequence[Tensor], least: int = 1) -> list[Tensor]:
     """The output layer for the states of several writers, each (…, D) → (…, V)."""
     flat = torch.cat([h.reshape(-1, h.shape[-1]) for h in states])
     missing = least - len(flat)
@@ -56,11 +56,13 @@ def read_out_together(network: Transformer, states: Sequence[Tensor], least: int
 
 
 @lru_cache(32)
-def _turns(size: int, head_width: int, base: float, slowed: Slowed | None, device: torch.device) -> Rotary:
-    return Rotary.of(torch.arange(size, device=device), head_width, base, slowed)
+def _turns(
+    size: int, head_width: int, base: float, slowed: RopeScaling | None, device: torch.device
+) -> RotaryEmbedding:
+    return RotaryEmbedding.of(torch.arange(size, device=device), head_width, base, slowed)
 
 
-def _shape(one: Pass) -> tuple[int, ...]:
+def _shape(one: ForwardPass) -> tuple[int, ...]:
     """Passes with the same shape, of which the first number is 0, share their attention."""
     rows, length = one.tokens.shape[:2]
     asked = (-1, -1) if one.at is None else one.at.shape
@@ -70,15 +72,15 @@ def _shape(one: Pass) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedAttention:
     """Passes whose attention is one call: of one shape and without a mask, or a single one."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[ForwardPass, ...]
     first: int  # number of its first token in the pack
     asked: int  # number of its first asked token
 
     @property
-    def one(self) -> Pass:
+    def one(self) -> ForwardPass:
         return self.passes[0]
 
     @property
@@ -122,7 +124,7 @@ class Shared:
         at = self.one.at if some else None
         return read.flatten(0, 1) if at is None or len(self.passes) > 1 else at.collect(read)
 
-    def mask(self, head_width: int, some: bool) -> Mask:
+    def mask(self, head_width: int, some: bool) -> MaskTensor:
         sight, at = self.one.sight, self.one.at
         if sight is None:
             return None
@@ -134,32 +136,32 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Pack:
+class RaggedBatch:
     """Passes laid end to end, ordered by shape; some rows at the end may stand for nothing."""
 
     network: Transformer
-    groups: tuple[Shared, ...]
+    groups: tuple[SharedAttention, ...]
     tokens: int  # N, without the rows that stand for nothing
     extra: int  # rows that stand for nothing
     least: int
 
     @classmethod
-    def of(cls, network: Transformer, passes: Sequence[Pass], least: int) -> Pack:
+    def of(cls, network: Transformer, passes: Sequence[ForwardPass], least: int) -> RaggedBatch:
         """Groups of passes that share their attention; the passes are in the order of their shapes."""
-        groups: list[Shared] = []
+        groups: list[SharedAttention] = []
         first = asked = 0
         for shape, some in groupby(passes, key=_shape):
             together = tuple(some)
             for alike in [together] if shape[0] == 0 else [(one,) for one in together]:
-                groups.append(Shared(alike, first, asked))
+                groups.append(SharedAttention(alike, first, asked))
                 first, asked = first + groups[-1].tokens, asked + groups[-1].answers
         return cls(network, tuple(groups), first, max(0, least - first), least)
 
-    def run(self, each_layer: Callable[[], None] | None) -> list[States]:
+    def run(self, each_layer: Callable[[], None] | None) -> list[PassOutput]:
         """The states of each pass, in the order of the pack."""
         network, at = self.network, self._asked()
         h, time = self._embedded()[None], self._time()
-        view = PackView(self, time, self._rotary(), self.masks(False))
+        view = RaggedInputs(self, time, self._rotary(), self.masks(False))
         kept: list[list[KeyValue]] = [[] for _ in self.groups]
         for i, block in enumerate(network.blocks):
             last = i == network.config.layers - 1
@@ -171,7 +173,7 @@ class Pack:
         return self._parts(h if at is not None else h[0], time if at is None or time is None else time.at(at), kept)
 
     @cached_property
-    def passes(self) -> list[Pass]:
+    def passes(self) -> list[ForwardPass]:
         return [one for group in self.groups for one in group.passes]
 
     def _flat(self, values: Sequence[Tensor]) -> Tensor:
@@ -189,10 +191,10 @@ class Pack:
         if network.position is None:
             return h
         most = network.position.num_embeddings
-        places = [known_places(one.stand.place, one.context.pad, most) for one in self.passes]
+        places = [require_known_positions(one.stand.place, one.context.pad, most) for one in self.passes]
         return h + network.position(self._flat(places))
 
-    def _rotary(self) -> Rotary | None:
+    def _rotary(self) -> RotaryEmbedding | None:
         """Of all tokens; from a table, since a vectorised cosine may round by its place in the tensor."""
         c = self.network.config
         if c.rotary is None:
@@ -202,9 +204,9 @@ class Pack:
             1 << max(6, (most - 1).bit_length()), c.head_width, c.rotary, c.slowed, self.passes[0].tokens.device
         )
         places = self._flat([one.stand.place for one in self.passes])
-        return Rotary(table.cos[places], table.sin[places])
+        return RotaryEmbedding(table.cos[places], table.sin[places])
 
-    def _time(self) -> TimeOf | None:
+    def _time(self) -> TimeEmbeddings | None:
         """Of all tokens, (1, N); times that stand for nothing make the distinct ones at least so many."""
         if self.network.time is None:
             return None
@@ -221,7 +223,7 @@ class Pack:
         found = self.network.time(level[None])
         return replace(found, which=found.which[:, : -len(more)])
 
-    def _asked(self) -> AskedPositions | None:
+    def _asked(self) -> QueryPositions | None:
         """The tokens whose states are wanted; None: all, of all passes."""
         if all(one.at is None for one in self.passes):
             return None
@@ -234,12 +236,12 @@ class Pack:
             first += rows * length
         place = torch.cat(places)
         place = F.pad(place, (0, max(0, self.least - len(place))))
-        return AskedPositions.of(place, 1, self.tokens + self.extra)
+        return QueryPositions.of(place, 1, self.tokens + self.extra)
 
-    def masks(self, some: bool) -> tuple[Mask, ...]:
+    def masks(self, some: bool) -> tuple[MaskTensor, ...]:
         return tuple(group.mask(self.network.config.head_width, some) for group in self.groups)
 
-    def _parts(self, h: Tensor, time: TimeOf | None, kept: Sequence[Sequence[KeyValue]]) -> list[States]:
+    def _parts(self, h: Tensor, time: TimeEmbeddings | None, kept: Sequence[Sequence[KeyValue]]) -> list[PassOutput]:
         """(N, D) of all → each pass by itself."""
         found, begin = [], 0
         which = None if time is None else time.which.flatten()
@@ -248,32 +250,32 @@ class Pack:
                 rows, length = one.tokens.shape[:2]
                 count = rows * length if one.at is None else len(one.at.place)
                 own, shape = slice(begin, begin + count), (rows, length) if one.at is None else (count,)
-                its = None if time is None or which is None else TimeOf(time.embedded, which[own].view(shape))
+                its = None if time is None or which is None else TimeEmbeddings(time.embedded, which[own].view(shape))
                 held = slice(number * one.stand.rows, (number + 1) * one.stand.rows)
                 caches = [(k[held], v[held]) for k, v in layers]
-                found.append(States(h[own].view(*shape, h.shape[-1]), its, caches))
+                found.append(PassOutput(h[own].view(*shape, h.shape[-1]), its, caches))
                 begin += count
         return found
 
 
 @dataclass(frozen=True)
-class PackView:
-    """What the layers see of a pack, as `PassView` of one pass."""
+class RaggedInputs:
+    """What the layers see of a pack, as `LayerInputs` of one pass."""
 
-    pack: Pack
-    time: TimeOf | None
-    rotary: Rotary | None
-    masks: tuple[Mask, ...]
+    pack: RaggedBatch
+    time: TimeEmbeddings | None
+    rotary: RotaryEmbedding | None
+    masks: tuple[MaskTensor, ...]
     layer: int = 0
     source: None = None
 
-    def at(self, asked: AskedPositions) -> PackView:
+    def at(self, asked: QueryPositions) -> RaggedInputs:
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         return replace(self, time=time, rotary=rotary, masks=self.pack.masks(True))
 
     def attend(
-        self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: PackView
+        self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: RaggedInputs
     ) -> tuple[Tensor, tuple[KeyValue, ...]]:
         """(1, H, N, d) what the queries read, each in its own pass; and the keys and values of each group."""
         some = queries is not self

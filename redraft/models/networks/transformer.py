@@ -14,22 +14,29 @@ from torch.utils.checkpoint import checkpoint
 
 from redraft.core.canvas import Context
 from redraft.core.ops import dropout
-from redraft.models.networks.attention import BlockCausal, Causal, Full, Pattern, Rotary, Sight
-from redraft.models.networks.config import Ports, TransformerConfig
-from redraft.models.networks.forward_pass import Merger, Pass, States
-from redraft.models.networks.incremental import grown, read_row
-from redraft.models.networks.kv_cache import HeldStates, KeyValue, KeyValues, Stand
-from redraft.models.networks.layers import (
-    AskedPositions,
-    Block,
-    GapLayer,
-    Norm,
-    PassView,
-    Source,
-    TimeEmbedding,
-    modulated,
+from redraft.models.networks.attention import (
+    AttentionMask,
+    AttentionPattern,
+    BlockCausal,
+    Causal,
+    Full,
+    RotaryEmbedding,
 )
-from redraft.models.networks.linear import LoraEmbedding, start_weights
+from redraft.models.networks.config import NetworkIO, TransformerConfig
+from redraft.models.networks.forward_pass import ForwardPass, PassExecutor, PassOutput
+from redraft.models.networks.incremental import grow_buffer, run_row
+from redraft.models.networks.kv_cache import CachedStates, KeyValue, KeyValueCache, TokenPositions
+from redraft.models.networks.layers import (
+    Block,
+    EncodedSource,
+    GapHead,
+    LayerInputs,
+    Norm,
+    QueryPositions,
+    TimeEmbedding,
+    modulation,
+)
+from redraft.models.networks.linear import LoraEmbedding, init_weights
 
 
 class Transformer(nn.Module):
@@ -38,11 +45,11 @@ class Transformer(nn.Module):
     Instead of ids it may read (B, L, `ports.reads`) vectors.
     """
 
-    def __init__(self, config: TransformerConfig, ports: Ports) -> None:
+    def __init__(self, config: TransformerConfig, ports: NetworkIO) -> None:
         super().__init__()
         self.config, self.ports = config, ports
         self.recompute = False  # gradient checkpointing: set by the training loop
-        self.merger: Merger | None = None  # many writers on one network: set by the server
+        self.merger: PassExecutor | None = None  # many writers on one network: set by the server
         self.even = False  # whether a token gets the same bits in any company: set with packed weights
         least = 0 if ports.vectors else config.ids or 0
         self.embedding = _embedding(config, ports, max(ports.reads, least))
@@ -54,7 +61,7 @@ class Transformer(nn.Module):
         self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
         own = None if config.tied else ports.writes
         self.output = None if own is None else nn.Linear(config.width, max(own, least), bias=config.head_bias)
-        self.gaps = None if config.gaps is None else GapLayer(config, config.gaps)
+        self.gaps = None if config.gaps is None else GapHead(config, config.gaps)
         self.initialise()
 
     def forward(
@@ -91,22 +98,22 @@ class Transformer(nn.Module):
         return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
-        """(B, L) ids → (B, L, D) hidden states, and what they predict for the gap before each token (see `GapLayer`).
+        """(B, L) ids → (B, L, D) hidden states, and what they predict for the gap before each token (see `GapHead`).
 
         The gap at the end of a text needs a token after it too: append one, say padding, to the ids.
         """
         if self.gaps is None:
             raise ValueError("this network has no layer for gaps; insertion needs TransformerConfig(gaps=longest gap)")
         _require_whole(context)
-        stand = Stand.of(None, tokens, KeyValues())
-        sight = Sight.of(Full(), stand.place, 0, stand.keys, context.pad)
-        h, time, _ = self._trunk(Pass(tokens, level, stand, sight, context))
-        return self.norm(h, *modulated(self.modulation, time, 2)), self.gaps(h, time)
+        stand = TokenPositions.of(None, tokens, KeyValueCache())
+        sight = AttentionMask.of(Full(), stand.place, 0, stand.keys, context.pad)
+        h, time, _ = self._trunk(ForwardPass(tokens, level, stand, sight, context))
+        return self.norm(h, *modulation(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
     def absorb(
         self, tokens: Tensor, context: Context = Context(), level: Tensor | None = None, *, unfinished: bool = False
-    ) -> KeyValues:
+    ) -> KeyValueCache:
         """Tokens enter the cache at their places, and the state of the last one, which may predict the next.
 
         Under full attention that is an approximation: what is read later is not seen by the tokens in the cache.
@@ -127,15 +134,15 @@ class Transformer(nn.Module):
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
         if unfinished and isinstance(self.config.pattern, BlockCausal):
             held = _read_last(tokens, h, place, 0)
-            return KeyValues(layers, missing, past.ahead, exact=False, said=held and replace(held, level=level))
+            return KeyValueCache(layers, missing, past.ahead, exact=False, said=held and replace(held, level=level))
         if not isinstance(self.config.pattern, Full):
             said = _read_last(tokens, h, place, past.before) if isinstance(self.config.pattern, Causal) else None
-            return KeyValues(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact, said)
+            return KeyValueCache(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact, said)
         whole = context.place is None and tokens.dim() == 2
-        said = HeldStates(tokens, None if self.time is None else level, h) if whole else None
-        return KeyValues(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
+        said = CachedStates(tokens, None if self.time is None else level, h) if whole else None
+        return KeyValueCache(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
 
-    def read_on(self, tokens: Tensor, past: KeyValues = KeyValues()) -> tuple[Tensor, KeyValues]:
+    def read_on(self, tokens: Tensor, past: KeyValueCache = KeyValueCache()) -> tuple[Tensor, KeyValueCache]:
         """Tokens right behind those of a cache, under causal attention whatever the network's own is.
 
         (B, L) → (B, L, D) their states, and the cache with them: of a network adapted from a causal one, adapter off,
@@ -143,10 +150,10 @@ class Transformer(nn.Module):
         """
         place = torch.arange(past.columns, past.columns + tokens.shape[1], device=tokens.device)[None]
         h, kept, missing = self._run(tokens, None, Context(cache=past, place=place, pattern=Causal()))
-        return h, KeyValues(tuple(kept), missing)
+        return h, KeyValueCache(tuple(kept), missing)
 
     def _leanly(
-        self, tokens: Tensor, context: Context, pad: Tensor | None, past: KeyValues, place: Tensor | None
+        self, tokens: Tensor, context: Context, pad: Tensor | None, past: KeyValueCache, place: Tensor | None
     ) -> bool:
         """Whether these are the next tokens of one row of a plain causal network, in fp32 on a CPU."""
         c, (B, L) = self.config, tokens.shape[:2]
@@ -161,24 +168,24 @@ class Transformer(nn.Module):
         )
         return plain and alone and (0 if place is None else int(place[0, 0])) == past.columns and (self.even or L < 65)
 
-    def _absorb_row(self, tokens: Tensor, past: KeyValues, place: Tensor | None) -> KeyValues:
+    def _absorb_row(self, tokens: Tensor, past: KeyValueCache, place: Tensor | None) -> KeyValueCache:
         h = self.embedding(self._seen(tokens[0]))
         if self.position is not None:
             at = torch.arange(past.columns, past.columns + len(h), device=h.device)
-            h = h + self.position(known_places(at, None, self.position.num_embeddings))
-        shelf = grown(past, self.config, len(h), h)
+            h = h + self.position(require_known_positions(at, None, self.position.num_embeddings))
+        shelf = grow_buffer(past, self.config, len(h), h)
         parts = h[None].split(64, 1) if self.even else (h[None],)
         blocks = cast("list[Block]", list(self.blocks))
-        states = self.norm(torch.cat([read_row(blocks, part, shelf, even=self.even) for part in parts], 1))
+        states = self.norm(torch.cat([run_row(blocks, part, shelf, even=self.even) for part in parts], 1))
         said = _read_last(tokens, states, place, past.before)
-        return KeyValues(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
+        return KeyValueCache(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
 
     @torch.no_grad()
-    def peek(self, h: Tensor, past: KeyValues) -> Tensor:
+    def peek(self, h: Tensor, past: KeyValueCache) -> Tensor:
         """(1, n, D) embedded inputs right after what a causal network has read → their states; the cache stays."""
-        shelf = grown(past, self.config, h.shape[1], h)
+        shelf = grow_buffer(past, self.config, h.shape[1], h)
         filled = shelf.filled
-        states = read_row(cast("list[Block]", list(self.blocks)), h, shelf, even=self.even)
+        states = run_row(cast("list[Block]", list(self.blocks)), h, shelf, even=self.even)
         shelf.filled = filled
         return self.norm(states)
 
@@ -190,14 +197,14 @@ class Transformer(nn.Module):
         """The output layer, for these states alone."""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
-    def _source(self, context: Context, like: Tensor) -> Source | None:
+    def _source(self, context: Context, like: Tensor) -> EncodedSource | None:
         """What cross attention reads: the encoded source, or the learned state that stands for none."""
         if self.nothing is None:
             return None
         if context.cond is None:
-            return Source(self.nothing.expand(len(like), 1, -1), None)
+            return EncodedSource(self.nothing.expand(len(like), 1, -1), None)
         pad = context.cond_pad
-        return Source(context.cond, None if pad is None else ~pad[:, None, None])
+        return EncodedSource(context.cond, None if pad is None else ~pad[:, None, None])
 
     def _causal(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
         """Hidden states that predict each token from those before it: slot i holds token i − 1."""
@@ -235,18 +242,20 @@ class Transformer(nn.Module):
         if level is not None:
             level = F.pad(level.expand(B, L), (0, L))
         columns = torch.arange(2 * L, device=tokens.device)
-        sight = Sight.of(pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1))
+        sight = AttentionMask.of(
+            pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1)
+        )
         both = torch.cat([tokens, context.clean], 1)
         at_noisy = torch.arange(B * L, device=tokens.device) if at is None else at
-        asked = AskedPositions.of(self.stream_places(at_noisy, L, pattern.block), B, 2 * L)
-        stand = Stand(B, pos.repeat(2), 2 * L, 0)
-        h = self._layers(Pass(both, level, stand, sight, context, at=asked))[0]
+        asked = QueryPositions.of(self.stream_places(at_noisy, L, pattern.block), B, 2 * L)
+        stand = TokenPositions(B, pos.repeat(2), 2 * L, 0)
+        h = self._layers(ForwardPass(both, level, stand, sight, context, at=asked))[0]
         return h.unflatten(0, (B, L)) if at is None else h
 
     def stream_places(self, at: Tensor, length: int, block: int) -> Tensor:
         """Numbers row · L + column of states → row · 2L + column in [noisy; clean].
 
-        With `Ports.finished` the state before a block, which predicts its first token, is that of the clean stream.
+        With `NetworkIO.finished` the state before a block, which predicts its first token, is that of the clean stream.
         """
         row, column = at // length, at % length
         clean = (column % block == block - 1) if self.ports.finished else torch.zeros_like(at)
@@ -257,38 +266,38 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, list[KeyValue], Tensor | None]:
         """One stream, at its places among what the cache holds; also all keys and values, and which are missing."""
         past = _past(context)
-        stand = Stand.of(context.place, tokens, past)
+        stand = TokenPositions.of(context.place, tokens, past)
         missing = stand.missing(past, context.pad)
-        pattern = context.pattern if isinstance(context.pattern, Pattern) else self.config.pattern
-        sight = Sight.of(pattern, stand.place, stand.first or 0, stand.keys, missing)
-        asked = None if at is None else AskedPositions.of(at, *tokens.shape[:2])
-        h, kept = self._layers(Pass(tokens, level, stand, sight, context, past, asked))
+        pattern = context.pattern if isinstance(context.pattern, AttentionPattern) else self.config.pattern
+        sight = AttentionMask.of(pattern, stand.place, stand.first or 0, stand.keys, missing)
+        asked = None if at is None else QueryPositions.of(at, *tokens.shape[:2])
+        h, kept = self._layers(ForwardPass(tokens, level, stand, sight, context, past, asked))
         return h, kept, missing
 
-    def _layers(self, one: Pass) -> tuple[Tensor, list[KeyValue]]:
+    def _layers(self, one: ForwardPass) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
         h, time, kept = self._trunk(one)
-        return self.norm(h, *modulated(self.modulation, time, 2)), kept
+        return self.norm(h, *modulation(self.modulation, time, 2)), kept
 
-    def _trunk(self, one: Pass) -> States:
+    def _trunk(self, one: ForwardPass) -> PassOutput:
         return self.trunk(one) if self.merger is None else self.merger.trunk(one)
 
-    def trunk(self, one: Pass) -> States:
+    def trunk(self, one: ForwardPass) -> PassOutput:
         """All layers but the last norm, for this pass alone."""
         c, stand, at, h = self.config, one.stand, one.at, self.embedding(one.tokens)
         if self.position is not None:
-            h = h + self.position(known_places(stand.place, one.context.pad, self.position.num_embeddings))
+            h = h + self.position(require_known_positions(stand.place, one.context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
-        rotary = None if c.rotary is None else Rotary.of(stand.place, c.head_width, c.rotary, c.slowed)
+        rotary = None if c.rotary is None else RotaryEmbedding.of(stand.place, c.head_width, c.rotary, c.slowed)
         time = None if self.time is None else self.time(_level(one.level), one.context.label)
         mask = None if one.sight is None else one.sight.mask(c.head_width)
-        view = PassView(stand, time, rotary, one.sight, mask, self._source(one.context, one.tokens))
+        view = LayerInputs(stand, time, rotary, one.sight, mask, self._source(one.context, one.tokens))
         kept = []
         for i, block in enumerate(self.blocks):
             args = (h, view, one.past.layer(i), at if i == c.layers - 1 else None)
             h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
             kept.append(new)
-        return States(h, time if at is None or time is None else time.at(at), kept)
+        return PassOutput(h, time if at is None or time is None else time.at(at), kept)
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -304,30 +313,30 @@ class Transformer(nn.Module):
                 layer.initialise()
         for last in (self.modulation, self.output):
             if last is not None:
-                start_weights(last, 0)
+                init_weights(last, 0)
         if self.gaps is not None:
             self.gaps.initialise()
 
     def _initialise_inputs(self) -> None:
         """Vectors are noisy, so positions count more at first."""
         vectors = self.ports.vectors
-        start_weights(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
+        init_weights(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
         if self.position is not None:
-            start_weights(self.position, 0.5 if vectors else 0.02)
+            init_weights(self.position, 0.5 if vectors else 0.02)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices of all blocks that stand between hidden states."""
         return [p for block in cast("Iterable[Block]", self.blocks) for p in block.matrices()]
 
 
-def _embedding(config: TransformerConfig, ports: Ports, size: int) -> nn.Linear | nn.Embedding:
+def _embedding(config: TransformerConfig, ports: NetworkIO, size: int) -> nn.Linear | nn.Embedding:
     if config.lora is not None and config.lora.mask_row and ports.mask is not None:
         return LoraEmbedding(size, config.width, ports.mask)
     return (nn.Linear if ports.vectors else nn.Embedding)(size, config.width)
 
 
 @contextmanager
-def layer_states(network: Transformer) -> Iterator[list[Tensor]]:
+def record_layer_states(network: Transformer) -> Iterator[list[Tensor]]:
     """While it lasts, collects what each layer of a pass gives, (B, L, D) or (N, D) where asked; the last is normed."""
     seen: list[Tensor] = []
     last = len(network.blocks) - 1
@@ -343,7 +352,7 @@ def layer_states(network: Transformer) -> Iterator[list[Tensor]]:
 
 
 @runtime_checkable
-class Deep(Protocol):
+class HasHiddenMatrices(Protocol):
     """A module with hidden layers, which can tell their matrices from those that read or write something else."""
 
     def hidden_matrices(self) -> list[nn.Parameter]: ...
@@ -351,10 +360,10 @@ class Deep(Protocol):
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """The matrices between hidden states of all networks in a model: those that Muon trains."""
-    return [p for module in model.modules() if isinstance(module, Deep) for p in module.hidden_matrices()]
+    return [p for module in model.modules() if isinstance(module, HasHiddenMatrices) for p in module.hidden_matrices()]
 
 
-def known_places(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
+def require_known_positions(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
     """The places, all of which must be known; rows of different lengths may have padding beyond."""
     if place.dim() == 2 and pad is not None:
         place = place.masked_fill(pad, 0)
@@ -364,14 +373,14 @@ def known_places(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
     return place
 
 
-def _past(context: Context) -> KeyValues:
-    cache = context.cache if isinstance(context.cache, KeyValues) else KeyValues()
+def _past(context: Context) -> KeyValueCache:
+    cache = context.cache if isinstance(context.cache, KeyValueCache) else KeyValueCache()
     if cache.shelf is not None and not cache.shelf.still_holds(cache):
         raise ValueError("some tokens of this cache were cropped and others took their place; use the cropped cache")
     return cache
 
 
-def held_states(context: Context) -> Tensor | None:
+def cached_states(context: Context) -> Tensor | None:
     """(B, L, D) of a causal network: the states that predict the tokens `clean`, if the cache has just read these."""
     said = _past(context).said
     if said is None or context.place is None or context.clean is None:
@@ -393,7 +402,7 @@ def _require_whole(context: Context) -> None:
 
 
 def _begun(
-    tokens: Tensor, pad: Tensor | None, place: Tensor | None, start: int, past: KeyValues
+    tokens: Tensor, pad: Tensor | None, place: Tensor | None, start: int, past: KeyValueCache
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Tokens, padding and slots of a causal network: token i stands in slot i + 1, the start token in slot 0."""
     slot = 1 + (torch.arange(tokens.shape[1], device=tokens.device)[None] if place is None else place)
@@ -402,11 +411,11 @@ def _begun(
     return F.pad(tokens, (1, 0), value=start), None if pad is None else F.pad(pad, (1, 0)), F.pad(slot, (1, 0))
 
 
-def _read_last(tokens: Tensor, h: Tensor, place: Tensor | None, before: int) -> HeldStates | None:
+def _read_last(tokens: Tensor, h: Tensor, place: Tensor | None, before: int) -> CachedStates | None:
     """The states of tokens that a causal network has read in one pass, if all rows stand alike."""
     if place is not None and len(place) > 1:
         return None
-    return HeldStates(tokens, None, h, -before if place is None else int(place[0, 0]) - before)
+    return CachedStates(tokens, None, h, -before if place is None else int(place[0, 0]) - before)
 
 
 def _ahead(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Alias:
+class ArgumentAlias:
     """Another name of an argument: whose it is, and how its value becomes ours."""
 
     name: str
@@ -53,30 +53,32 @@ def _scale(alias: str, given: Any) -> float:
     return given + 1
 
 
-ALIASES: Mapping[str, Alias] = {
-    "max_tokens": Alias("max_new_tokens", "OpenAI, vLLM"),
-    "num_return_sequences": Alias("n", "transformers"),
-    "stop_strings": Alias("stop", "transformers"),
-    "gen_length": Alias("max_new_tokens", "LLaDA"),
-    "block_length": Alias("decode_block", "LLaDA"),
-    "block_size": Alias("decode_block", "SGLang, dllm"),
-    "remasking": Alias("sampler", "LLaDA", _named(low_confidence="confidence", random="any-order")),
-    "cfg_scale": Alias("guidance", "LLaDA", _scale),
-    "alg": Alias(
+ALIASES: Mapping[str, ArgumentAlias] = {
+    "max_tokens": ArgumentAlias("max_new_tokens", "OpenAI, vLLM"),
+    "num_return_sequences": ArgumentAlias("n", "transformers"),
+    "stop_strings": ArgumentAlias("stop", "transformers"),
+    "gen_length": ArgumentAlias("max_new_tokens", "LLaDA"),
+    "block_length": ArgumentAlias("decode_block", "LLaDA"),
+    "block_size": ArgumentAlias("decode_block", "SGLang, dllm"),
+    "remasking": ArgumentAlias("sampler", "LLaDA", _named(low_confidence="confidence", random="any-order")),
+    "cfg_scale": ArgumentAlias("guidance", "LLaDA", _scale),
+    "alg": ArgumentAlias(
         "sampler",
         "Dream",
         _named(origin="ancestral", maskgit_plus="confidence", topk_margin="margin", entropy="entropy"),
     ),
-    "logits_eos_inf": Alias("end_token", "LLaDA", _switched("never")),
-    "confidence_eos_eot_inf": Alias("end_token", "LLaDA", _switched("last")),
-    "guided_regex": Alias("pattern", "vLLM"),
-    "regex": Alias("pattern", "SGLang"),
-    "guided_json": Alias("schema", "vLLM", lambda _, given: given if isinstance(given, str) else json.dumps(given)),
-    "json_schema": Alias("schema", "SGLang"),
-    "diffusion_max_steps": Alias("steps", "vLLM"),
-    "max_denoising_steps": Alias("steps", "vLLM"),
+    "logits_eos_inf": ArgumentAlias("end_token", "LLaDA", _switched("never")),
+    "confidence_eos_eot_inf": ArgumentAlias("end_token", "LLaDA", _switched("last")),
+    "guided_regex": ArgumentAlias("pattern", "vLLM"),
+    "regex": ArgumentAlias("pattern", "SGLang"),
+    "guided_json": ArgumentAlias(
+        "schema", "vLLM", lambda _, given: given if isinstance(given, str) else json.dumps(given)
+    ),
+    "json_schema": ArgumentAlias("schema", "SGLang"),
+    "diffusion_max_steps": ArgumentAlias("steps", "vLLM"),
+    "max_denoising_steps": ArgumentAlias("steps", "vLLM"),
 }
-OTHERWISE: Mapping[str, str] = {  # names that are known, and what to do instead
+UNSUPPORTED_NAMES: Mapping[str, str] = {  # names that are known, and what to do instead
     "alg_temp": "the order of writing is not drawn here; leave it out, or use sampler='any-order'",
     "diffusion_seed_canvas": "write the canvas as a text with holes and call infill",
     "diffusion_pinned": "given text is always kept; write holes [[n]] where it may change and call infill",
@@ -103,7 +105,7 @@ def settings_from(kind: type[S], options: Mapping[str, Any]) -> S:
 
 
 def _advice(given: str, known: list[str]) -> str:
-    if given in OTHERWISE:
-        return OTHERWISE[given]
+    if given in UNSUPPORTED_NAMES:
+        return UNSUPPORTED_NAMES[given]
     close = get_close_matches(given, known, n=2, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redraft.decoding.constraints.rules import Rule
     from redraft.models.diffusion_lm import DiffusionLM
 
-Holes: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # how many tokens each hole has, and what it must obey
+HoleRules: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # how many tokens each hole has, and what it must obey
 
 
 class ArgumentError(ValueError):
@@ -28,7 +28,7 @@ class ArgumentError(ValueError):
 
 
 @dataclass(frozen=True)
-class Ruled:
+class RuleSettings:
     """What every text must obey; holes by themselves, and beginnings that are given do not count."""
 
     pattern: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="REGEX", help_behavior_hint="")] = ()
@@ -49,7 +49,7 @@ class Ruled:
         if self.schema is not None and not isinstance(self.schema, str):
             raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
         for name in ("banned", "required"):
-            object.__setattr__(self, name, listed(name, getattr(self, name)))
+            object.__setattr__(self, name, as_tuple(name, getattr(self, name)))
 
     @property
     def every_pattern(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def _dumped(schema: Mapping[str, Any]) -> str:
         raise ArgumentError("schema", f"schema=…: it is not JSON: {error}") from None
 
 
-def listed(name: str, given: Any) -> tuple[str, ...]:
+def as_tuple(name: str, given: Any) -> tuple[str, ...]:
     """A word, or a list of words, as a tuple."""
     words = (given,) if isinstance(given, str) else () if given is None else given
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
@@ -128,8 +128,8 @@ def _made(name: str, make: Any, value: Any) -> Any:
         raise ArgumentError(name, f"{name}=…: {error}") from None
 
 
-def obedient(
-    model: DiffusionLM, canvas: Canvas, rules: Sequence[Rule | Holes | None], size: int | None = None
+def with_rules(
+    model: DiffusionLM, canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None = None
 ) -> Canvas:
     """The canvas with rules on it: for each row one for every hole, or one for each hole.
 
@@ -147,13 +147,13 @@ def obedient(
     return replace(canvas, context=replace(canvas.context, marks=marks))
 
 
-def _numbered(canvas: Canvas, rules: Sequence[Rule | Holes | None], size: int | None) -> Tensor:
+def _numbered(canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None) -> Tensor:
     """(B, L) the number of the hole that each column is in; −1: in none."""
     import torch
 
-    from redraft.decoding.constraints.placement import numbered_holes
+    from redraft.decoding.constraints.placement import hole_numbers
 
-    number = numbered_holes(canvas)
+    number = hole_numbers(canvas)
     for row, holes in enumerate(rules):
         if isinstance(holes, tuple):
             free = (~canvas.fixed[row]).nonzero().squeeze(-1)
@@ -165,7 +165,7 @@ def _numbered(canvas: Canvas, rules: Sequence[Rule | Holes | None], size: int | 
     )
 
 
-def _of_hole(rule: Rule | Holes | None, hole: int) -> Rule | None:
+def _of_hole(rule: Rule | HoleRules | None, hole: int) -> Rule | None:
     if isinstance(rule, tuple):
         return rule[hole][1] if hole < len(rule) else None
     return rule

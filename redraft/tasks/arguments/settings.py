@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tyro.conf import arg
 
-from redraft.tasks.arguments.rules import ArgumentError, Ruled, listed
+from redraft.tasks.arguments.rules import ArgumentError, RuleSettings, as_tuple
 
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
@@ -38,39 +38,39 @@ EndName = Literal["free", "last", "never"]
 RuleName = Literal["matched", "gumbel", "token", "block", "point"]
 
 
-def optional(metavar: str, otherwise: str = "") -> Any:
+def optional_argument(metavar: str, otherwise: str = "") -> Any:
     """How help shows an argument that may be left out, and what happens then."""
     return arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})" if otherwise else "")
 
 
 @dataclass(frozen=True)
-class Decoding(Ruled):
+class DecodingSettings(RuleSettings):
     """How to write; all verbs that write share it."""
 
     n: Annotated[int, arg(name="rows", aliases=("--n",))] = 1
     """Number of texts per prompt."""
     sampler: SamplerName = "own"
     """How noise becomes text; own: the run's sampler. In Python also a sampler of yours."""
-    steps: Annotated[int | None, optional("INT", "the sampler's own")] = None
+    steps: Annotated[int | None, optional_argument("INT", "the sampler's own")] = None
     """Sampling steps, for adaptive samplers (from threshold on) a maximum. Fewer is faster, but the text gets worse."""
-    temperature: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
+    temperature: Annotated[float | None, optional_argument("FLOAT", "the sampler's own")] = None
     """1 samples from the model, less is sharper; 0 takes the likeliest token (not with ancestral and first-hitting)."""
-    threshold: Annotated[float | None, optional("FLOAT", "the sampler's own")] = None
+    threshold: Annotated[float | None, optional_argument("FLOAT", "the sampler's own")] = None
     """For threshold and klass: how sure the model must be of a token to write it; above 1 one token at a time."""
-    top_k: Annotated[int | None, optional("INT", "all tokens")] = None
+    top_k: Annotated[int | None, optional_argument("INT", "all tokens")] = None
     """Sample only from the k likeliest tokens."""
-    top_p: Annotated[float | None, optional("FLOAT", "all tokens")] = None
+    top_p: Annotated[float | None, optional_argument("FLOAT", "all tokens")] = None
     """Draw only from the fewest likeliest tokens that have this probability together (the nucleus)."""
-    min_p: Annotated[float | None, optional("FLOAT", "all tokens")] = None
+    min_p: Annotated[float | None, optional_argument("FLOAT", "all tokens")] = None
     """Draw only tokens that have at least this share of the probability of the likeliest."""
-    repetition_penalty: Annotated[float | None, optional("FLOAT", "none")] = None
+    repetition_penalty: Annotated[float | None, optional_argument("FLOAT", "none")] = None
     """Tokens that the text has already get the power of it: above 1 they become less likely."""
-    decode_block: Annotated[int | None, optional("INT", "as the sampler has it")] = None
+    decode_block: Annotated[int | None, optional_argument("INT", "as the sampler has it")] = None
     """Write left to right in blocks of this many tokens (semi-autoregressive); for networks with full attention."""
     cache: CacheName = "own"
     """Of keys and values. exact: for networks that write in blocks, changes no text. prefix, dual: approximate ones for
     full attention with --decode-block, faster, but they may change the text."""
-    refresh: Annotated[int | None, optional("INT", "at the start of each block")] = None
+    refresh: Annotated[int | None, optional_argument("INT", "at the start of each block")] = None
     """For prefix and dual caches: reread the whole row after this many steps; 1 changes no text (dual: unless
     there is a rule)."""
     end_token: EndName = "free"
@@ -108,11 +108,11 @@ class Decoding(Ruled):
                 "sampler", f"sampler={self.sampler!r}: choose from {', '.join(map(repr, get_args(SamplerName)))}"
             )
         if self.steps is not None and self.steps < 1:
-            raise ArgumentError("steps", f"steps={short(self.steps)}: a sampler needs at least one step")
+            raise ArgumentError("steps", f"steps={shorten_number(self.steps)}: a sampler needs at least one step")
 
 
 @dataclass(frozen=True)
-class Generation(Decoding):
+class GenerationSettings(DecodingSettings):
     """What `generate` takes besides the model and the prompts."""
 
     max_new_tokens: Annotated[
@@ -127,15 +127,15 @@ class Generation(Decoding):
     """Number of tokens to write; the text may end before."""
     stop: Annotated[tuple[str, ...], arg(metavar="TEXT")] = ()
     """The text ends before the first of these strings; special tokens count as they are spelt."""
-    source: Annotated[str | None, optional("TEXT")] = None
+    source: Annotated[str | None, optional_argument("TEXT")] = None
     """What the text should answer, for models trained on pairs: attributes of a story, or a story to summarise."""
-    label: Annotated[str | None, optional("NAME")] = None
+    label: Annotated[str | None, optional_argument("NAME")] = None
     """The class of the text, for models trained on classes."""
     guidance: float = 1.0
     """How closely to follow label or source, else the prompt: 0 ignores it, 1 is as trained, more exaggerates it."""
-    negative_prompt: Annotated[str | None, optional("TEXT")] = None
+    negative_prompt: Annotated[str | None, optional_argument("TEXT")] = None
     """With guidance above 1: a prompt to move away from, at most as long as the prompt; for models with mask noise."""
-    draft: Annotated[str | None, optional("DIR|FILE")] = None
+    draft: Annotated[str | None, optional_argument("DIR|FILE")] = None
     """For causal models: who proposes tokens that the model then reads several at a time. The directory of a drafter
     (redraft adapt --draft) or of a diffusion model with the same tokenizer; self: the model's own drafter; lookup: what
     followed the same words before; a file of texts (.txt, .jsonl), best the model's own: what followed them there. The
@@ -157,7 +157,7 @@ class Generation(Decoding):
             raise ArgumentError("accept", f"accept={self.accept!r}: choose from {', '.join(get_args(RuleName))}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise ArgumentError(
-                "max_new_tokens", f"max_new_tokens={short(self.max_new_tokens)}: write at least one token"
+                "max_new_tokens", f"max_new_tokens={shorten_number(self.max_new_tokens)}: write at least one token"
             )
         require_between("guidance", self.guidance, 0, 1000)
         ruled = next((name for name in ("pattern", "schema", "required") if getattr(self, name)), None)
@@ -166,7 +166,7 @@ class Generation(Decoding):
 
 
 @dataclass(frozen=True)
-class Infilling(Decoding):
+class InfillSettings(DecodingSettings):
     """What `infill` takes besides the model and the templates."""
 
     room: int = 32
@@ -181,10 +181,10 @@ class Infilling(Decoding):
 
 
 @dataclass(frozen=True)
-class Rewriting(Decoding):
+class RewriteSettings(DecodingSettings):
     """What `rewrite` takes besides the model and the texts."""
 
-    strength: Annotated[float | None, optional("FLOAT", "0.5")] = None
+    strength: Annotated[float | None, optional_argument("FLOAT", "0.5")] = None
     """How much of the text to write again, from 0 (nothing) to 1 (all of it): the time to which it is noised."""
     pinned: Annotated[tuple[str, ...], arg(name="pin", metavar="WORD")] = ()
     """Words of the text that stay as they are."""
@@ -192,38 +192,38 @@ class Rewriting(Decoding):
     """Texts to choose each result from: the one most like all of them (minimum Bayes risk)."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pinned", listed("pinned", self.pinned))
+        object.__setattr__(self, "pinned", as_tuple("pinned", self.pinned))
         super().__post_init__()
         require_between("strength", self.strength, 1e-6, 1)
         require_between("candidates", self.candidates, 1, 10_000)
 
 
 @dataclass(frozen=True)
-class Controlling(Decoding):
+class ControlSettings(DecodingSettings):
     """What `control` takes besides the model."""
 
-    pos: Annotated[str | None, optional("TAGS")] = None
+    pos: Annotated[str | None, optional_argument("TAGS")] = None
     """Part of speech of every word, say "DET ADJ NOUN VERB"; * for any. The text has just as many words."""
-    length: Annotated[int | None, optional("INT")] = None
+    length: Annotated[int | None, optional_argument("INT")] = None
     """Number of tokens of the text."""
     attributes: Annotated[tuple[str, ...], arg(name="attribute", metavar="NAME=VALUE")] = ()
     """What the story is about: who=Anna, where=lake, mood=sad, season=winter, plot=find, friend=Otto."""
-    scale: Annotated[float | None, optional("FLOAT", "wishes are demanded")] = None
+    scale: Annotated[float | None, optional_argument("FLOAT", "wishes are demanded")] = None
     """Guide instead of demanding: how strongly parts of speech or the attribute weigh (γ; 1 is Bayes' rule)."""
-    lexicon: Annotated[str | None, optional("FILE.json", "that of the embedded stories")] = None
+    lexicon: Annotated[str | None, optional_argument("FILE.json", "that of the corpus")] = None
     """The part of speech of every word, as a JSON object."""
-    classifier: Annotated[str | None, optional("DIR", "the model's own, if it has one")] = None
+    classifier: Annotated[str | None, optional_argument("DIR", "the model's own, if it has one")] = None
     """A tagger of noisy text that guides towards parts of speech, trained beside this model (mdlm_tagger_tiny …)."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", listed("attributes", self.attributes))
+        object.__setattr__(self, "attributes", as_tuple("attributes", self.attributes))
         super().__post_init__()
         require_between("length", self.length, 1, MOST_ROWS)
         require_between("scale", self.scale, 0, 1000)
 
 
 @dataclass(frozen=True)
-class Scoring:
+class ScoreSettings:
     """What `score` takes besides the model and the texts."""
 
     draws: int = 4
@@ -238,7 +238,7 @@ class Scoring:
 
 
 @dataclass(frozen=True)
-class Correcting:
+class CorrectSettings:
     """What `correct` takes besides the model, the texts and the known words."""
 
     noise: float = 0.02
@@ -251,7 +251,7 @@ class Correcting:
     """Change a word only if the new one is at least this likely to be what was meant."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", listed("keep", self.keep))
+        object.__setattr__(self, "keep", as_tuple("keep", self.keep))
         require_types(self)
         if not isinstance(self.names, bool):
             raise ArgumentError("names", f"names={self.names!r:.60}: it must be true or false")
@@ -289,11 +289,11 @@ _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text
 
 def require_between(name: str, value: float | None, least: float, most: float) -> None:
     """A number from `least` to `most`, if it is given at all."""
-    if value is not None and (wrong := out_of_range(value, least, most)):
-        raise ArgumentError(name, f"{name}={short(value)}: {wrong}")
+    if value is not None and (wrong := range_error(value, least, most)):
+        raise ArgumentError(name, f"{name}={shorten_number(value)}: {wrong}")
 
 
-def out_of_range(value: float, least: float, most: float) -> str | None:
+def range_error(value: float, least: float, most: float) -> str | None:
     """What a number must be, if it is not; None: it lies in the range."""
     if isinstance(value, float) and not math.isfinite(value):
         return "it must be a finite number"
@@ -301,15 +301,15 @@ def out_of_range(value: float, least: float, most: float) -> str | None:
 
 
 def require_seed(seed: int) -> None:
-    if wrong := wrong_seed(seed):
-        raise ArgumentError("seed", f"seed={short(seed)}: {wrong}")
+    if wrong := seed_error(seed):
+        raise ArgumentError("seed", f"seed={shorten_number(seed)}: {wrong}")
 
 
-def wrong_seed(seed: int) -> str | None:
+def seed_error(seed: int) -> str | None:
     return None if 0 <= seed <= MOST_SEED else "it must be from 0 to 2^63 − 1"
 
 
-def short(value: float) -> str:
+def shorten_number(value: float) -> str:
     """A number as a message can hold it."""
     return str(value) if isinstance(value, float) or abs(value) < 10**30 else "of more than 30 digits"
 

@@ -11,14 +11,14 @@ from torch import Tensor
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
 
 AnswerScores = dict[tuple[int, int], float]  # (number of the question, number of the answer) → nats
 
 
 @dataclass(frozen=True)
-class Question:
+class HoleQuestion:
     """A hole, its answers and what stands around it."""
 
     template: str
@@ -33,7 +33,7 @@ class Question:
         """How many tokens answers have."""
         return set(map(len, self.ids))
 
-    def row(self, size: int, it: Opened) -> list[str | int]:
+    def row(self, size: int, it: TextModel) -> list[str | int]:
         """The pieces with a hole of so many tokens, and the rest of a row that the network wants to see."""
         pieces = [size if i == self.at else piece for i, piece in enumerate(self.pieces)]
         given = [it.used(piece) for piece in pieces if isinstance(piece, str)]
@@ -43,7 +43,7 @@ class Question:
         return [*pieces, rest] if rest else pieces
 
 
-def from_both_sides(it: Opened, asked: Sequence[Question]) -> tuple[AnswerScores, int]:
+def score_bidirectional(it: TextModel, asked: Sequence[HoleQuestion]) -> tuple[AnswerScores, int]:
     """The score of each answer, Σ log x̂ over the masked hole, and how many rows were read: one for each length."""
     rows = [(number, size) for number, each in enumerate(asked) for size in sorted(each.lengths)]
     pieces = [asked[number].row(size, it) for number, size in rows]
@@ -60,7 +60,7 @@ def from_both_sides(it: Opened, asked: Sequence[Question]) -> tuple[AnswerScores
     return scores, len(rows)
 
 
-def _read(it: Opened, pieces: Sequence[Sequence[str | int]], at: Sequence[int]) -> list[Tensor]:
+def _read(it: TextModel, pieces: Sequence[Sequence[str | int]], at: Sequence[int]) -> list[Tensor]:
     """Per row (n, V) what the network says of its hole, at the time at which nothing is written yet."""
     canvas: Canvas = it.model.compose(pieces)
     free = ~canvas.fixed
@@ -76,7 +76,7 @@ def _read(it: Opened, pieces: Sequence[Sequence[str | int]], at: Sequence[int]) 
     return list(it.model(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
 
 
-def from_the_left(it: Opened, asked: Sequence[Question]) -> tuple[AnswerScores, int]:
+def score_left_to_right(it: TextModel, asked: Sequence[HoleQuestion]) -> tuple[AnswerScores, int]:
     """The score of each answer by a network that writes from left to right, and how many rows were read.
 
     Causal: log P(answer and the given text after it | the text before), by the chain rule, exactly: a row for each
@@ -106,7 +106,7 @@ class _Row:
     hole: int  # which of the pieces is the answer
 
 
-def _rows(it: Opened, number: int, question: Question) -> Iterator[_Row]:
+def _rows(it: TextModel, number: int, question: HoleQuestion) -> Iterator[_Row]:
     before, after = question.pieces[: question.at], question.pieces[question.at + 1 :]
     if any(isinstance(piece, int) for piece in before):
         raise ArgumentError(
@@ -124,7 +124,7 @@ def _rows(it: Opened, number: int, question: Question) -> Iterator[_Row]:
         yield _Row(number, tuple(answers), (*known, answers[0][1], *map(str, given)), len(known))
 
 
-def _earlier(it: Opened, ids: tuple[int, ...], begin: int, text_follows: bool) -> tuple[int, ...]:
+def _earlier(it: TextModel, ids: tuple[int, ...], begin: int, text_follows: bool) -> tuple[int, ...]:
     """What the last block of an answer is read behind, and its length: answers that have both share a row."""
     block = it.model.block or 1
     if block == 1 and text_follows:
@@ -139,7 +139,7 @@ class _Said:
     tokens: Tensor  # (n,) what stands there
 
 
-def _said(it: Opened, rows: Sequence[_Row]) -> list[_Said]:
+def _said(it: TextModel, rows: Sequence[_Row]) -> list[_Said]:
     """What the network says of each row, given what stands to the left."""
     whole: Canvas = it.model.compose([row.pieces for row in rows])
     hole = ~it.model.compose([[len(p) if i == row.hole else p for i, p in enumerate(row.pieces)] for row in rows]).fixed

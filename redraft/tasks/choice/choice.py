@@ -15,8 +15,8 @@ from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.arguments.templates import HOLE
-from redraft.tasks.choice.answer_scores import AnswerScores, Question, from_both_sides, from_the_left
-from redraft.tasks.engine.model import Model, Opened, as_opened
+from redraft.tasks.choice.answer_scores import AnswerScores, HoleQuestion, score_bidirectional, score_left_to_right
+from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 
 _EXAMPLE = '"The sky is [[?]]."'
 MOST_ANSWERS = 10_000
@@ -24,7 +24,7 @@ ChoiceKind = Literal["masked", "causal", "blocks"]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChoiceResult:
     """One hole and its answers."""
 
     template: str
@@ -36,7 +36,7 @@ class Chosen:
     probabilities: tuple[float, ...]
     """How likely each is, given that it is one of them; they sum to 1."""
     log_probs: tuple[float, ...]
-    """log of the product of what the network says of each token of an answer, in nats; see `Choices.kind`."""
+    """log of the product of what the network says of each token of an answer, in nats; see `ChoiceResults.kind`."""
     tokens: tuple[int, ...]
     """How many tokens each answer has."""
 
@@ -53,10 +53,10 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Choices(Sequence[Chosen]):
-    """The holes of one call, in the order of the text, and what they cost; a sequence of `Chosen`."""
+class ChoiceResults(Sequence[ChoiceResult]):
+    """The holes of one call, in the order of the text, and what they cost; a sequence of `ChoiceResult`."""
 
-    choices: tuple[Chosen, ...]
+    choices: tuple[ChoiceResult, ...]
     nfe: float
     """Rows that the network read, per hole."""
     seconds: float
@@ -73,12 +73,12 @@ class Choices(Sequence[Chosen]):
     """The digest of the run or model."""
 
     @overload
-    def __getitem__(self, index: int) -> Chosen: ...
+    def __getitem__(self, index: int) -> ChoiceResult: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Chosen, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[ChoiceResult, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Chosen | tuple[Chosen, ...]:
+    def __getitem__(self, index: int | slice) -> ChoiceResult | tuple[ChoiceResult, ...]:
         return self.choices[index]
 
     def __len__(self) -> int:
@@ -96,7 +96,9 @@ class Choices(Sequence[Chosen]):
         return [each.to_json() | cost for each in self.choices]
 
 
-def choose(model: Model, templates: str | Sequence[str], answers: Sequence[str] | Sequence[Sequence[str]]) -> Choices:
+def choose(
+    model: ModelOrPath, templates: str | Sequence[str], answers: Sequence[str] | Sequence[Sequence[str]]
+) -> ChoiceResults:
     """How likely each answer is in the holes [[?]] of the templates: yes or no, a class, a score from 1 to 5.
 
     model: a trained model of mask noise, or the directory of one.
@@ -106,29 +108,31 @@ def choose(model: Model, templates: str | Sequence[str], answers: Sequence[str] 
     For an answer of n tokens (the tokenizer's own) the hole has n masked tokens, and so have all other holes as many as
     their longest answer. Its score is Σ log x̂_i(token_i) over these n positions, from one pass; positions count as
     independent. Probabilities are the scores of one hole, normalised. If all answers have the same n, they are exactly
-    the network's P(answer | one of the answers); otherwise see `Choices.comparable`.
+    the network's P(answer | one of the answers); otherwise see `ChoiceResults.comparable`.
     A causal network reads each answer and the given text after it; the score is log P(both | the text before), exactly.
-    A network of blocks reads the hole behind the blocks before it. `Choices.kind` says which it was.
+    A network of blocks reads the hole behind the blocks before it. `ChoiceResults.kind` says which it was.
     """
-    it, found = as_opened(model), require_texts("templates", templates)
+    it, found = as_text_model(model), require_texts("templates", templates)
     _require_masks(it)
     asked = [question for template in found for question in _questions(it, template, answers)]
     clock, block = time.perf_counter(), it.model.block
     with eval_mode(it.model), torch.no_grad():
-        scores, rows = (from_both_sides if block is None else from_the_left)(it, asked)
+        scores, rows = (score_bidirectional if block is None else score_left_to_right)(it, asked)
     choices = tuple(_chosen(question, number, scores) for number, question in enumerate(asked))
     same = block == 1 or all(len(question.lengths) == 1 for question in asked)
     kind: ChoiceKind = "masked" if block is None else "causal" if block == 1 else "blocks"
-    return Choices(choices, rows / len(asked), time.perf_counter() - clock, same, kind, it.name)
+    return ChoiceResults(choices, rows / len(asked), time.perf_counter() - clock, same, kind, it.name)
 
 
-def _chosen(question: Question, number: int, scores: AnswerScores) -> Chosen:
+def _chosen(question: HoleQuestion, number: int, scores: AnswerScores) -> ChoiceResult:
     log_p = torch.tensor([scores[number, i] for i in range(len(question.answers))], dtype=torch.float64)
     chances, nats = tuple(log_p.softmax(0).tolist()), tuple(log_p.tolist())
-    return Chosen(question.template, question.hole, question.answers, chances, nats, tuple(map(len, question.ids)))
+    return ChoiceResult(
+        question.template, question.hole, question.answers, chances, nats, tuple(map(len, question.ids))
+    )
 
 
-def _require_masks(it: Opened) -> None:
+def _require_masks(it: TextModel) -> None:
     process = it.model.process
     if not isinstance(process.process if isinstance(process, Remask) else process, Masked):
         raise ValueError(f"choose reads masked holes, but this model has {type(process).__name__} noise; use infill")
@@ -136,7 +140,7 @@ def _require_masks(it: Opened) -> None:
         raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
 
 
-def _questions(it: Opened, template: str, answers: Sequence[Any]) -> Iterator[Question]:
+def _questions(it: TextModel, template: str, answers: Sequence[Any]) -> Iterator[HoleQuestion]:
     parts = HOLE.split(template)
     holes = [i for i in range(1, len(parts), 2) if parts[i] == "?"]
     if not holes:
@@ -149,7 +153,7 @@ def _questions(it: Opened, template: str, answers: Sequence[Any]) -> Iterator[Qu
     longest = iter([max(map(len, each)) for each in ids])
     pieces = tuple(part if i % 2 == 0 else next(longest) if part == "?" else int(part) for i, part in enumerate(parts))
     for number, (at, own, tokens) in enumerate(zip(holes, lists, ids, strict=True)):
-        yield Question(template, number, own, tokens, pieces, at)
+        yield HoleQuestion(template, number, own, tokens, pieces, at)
 
 
 def _lists(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
@@ -166,7 +170,7 @@ def _lists(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
     return lists
 
 
-def _ids(it: Opened, answer: str) -> list[int]:
+def _ids(it: TextModel, answer: str) -> list[int]:
     it.used(answer)  # every word is known
     ids = it.tokenizer.encode(answer)
     if not ids:

@@ -17,53 +17,52 @@ from redraft.core.canvas import Canvas
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
-from redraft.core.text.tokenizers import Words, split_words
+from redraft.core.text.tokenizers import WordTokenizer, split_words
 from redraft.decoding.guidance.token_classifier import TokenClassifier
-from redraft.decoding.picks.order import AnyOrder, DemandedFirst, Entropy
+from redraft.decoding.picks.order import AnyOrder, Entropy, RequiredFirst
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.guided import Guided
+from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import PredictTokens
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Controlling
-from redraft.tasks.controlled.tags import Tagged, tagger_of
-from redraft.tasks.engine.model import Model, Opened, as_opened
-from redraft.tasks.engine.plan import Order, Plan, plan
-from redraft.tasks.engine.result import Record
-from redraft.training.data.corpora.stories import STORIES
-from redraft.training.data.corpora.story_tags import STORY_TAGS, tags_of
+from redraft.tasks.arguments.settings import ControlSettings
+from redraft.tasks.controlled.tags import TagGuidance, find_tagger
+from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan
+from redraft.tasks.engine.result import TextResults
+from redraft.training.data.annotations import AnnotatedCorpus, as_annotated
 
-SLACK = 0.01  # of a lexicon as a classifier: how likely a word is of another kind than it says
+_SLACK = 0.01  # of a lexicon as a classifier: how likely a word is of another kind than it says
 
-LEAST = 1e-3  # an attribute layer judges words at least this likely, relative to the likeliest
+_LEAST = 1e-3  # an attribute layer judges words at least this likely, relative to the likeliest
 
 
-def control(model: Model, **options: Any) -> Record:
+def control(model: ModelOrPath, **options: Any) -> TextResults:
     """Texts, `n` of them, that are as you wish.
 
     Args:
         model: a trained model, or the directory of one
-        options: the fields of `Controlling`, by name: pos, length, attributes, required, pattern, scale, n, steps, …
+        options: the fields of `ControlSettings`, by name: pos, length, attributes, required, pattern, scale, n, steps, …
     """
-    return controlling(as_opened(model), settings_from(Controlling, options)).record()
+    return plan_control(as_text_model(model), settings_from(ControlSettings, options)).record()
 
 
-def controlling(it: Opened, asked: Controlling) -> Plan:
+def plan_control(it: TextModel, asked: ControlSettings) -> DecodingPlan:
     """How to write such texts; whatever the model cannot do is refused here."""
     if not (asked.pos or asked.length or asked.attributes or asked.ruled):
         raise ArgumentError("pos", "nothing to control; give pos=…, length=…, attributes=…, required=… or pattern=…")
     told = it.answers and it.model.attributes is None  # classes for the attribute layer are not told to the network
     if told or (it.classes and not it.compares):
         raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
-    wishes = Wishes(it, asked)
+    wishes = ControlRequest(it, asked)
     obeyed = asked if asked.scale is not None else replace(asked, required=(*asked.required, *wishes.named))
     order = wishes.order()
-    return plan(it, order, _in_order(it, obeyed, len(wishes.tags), order.hidden), wishes.guided)
+    return make_plan(it, order, _in_order(it, obeyed, len(wishes.tags), order.hidden), wishes.guided)
 
 
-def _in_order(it: Opened, asked: Controlling, places: int, hidden: int) -> Controlling:
+def _in_order(it: TextModel, asked: ControlSettings, places: int, hidden: int) -> ControlSettings:
     """Mask noise may write any place first: what a rule demands, then, under parts of speech, what is nearly decided.
 
     In any other order a word is written before it is known what the rest demands of it, and texts break. So they do if
@@ -74,34 +73,44 @@ def _in_order(it: Opened, asked: Controlling, places: int, hidden: int) -> Contr
         return asked
     heat = 1.0 if asked.temperature is None else asked.temperature
     pick: Any = Entropy(heat) if places else AnyOrder(heat)
-    sampler: Any = Unmask(asked.steps or hidden, DemandedFirst(pick) if asked.ruled else pick)
+    sampler: Any = Unmask(asked.steps or hidden, RequiredFirst(pick) if asked.ruled else pick)
     return replace(asked, sampler=sampler)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ControlRequest:
     """What a text should be, for one model."""
 
-    it: Opened
-    asked: Controlling
+    it: TextModel
+    asked: ControlSettings
+
+    @property
+    def corpus(self) -> AnnotatedCorpus:
+        """What the data of the model's run knows about its texts."""
+        return as_annotated(None if self.it.run is None else self.it.run.data)
 
     @cached_property
     def lexicon(self) -> Mapping[str, str]:
         """Word → part of speech."""
         if self.tagger is None:
-            return STORY_TAGS if self.asked.lexicon is None else _read(self.asked.lexicon)
+            tags = self.corpus.tags() if self.asked.lexicon is None else _read(self.asked.lexicon)
+            if tags is None:
+                raise ArgumentError(
+                    "pos", "pos=… needs the part of speech of each word; give them by lexicon=FILE.json"
+                )
+            return tags
         if self.asked.lexicon is not None:
             raise ArgumentError("lexicon", "lexicon=… and a tagger: it was trained with its own; leave one out")
         kinds, words = self.tagger.config.kinds, self.it.tokenizer
         assert kinds is not None
-        assert isinstance(words, Words)
+        assert isinstance(words, WordTokenizer)
         told = zip(words.words, kinds.of, strict=False)
         return {word: kinds.names[kind] for word, kind in told if kind != kinds.none}
 
     @cached_property
     def tagger(self) -> DiffusionLM | None:
         """The model whose tagger guides towards parts of speech; None: the lexicon alone does."""
-        return None if self.asked.pos is None else tagger_of(self.it, self.asked.classifier)
+        return None if self.asked.pos is None else find_tagger(self.it, self.asked.classifier)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -124,10 +133,10 @@ class Wishes:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The words that reveal the attributes in a story of the embedded corpus."""
-        return tuple(_revealing(name, value) for name, value in self.attributes.items())
+        """The words that reveal the attributes in a text of the corpus."""
+        return tuple(_keyword(self.corpus, name, value) for name, value in self.attributes.items())
 
-    def order(self) -> Order:
+    def order(self) -> TextRequest:
         """A row of as many tokens as wished, and nothing behind them."""
         it, size = self.it, len(self.tags) or self.asked.length
         longest = it.always or it.model.config.network.positions or (size or 0)
@@ -146,15 +155,15 @@ class Wishes:
             canvas = it.model.compose([row] * len(some))
             return canvas if free else replace(canvas, context=replace(canvas.context, inside=~canvas.fixed))
 
-        return Order([""], compose, start + count + max(0, rest), count)
+        return TextRequest([""], compose, start + count + max(0, rest), count)
 
     def guided(self, sampler: Sampler) -> Sampler:
         """The sampler, which asks a denoiser that follows the wishes."""
         if self.tags:
-            sampler = Tagged(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
+            sampler = TagGuidance(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
         if self.asked.scale is not None and self.attributes:
-            sampler = Guided(
-                sampler, TokenClassifier(self.it.model.attribute(self._class()), self.asked.scale, least=LEAST)
+            sampler = GuidedSampler(
+                sampler, TokenClassifier(self.it.model.attribute(self._class()), self.asked.scale, least=_LEAST)
             )
         return sampler
 
@@ -170,7 +179,7 @@ class Wishes:
         """(L, V) log p(part of speech | token) at each place; by constraint −inf where it is another."""
         it, tokenizer = self.it, self.it.tokenizer
         named = isinstance(it.model.process, TokenProcess) or isinstance(it.model.config.head, PredictTokens)
-        if not isinstance(tokenizer, Words) or not (named or (self.tagger and self.asked.scale is not None)):
+        if not isinstance(tokenizer, WordTokenizer) or not (named or (self.tagger and self.asked.scale is not None)):
             raise ArgumentError("pos", "pos=… needs a model that names words, or a tagger of its vectors; it has none")
         if isinstance(it.model.process, Insertion):
             raise ArgumentError("pos", "pos=… is about places, and this model moves words; use a model of mask noise")
@@ -198,10 +207,10 @@ class Wishes:
 
     def met(self, text: str) -> dict[str, float]:
         """How far a text is as wished: 1 for every wish that is fulfilled; for parts of speech the share of words."""
-        words, told = split_words(text), STORIES.understood(text) if self.attributes else {}
+        words, told = split_words(text), self.corpus.recognize(text) if self.attributes else {}
         found = {name: float(told.get(name) == value) for name, value in self.attributes.items()}
         if self.tags:
-            right = [want in ("*", said) for want, said in zip(self.tags, tags_of(words, self.lexicon), strict=False)]
+            right = [want in ("*", self.lexicon.get(word)) for want, word in zip(self.tags, words, strict=False)]
             found["pos"] = sum(right) / max(len(words), len(self.tags))
         if self.asked.length is not None:
             found["length"] = float(len(self.it.tokenizer.encode(text)) == self.asked.length)
@@ -211,17 +220,18 @@ class Wishes:
 
 
 def _slack(kinds: int) -> tuple[float, float]:
-    right, wrong = torch.tensor([1 - SLACK, SLACK / max(1, kinds - 1)]).log().tolist()
+    right, wrong = torch.tensor([1 - _SLACK, _SLACK / max(1, kinds - 1)]).log().tolist()
     return right, wrong
 
 
-def _revealing(name: str, value: str) -> str:
-    """The word by which a story reveals the value of an attribute."""
-    if name not in STORIES.topics:
-        raise ArgumentError("attributes", f"stories have no {name!r}; choose from {', '.join(STORIES.topics)}")
-    if value not in STORIES.labels(name):
-        raise ArgumentError("attributes", f"{name}={value}: choose from {', '.join(STORIES.labels(name))}")
-    return {"find": "found", "help": "helped", "make": "made"}.get(value, value) if name == "plot" else value
+def _keyword(corpus: AnnotatedCorpus, name: str, value: str) -> str:
+    """The word by which a text of the corpus reveals the value of an attribute."""
+    if (values := corpus.attributes().get(name)) is None:
+        known = ", ".join(corpus.attributes()) or "none"
+        raise ArgumentError("attributes", f"the texts of this model have no {name!r}; choose from {known}")
+    if value not in values:
+        raise ArgumentError("attributes", f"{name}={value}: choose from {', '.join(values)}")
+    return corpus.keyword(name, value)
 
 
 def _read(path: str) -> dict[str, str]:

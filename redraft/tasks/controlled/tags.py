@@ -12,26 +12,26 @@ from torch import Tensor
 from redraft.core.canvas import Canvas, Context
 from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.guidance.lookahead import LookAhead
-from redraft.decoding.guidance.per_position import AtPlaces
-from redraft.decoding.guidance.token_classifier import FirstOrder
+from redraft.decoding.guidance.per_position import PositionClassifier
+from redraft.decoding.guidance.token_classifier import FirstOrderClassifier
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.guided import Guided
-from redraft.decoding.solvers.gradient_control import Steer
+from redraft.decoding.samplers.guided import GuidedSampler
+from redraft.decoding.solvers.gradient_control import GradientControl
 from redraft.decoding.solvers.ode import Ddim
-from redraft.models.auxiliary.tagger import Foresight
+from redraft.models.auxiliary.tagger import FutureTagger
 from redraft.models.codecs.base import Codec
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.tagging import follows, what_follows
+from redraft.models.tagging import future_tag_log_prob, tag_log_prob
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.engine.model import Opened, opened
+from redraft.tasks.engine.model import TextModel, open_model
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TagGuidance:
     """A wish about kinds: what a lexicon says of each token at each place, and the tagger, if there is one."""
 
-    it: Opened
+    it: TextModel
     table: Tensor  # (L, V) log p(kind that is wanted | token)
     scale: float | None  # None: demanded
     tagger: DiffusionLM | None = None
@@ -40,27 +40,27 @@ class Tagged:
     def guided(self, sampler: Sampler) -> Sampler:
         """The sampler, which asks a denoiser that follows the wish."""
         scale = 1.0 if self.scale is None else self.scale
-        places = AtPlaces(self.table, scale)
+        places = PositionClassifier(self.table, scale)
         if self.tagger is None or self.wanted is None or scale == 0:
-            return self._rounded(Guided(sampler, places))
-        if isinstance(self.tagger.tagger, Foresight):
-            ahead = LookAhead(what_follows(self.tagger, self.wanted), scale)
-            return Guided(Guided(sampler, ahead), places)
-        log_prob = follows(self.tagger, self.wanted)
+            return self._rounded(GuidedSampler(sampler, places))
+        if isinstance(self.tagger.tagger, FutureTagger):
+            ahead = LookAhead(future_tag_log_prob(self.tagger, self.wanted), scale)
+            return GuidedSampler(GuidedSampler(sampler, ahead), places)
+        log_prob = tag_log_prob(self.tagger, self.wanted)
         if not isinstance(self.it.model.process, Gaussian):
-            return Guided(Guided(sampler, FirstOrder(log_prob, scale)), places)
+            return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), places)
         steered = _steered(sampler, TagEnergy(log_prob, scale))
-        return steered if self.scale is not None else self._rounded(Guided(steered, places))
+        return steered if self.scale is not None else self._rounded(GuidedSampler(steered, places))
 
     def _rounded(self, sampler: Sampler) -> Sampler:
         """Vectors are rounded at the end: to words that are allowed, where a kind is demanded."""
         codec = self.it.model.codec
-        return sampler if codec is None or self.scale is not None else Rounded(sampler, codec, self.table)
+        return sampler if codec is None or self.scale is not None else RoundToAllowed(sampler, codec, self.table)
 
 
 @dataclass(frozen=True, eq=False)
 class TagEnergy:
-    """−γ·log p(y | z, t): the energy of a classifier of noisy vectors, for `Steer`."""
+    """−γ·log p(y | z, t): the energy of a classifier of noisy vectors, for `GradientControl`."""
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]
     scale: float = 1.0
@@ -72,14 +72,14 @@ class TagEnergy:
 def _steered(sampler: Any, energy: TagEnergy) -> Any:
     """The sampler with gradient control in its steps, whatever stands around it."""
     if isinstance(sampler, Ancestral):
-        return Steer(energy, Ddim(sampler.steps, eta=1.0))
+        return GradientControl(energy, Ddim(sampler.steps, eta=1.0))
     if not hasattr(sampler, "sampler"):
         raise ArgumentError("sampler", "a tagger of vectors steers ancestral sampling; leave sampler=… out")
     return replace(sampler, sampler=_steered(sampler.sampler, energy))
 
 
 @dataclass(frozen=True, eq=False)
-class Rounded:
+class RoundToAllowed:
     """Vectors become those of words that are allowed, when they are finished."""
 
     sampler: Sampler
@@ -97,11 +97,11 @@ class Rounded:
             yield last.write(self.codec.encode(logits.argmax(-1)))
 
 
-def tagger_of(it: Opened, path: str | None) -> DiffusionLM | None:
+def find_tagger(it: TextModel, path: str | None) -> DiffusionLM | None:
     """The model whose tagger guides: one of its own directory, or that of the model itself, if it has one."""
     if path is None:
         return None if it.model.tagger is None else it.model
-    model = opened(path).model.to(next(it.model.parameters()).device)
+    model = open_model(path).model.to(next(it.model.parameters()).device)
     if model.tagger is None:
         raise ArgumentError(
             "classifier",

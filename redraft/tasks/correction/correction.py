@@ -11,26 +11,26 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from redraft.core.text.tokenizers import Characters, Words
+from redraft.core.text.tokenizers import CharTokenizer, WordTokenizer
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Correcting, require_texts
+from redraft.tasks.arguments.settings import CorrectSettings, require_texts
 from redraft.tasks.correction.edit_channel import EditChannel
-from redraft.tasks.correction.letters import is_own_channel, letter_changes
+from redraft.tasks.correction.letters import is_letter_channel, letter_changes
 from redraft.tasks.correction.lexicon import WORD, Lexicon
-from redraft.tasks.correction.passes import Sweeps
-from redraft.tasks.correction.scorers import reader, require_plain
-from redraft.tasks.correction.suspects import Replacement, Speller
-from redraft.tasks.engine.model import Model, Opened, as_opened
-from redraft.tasks.engine.trace import calls
-from redraft.training.data.sources import Endless, Tally
+from redraft.tasks.correction.passes import CorrectionPasses
+from redraft.tasks.correction.scorers import hole_scorer, require_unconditional
+from redraft.tasks.correction.suspects import CandidateGenerator, Replacement
+from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.trace import count_calls
+from redraft.training.data.sources import DataStats, InfiniteCorpus
 
 _DOCUMENTS = 2000  # of an endless corpus, from which words are taken
 
 
 @dataclass(frozen=True)
-class Change:
+class WordChange:
     """A word that was changed."""
 
     start: int
@@ -44,14 +44,14 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectionResult:
     """One text and what was changed in it."""
 
     text: str
     """The corrected text; everything outside of the changes is as it was given, byte for byte."""
     given: str
     """The text as it was given."""
-    changes: tuple[Change, ...]
+    changes: tuple[WordChange, ...]
     """From left to right."""
     row: int = 0
     """The number of the text in its call."""
@@ -63,10 +63,10 @@ class Corrected:
 
 
 @dataclass(frozen=True)
-class Corrections(Sequence[Corrected]):
-    """The texts of one call and what they cost; a sequence of `Corrected`."""
+class CorrectionResults(Sequence[CorrectionResult]):
+    """The texts of one call and what they cost; a sequence of `CorrectionResult`."""
 
-    corrected: tuple[Corrected, ...]
+    corrected: tuple[CorrectionResult, ...]
     nfe: float
     """Rows that the network read, per text."""
     seconds: float
@@ -77,12 +77,12 @@ class Corrections(Sequence[Corrected]):
     """The digest of the run or model."""
 
     @overload
-    def __getitem__(self, index: int) -> Corrected: ...
+    def __getitem__(self, index: int) -> CorrectionResult: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Corrected, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[CorrectionResult, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Corrected | tuple[Corrected, ...]:
+    def __getitem__(self, index: int | slice) -> CorrectionResult | tuple[CorrectionResult, ...]:
         return self.corrected[index]
 
     def __len__(self) -> int:
@@ -99,49 +99,51 @@ class Corrections(Sequence[Corrected]):
 
 
 def correct(
-    model: Model,
+    model: ModelOrPath,
     texts: str | Sequence[str],
     *,
     words: Lexicon | Mapping[str, float] | Iterable[str] | None = None,
     channel: EditChannel | None = None,
     **options: Any,
-) -> Corrections:
+) -> CorrectionResults:
     """What was meant by texts with errors: the likeliest words, by channel(observed | word) × model(word | both sides).
 
     model: a trained model of mask, uniform or hybrid noise, or an autoregressive one, or the directory of one.
     texts: a text, or a list of them.
     words: known words, with counts if they are a mapping or a `Lexicon`; None: the model's own, else those of its data.
     channel: how words become misspellings; None: as learnt from people.
-    options: the fields of `Correcting`, by name: noise, keep, names, confidence.
+    options: the fields of `CorrectSettings`, by name: noise, keep, names, confidence.
 
     A model of letters whose noise replaces letters (uniform, hybrid, one of your own) is its own channel, unless
     `words` are given: x̂ · q_t(z | x) replaces letters and needs no list of words. For all others the channel is
     `EditChannel`: letters may be missing, doubled or swapped, and spaces lost; candidates are known words of n − 2 …
     n + 2 letters for a spelling of n.
     """
-    asked, it = settings_from(Correcting, options), as_opened(model)
-    require_plain(it)
-    found, own = require_texts("texts", texts), words is None and is_own_channel(it)
-    ask = None if own else reader(it, asked.noise)
-    lexicon = Lexicon({}) if own else known_words(it, words)
-    alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, Characters) else None
-    speller = Speller(lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet)
+    asked, it = settings_from(CorrectSettings, options), as_text_model(model)
+    require_unconditional(it)
+    found, own = require_texts("texts", texts), words is None and is_letter_channel(it)
+    ask = None if own else hole_scorer(it, asked.noise)
+    lexicon = Lexicon({}) if own else known_lexicon(it, words)
+    alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, CharTokenizer) else None
+    speller = CandidateGenerator(
+        lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet
+    )
     clock = time.perf_counter()
-    with calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
+    with count_calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
         if ask is None:
             changes = letter_changes(it, speller, found, asked.confidence)
         else:
-            changes = Sweeps(it, speller, ask, asked.confidence)(found)
+            changes = CorrectionPasses(it, speller, ask, asked.confidence)(found)
     rows = tuple(_corrected(text, each, row) for row, (text, each) in enumerate(zip(found, changes, strict=True)))
-    return Corrections(rows, counted.rows / len(found), time.perf_counter() - clock, asked.noise, it.name)
+    return CorrectionResults(rows, counted.rows / len(found), time.perf_counter() - clock, asked.noise, it.name)
 
 
-def _corrected(text: str, changes: Sequence[Replacement], row: int) -> Corrected:
+def _corrected(text: str, changes: Sequence[Replacement], row: int) -> CorrectionResult:
     pieces, at = [], 0
     for start, was, now, _ in changes:
         pieces += [text[at:start], now]
         at = start + len(was)
-    return Corrected("".join([*pieces, text[at:]]), text, tuple(Change(*each) for each in changes), row)
+    return CorrectionResult("".join([*pieces, text[at:]]), text, tuple(WordChange(*each) for each in changes), row)
 
 
 # --- the words that a model knows ---
@@ -149,28 +151,28 @@ def _corrected(text: str, changes: Sequence[Replacement], row: int) -> Corrected
 _LEXICONS: WeakKeyDictionary[DiffusionLM, Lexicon] = WeakKeyDictionary()
 
 
-def known_words(it: Opened, words: Lexicon | Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
+def known_lexicon(it: TextModel, words: Lexicon | Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
     """The words that are given; else those that the model itself can write, else those of its training data."""
     if isinstance(words, Lexicon):
         return words
     if words is not None:
         return _given(it, words)
     if it.model not in _LEXICONS:
-        _LEXICONS[it.model] = _own_words(it) if isinstance(it.tokenizer, Words) else _read_words(it)
+        _LEXICONS[it.model] = _own_words(it) if isinstance(it.tokenizer, WordTokenizer) else _read_words(it)
     return _LEXICONS[it.model]
 
 
-def _given(it: Opened, words: Mapping[str, float] | Iterable[str]) -> Lexicon:
+def _given(it: TextModel, words: Mapping[str, float] | Iterable[str]) -> Lexicon:
     counts: dict[str, float] = dict(words) if isinstance(words, Mapping) else dict(Counter(words))
     if not counts or not all(isinstance(word, str) and count > 0 for word, count in counts.items()):
         raise ArgumentError("words", "words=…: give at least one word, and no count of zero or below")
-    own = it.tokenizer.words if isinstance(it.tokenizer, Words) else ()
+    own = it.tokenizer.words if isinstance(it.tokenizer, WordTokenizer) else ()
     return Lexicon({**{word: 1.0 for word in own if WORD.fullmatch(word)}, **counts})
 
 
-def _own_words(it: Opened) -> Lexicon:
+def _own_words(it: TextModel) -> Lexicon:
     """The vocabulary, each word as frequent as the model finds it where it knows nothing: x̂ of a hidden row."""
-    assert isinstance(it.tokenizer, Words)
+    assert isinstance(it.tokenizer, WordTokenizer)
     length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 32
     canvas = it.model.compose([[length]])
     t = torch.ones(1, 1, dtype=torch.float64, device=canvas.z.device)
@@ -180,10 +182,10 @@ def _own_words(it: Opened) -> Lexicon:
     return Lexicon({word: 1e6 * p + 1e-3 for word, p in shares if WORD.fullmatch(word)})
 
 
-def _read_words(it: Opened) -> Lexicon:
+def _read_words(it: TextModel) -> Lexicon:
     if it.run is None:
         raise ArgumentError("words", f"words=…: {it.place} has no run that names its data; give a list of known words")
-    data, tally = it.run.data, Tally()
-    if isinstance(data, Endless):
+    data, tally = it.run.data, DataStats()
+    if isinstance(data, InfiniteCorpus):
         return Lexicon.of(data.document("train", index) for index in range(_DOCUMENTS))
     return Lexicon.of(data.documents("train", tally))

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from redraft.tasks.correction.lexicon import LETTERS, OTHER, encoded
+from redraft.tasks.correction.lexicon import LETTERS, OTHER_CHAR, encode_word
 
 EDITS = ("replace", "drop", "undouble", "insert", "double", "swap")
 _SMALLEST = 1e-300
@@ -45,7 +45,7 @@ class EditChannel:
     @classmethod
     def even(cls) -> EditChannel:
         """Every edit and every letter alike: where learning begins."""
-        n = OTHER + 1
+        n = OTHER_CHAR + 1
         rows = tuple(tuple(0.0 if a == b else 1 / (n - 1) for b in range(n)) for a in range(n))
         return cls((1 / len(EDITS),) * len(EDITS), rows, (1 / n,) * n)
 
@@ -63,7 +63,7 @@ class EditChannel:
 
         Forward sums: row i is what the first i letters of the word have become, column j the first j of the spelling.
         """
-        seen, lengths = encoded(spelling)[: len(spelling)], (codes >= 0).sum(1)
+        seen, lengths = encode_word(spelling)[: len(spelling)], (codes >= 0).sum(1)
         before = self._first(codes, seen, noise)
         rows, found = [before], np.full(len(codes), _SMALLEST)
         for i in range(1, int(lengths.max(initial=0)) + 1):
@@ -108,7 +108,7 @@ class EditChannel:
 
     def log_prob(self, spelling: str, word: str, noise: float) -> float:
         """log P(spelling | word) of one word."""
-        return float(self.log_probs(spelling, np.array([encoded(word)]), noise)[0])
+        return float(self.log_probs(spelling, np.array([encode_word(word)]), noise)[0])
 
     def log_space(self, noise: float) -> float:
         """log of the probability that a space is lost or one too many, at one place."""
@@ -125,7 +125,7 @@ class EditChannel:
         held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.even()
         chances = Counter[str]()
         for word, _ in held:
-            chances.update(chances_of(word))
+            chances.update(edit_opportunities(word))
         for _ in range(rounds):
             counts: Counter[tuple[str, str, str]] = Counter()
             for word, wrong in held:
@@ -187,7 +187,7 @@ def _twin(letters: Sequence[str], place: int) -> bool:
     return letters[place] in (*letters[max(0, place - 1) : place], *letters[place + 1 : place + 2])
 
 
-def chances_of(word: str) -> Counter[str]:
+def edit_opportunities(word: str) -> Counter[str]:
     """At how many letters of a word each edit can happen."""
     twins, pairs = sum(_twin(word, i) for i in range(len(word))), sum(a != b for a, b in pairwise(word))
     every = dict.fromkeys(("replace", "insert", "double"), len(word))

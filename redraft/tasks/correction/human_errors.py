@@ -20,11 +20,11 @@ def human_errors(half: Literal["train", "test"]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for word, *wrong in (line.lower().split() for line in lines if line.strip()):
         kept = tuple(dict.fromkeys(each for each in wrong if each.isalpha() and each.isascii() and each != word))
-        if kept and word.isalpha() and word.isascii() and half_of(word) == half:
+        if kept and word.isalpha() and word.isascii() and split_half(word) == half:
             found[word] = found.get(word, ()) + kept
     return found
 
 
-def half_of(word: str) -> Literal["train", "test"]:
+def split_half(word: str) -> Literal["train", "test"]:
     """Which half a word belongs to, by a hash: the same on every machine."""
     return "train" if blake2b(word.encode(), digest_size=1).digest()[0] % 2 else "test"

@@ -19,43 +19,51 @@ from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
-from redraft.core.text.tokenizers import Characters
-from redraft.tasks.correction.scorers import moment, row_length, wrong_share
-from redraft.tasks.correction.suspects import WHOLE_WORD, Replacement, Speller
-from redraft.tasks.engine.model import Opened
+from redraft.core.text.tokenizers import CharTokenizer
+from redraft.tasks.correction.scorers import error_rate, longest_row, time_of_error_rate
+from redraft.tasks.correction.suspects import WHOLE_WORD, CandidateGenerator, Replacement
+from redraft.tasks.engine.model import TextModel
 
 _MOST_SWEEPS, _BATCH = 4, 32
 _LEAST = 0.02  # of the probability of a word: below, too many would have to be compared
 _NUMBER = re.compile(r"\w*\d\w*")
 
 
-def is_own_channel(it: Opened) -> bool:
+def is_letter_channel(it: TextModel) -> bool:
     """Whether letters become other letters by the noise of the model itself."""
     process = it.model.process
-    if not isinstance(it.tokenizer, Characters) or it.model.block is not None or not isinstance(process, TokenProcess):
+    if (
+        not isinstance(it.tokenizer, CharTokenizer)
+        or it.model.block is not None
+        or not isinstance(process, TokenProcess)
+    ):
         return False
-    return not isinstance(process, Masked | Remask | Insertion) and wrong_share(process, 0.5) > 0
+    return not isinstance(process, Masked | Remask | Insertion) and error_rate(process, 0.5) > 0
 
 
-def letter_changes(it: Opened, speller: Speller, texts: Sequence[str], confidence: float) -> list[list[Replacement]]:
+def letter_changes(
+    it: TextModel, speller: CandidateGenerator, texts: Sequence[str], confidence: float
+) -> list[list[Replacement]]:
     """The changed words of each text; a word is replaced if the letters of another one are likely enough together.
 
     Each sweep reads what the last one has written, until nothing changes.
     """
     process = it.model.process
     assert isinstance(process, TokenProcess)
-    read = LetterReader(it.model, process, moment(process, speller.noise), row_length(it), _letters(it))
+    read = LetterPosterior(it.model, process, time_of_error_rate(process, speller.noise), longest_row(it), _letters(it))
     return [_changes(it, read, speller, text, confidence) if text else [] for text in texts]
 
 
-def _letters(it: Opened) -> int:
-    assert isinstance(it.tokenizer, Characters)  # its letters come first
+def _letters(it: TextModel) -> int:
+    assert isinstance(it.tokenizer, CharTokenizer)  # its letters come first
     return len(it.tokenizer.alphabet)
 
 
-def _changes(it: Opened, read: LetterReader, speller: Speller, text: str, confidence: float) -> list[Replacement]:
+def _changes(
+    it: TextModel, read: LetterPosterior, speller: CandidateGenerator, text: str, confidence: float
+) -> list[Replacement]:
     observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
-    free, found = _free(text, speller).to(z.device), list[Likely]()
+    free, found = _free(text, speller).to(z.device), list[LikelyLetters]()
     spaces = torch.tensor([letter == " " for letter in text], device=z.device)
     for _ in range(_MOST_SWEEPS):
         log_p = read.letters(z, observed, free)
@@ -85,7 +93,7 @@ def _doubtful(log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float
     return [(begin, end) for begin, end in pieces if float(own[begin:end].sum().exp()) <= 1 - confidence]
 
 
-class Likely(NamedTuple):
+class LikelyLetters(NamedTuple):
     """The likeliest letters of a span."""
 
     start: int
@@ -102,7 +110,7 @@ class _Begun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LetterReader:
+class LetterPosterior:
     """p(x | z) ∝ x̂ · q_t(z | x) of letters, one by one and several together, read from windows of a text."""
 
     denoise: Denoiser
@@ -122,7 +130,7 @@ class LetterReader:
 
     def likeliest(
         self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], confidence: float
-    ) -> list[Likely | None]:
+    ) -> list[LikelyLetters | None]:
         """For each span the letters with p(letters | all of z) ≥ confidence, the likeliest; None: there are none.
 
         By the chain rule from left to right, p(x_1 | z) · p(x_2 | x_1, z) · …: letters that are decided are clean (t =
@@ -186,12 +194,12 @@ def _continued(begun: _Begun, log_p: Tensor, least: float) -> Iterator[_Begun]:
         yield _Begun(begun.span, (*begun.letters, letter), begun.log_p + float(log_p[letter]))
 
 
-def _best(number: int, start: int, done: Sequence[_Begun]) -> Likely | None:
+def _best(number: int, start: int, done: Sequence[_Begun]) -> LikelyLetters | None:
     best = max((each for each in done if each.span == number), key=lambda each: each.log_p, default=None)
-    return None if best is None else Likely(start, best.letters, math.exp(best.log_p))
+    return None if best is None else LikelyLetters(start, best.letters, math.exp(best.log_p))
 
 
-def _free(text: str, speller: Speller) -> Tensor:
+def _free(text: str, speller: CandidateGenerator) -> Tensor:
     """(L,) which letters may be changed: not those of a word to keep or of a name, nor of one with a digit in it."""
     free = torch.ones(len(text), dtype=torch.bool)
     kept = [word for word in WHOLE_WORD.finditer(text) if not speller.free(text, word.start(), word.group())]

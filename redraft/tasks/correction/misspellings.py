@@ -72,7 +72,7 @@ SHAPES = {  # what a reading machine mixes up
 
 
 @dataclass(frozen=True)
-class Corrupted:
+class CorruptedText:
     """A text with errors, and what became of each of its words."""
 
     text: str
@@ -88,7 +88,7 @@ class Corrupted:
 
 
 @dataclass(frozen=True)
-class SpellingErrors:
+class ErrorGenerator:
     """Each letter is the place of an error with the probability `rate`.
 
     The kind of an error is drawn evenly from those that are possible there. keyboard: a neighbouring key; phonetic:
@@ -106,7 +106,7 @@ class SpellingErrors:
         if not self.kinds or not set(self.kinds) <= set(ERROR_KINDS):
             raise ValueError(f"kinds={self.kinds}; choose from {', '.join(ERROR_KINDS)}")
 
-    def __call__(self, text: str, index: int = 0) -> Corrupted:
+    def __call__(self, text: str, index: int = 0) -> CorruptedText:
         """The text number `index` of a corpus with errors: another number, other errors."""
         draws = randomness.rng(self.seed).fold(index).uniform(len(text), 3)[0].tolist()
         pieces, hits, chances, place = [], [], 0, 0
@@ -121,7 +121,7 @@ class SpellingErrors:
                 hits.append((place, place + length, kind))
             pieces.append(new)
             place += length
-        return Corrupted("".join(pieces), text, _by_word(text, hits), len(hits), chances)
+        return CorruptedText("".join(pieces), text, _by_word(text, hits), len(hits), chances)
 
     def possible(self, text: str, place: int) -> Mapping[ErrorKind, Sequence[Slip]]:
         """The errors that can happen at a place, by kind."""
@@ -182,7 +182,7 @@ def _cased(was: str, new: str) -> str:
     return new[:1].upper() + new[1:] if was[:1].isupper() else new
 
 
-def _neighbours() -> dict[str, tuple[str, ...]]:
+def _neighbors() -> dict[str, tuple[str, ...]]:
     """The letters beside each key."""
     spots = {key: (column + row / 2, row) for row, keys in enumerate(KEYS) for column, key in enumerate(keys)}
     return {
@@ -191,9 +191,9 @@ def _neighbours() -> dict[str, tuple[str, ...]]:
     }
 
 
-NEIGHBOURS = _neighbours()
+NEIGHBORS = _neighbors()
 _MAKERS: dict[ErrorKind, Callable[[str, int], list[Slip]]] = {
-    "keyboard": _alike(NEIGHBOURS),
+    "keyboard": _alike(NEIGHBORS),
     "phonetic": _alike(SOUNDS),
     "swap": _swaps,
     "drop": _drops,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from redraft.core.text.tokenizers import Hub, Words
-from redraft.tasks.correction.scorers import HoleReader, WordHole
-from redraft.tasks.correction.suspects import OTHER_CASE, Replacement, Speller, Spot
-from redraft.tasks.engine.model import Opened
+from redraft.core.text.tokenizers import HubTokenizer, WordTokenizer
+from redraft.tasks.correction.scorers import HoleScorer, WordHole
+from redraft.tasks.correction.suspects import OTHER_CASE, CandidateGenerator, Replacement, SuspectWord
+from redraft.tasks.engine.model import TextModel
 
 _SWEEPS = 2
 _MISLED = 125  # chosen on a book that is neither learnt from nor measured
@@ -21,7 +21,7 @@ _BESIDE = 12  # characters on each side of a spot for every token of a row: more
 class _Chosen:
     """A spot and the candidate that stands there now."""
 
-    spot: Spot
+    spot: SuspectWord
     best: int = 0
     probability: float = 1.0
 
@@ -35,12 +35,12 @@ class _Chosen:
 
 
 @dataclass(frozen=True)
-class Sweeps:
+class CorrectionPasses:
     """Bayes at every spot: channel(observed | word) × model(word | both sides)."""
 
-    it: Opened
-    speller: Speller
-    ask: HoleReader
+    it: TextModel
+    speller: CandidateGenerator
+    ask: HoleScorer
     confidence: float
 
     def __call__(self, texts: Sequence[str]) -> list[list[Replacement]]:
@@ -80,7 +80,7 @@ class Sweeps:
         right = _spliced(text, chosen[at + 1 :], spot.end, min(len(text), spot.end + reach))
         tokenizer = self.it.tokenizer
         # a tokenizer of word pieces joins the space before a word to it
-        before = tokenizer.encode(left.rstrip() if isinstance(tokenizer, Hub) else left)
+        before = tokenizer.encode(left.rstrip() if isinstance(tokenizer, HubTokenizer) else left)
         behind = tokenizer.encode(right)
         rows = [tokenizer.encode(f"{left}{candidate.text}{right}") for candidate in spot.candidates]
         first = min([_shared(before, row) for row in rows])
@@ -97,7 +97,7 @@ class Sweeps:
 
     @cached_property
     def _vocabulary(self) -> frozenset[str] | None:
-        return frozenset(self.it.tokenizer.words) if isinstance(self.it.tokenizer, Words) else None
+        return frozenset(self.it.tokenizer.words) if isinstance(self.it.tokenizer, WordTokenizer) else None
 
     @cached_property
     def _unknown(self) -> float:

@@ -15,11 +15,11 @@ from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
-from redraft.core.text.tokenizers import Words
-from redraft.models.canvas_builder import UpTo
-from redraft.tasks.engine.model import Opened
+from redraft.core.text.tokenizers import WordTokenizer
+from redraft.models.canvas_builder import VariableHole
+from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
-from redraft.training.data.framing import Documents, side_by_side
+from redraft.training.data.framing import DocumentRows, pad_rows
 from redraft.training.heldout import likelihood
 
 _MOST_TOKENS = 256  # of a row, for models without a run
@@ -34,10 +34,10 @@ class WordHole(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HoleReader(ABC):
+class HoleScorer(ABC):
     """Scores fillings of holes; every subclass is final."""
 
-    it: Opened
+    it: TextModel
     time: float  # of the text as it stands: how much noise the network is told to expect
 
     @abstractmethod
@@ -47,7 +47,7 @@ class HoleReader(ABC):
     @property
     def room(self) -> int:
         """How many tokens a row has at most."""
-        return row_length(self.it)
+        return longest_row(self.it)
 
     @property
     def begin(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class _Query(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HiddenReader(HoleReader):
+class MaskedHoleScorer(HoleScorer):
     """Mask or hybrid noise: token by token, Σ_j log x̂_j(filling_j | left, filling_<j, right), the rest hidden.
 
     Fillings that begin alike and are equally long share their rows: all words of one token need a single one. Words
@@ -95,7 +95,7 @@ class HiddenReader(HoleReader):
 
     def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         tokenizer, mask = self.it.tokenizer, self.it.model.config.vocab.mask
-        if not isinstance(tokenizer, Words) or mask is None:
+        if not isinstance(tokenizer, WordTokenizer) or mask is None:
             return ids
         return tuple(mask if token == tokenizer.unknown else token for token in ids)
 
@@ -112,7 +112,7 @@ class HiddenReader(HoleReader):
     def _read(self, queries: Sequence[_Query]) -> Tensor:
         """(B, V) what the network says of the first hidden token of each row."""
         begin = self.begin
-        rows: list[list[tuple[int, ...] | int | str | UpTo]] = [
+        rows: list[list[tuple[int, ...] | int | str | VariableHole]] = [
             [(*begin, *q.left), q.hidden, q.right, self._rest(q)] for q in queries
         ]
         canvas = self.it.model.compose(rows)
@@ -126,7 +126,7 @@ class HiddenReader(HoleReader):
         """What follows the text in a row of fixed length is not known."""
         framing = None if self.it.run is None else self.it.run.framing
         used = len(query.left) + query.hidden + len(query.right)
-        return max(0, framing.length - used) if isinstance(framing, Documents) and framing.tail else 0
+        return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.tail else 0
 
 
 def _chain(hole: WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:
@@ -135,7 +135,7 @@ def _chain(hole: WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, i
 
 
 @dataclass(frozen=True)
-class VisibleReader(HoleReader):
+class UniformHoleScorer(HoleScorer):
     """Uniform noise: x̂ of a visible token does not look at that token, so Σ_j log x̂_j(filling_j) takes one row."""
 
     def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
@@ -161,7 +161,7 @@ class VisibleReader(HoleReader):
 
 
 @dataclass(frozen=True)
-class CausalReader(HoleReader):
+class CausalHoleScorer(HoleScorer):
     """From left to right: log p of the filling and of all that follows, exactly."""
 
     def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
@@ -177,56 +177,58 @@ class CausalReader(HoleReader):
     def _batch(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> Batch:
         vocab, begin = self.it.model.config.vocab, self.begin
         ids = [(*begin, *hole.left, *filling, *hole.right) for hole, filling in rows]
-        tokens, pad = side_by_side(ids, max(map(len, ids)), vocab)
+        tokens, pad = pad_rows(ids, max(map(len, ids)), vocab)
         first = torch.tensor([[len(begin) + len(hole.left)] for hole, _ in rows])
         learn = ~pad & (torch.arange(tokens.shape[1]) >= first)
         return Batch(tokens, learn, pad if bool(pad.any()) else None)
 
 
-def require_plain(it: Opened) -> None:
+def require_unconditional(it: TextModel) -> None:
     """Raises for models that cannot read a text by itself."""
     if it.model.encoder is not None or it.answers:
         raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
 
 
-def reader(it: Opened, noise: float) -> HoleReader:
+def hole_scorer(it: TextModel, noise: float) -> HoleScorer:
     """How to ask a model; one line if it cannot be asked."""
-    require_plain(it)
+    require_unconditional(it)
     process = it.model.process
     process = process.process if isinstance(process, Remask) else process
     if isinstance(process, Masked) and it.model.block == 1:
-        return CausalReader(it, 0.0)
+        return CausalHoleScorer(it, 0.0)
     if it.model.block is None and isinstance(process, Masked):
-        return HiddenReader(it, 0.0)
+        return MaskedHoleScorer(it, 0.0)
     if it.model.block is None and isinstance(process, Interpolating):
-        return (HiddenReader if hides(process) else VisibleReader)(it, moment(process, noise))
+        return (MaskedHoleScorer if masks_tokens(process) else UniformHoleScorer)(
+            it, time_of_error_rate(process, noise)
+        )
     raise ValueError(
         f"correct asks models of mask, uniform or hybrid noise with full attention, or autoregressive ones; this one "
         f"has {type(process).__name__} noise{'' if it.model.block is None else ' in blocks'}"
     )
 
 
-def row_length(it: Opened) -> int:
+def longest_row(it: TextModel) -> int:
     """How many tokens a row has at most."""
     known, length = it.model.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
     return length if known is None else min(length, known)
 
 
-def hides(process: Interpolating) -> bool:
+def masks_tokens(process: Interpolating) -> bool:
     """Whether the noise hides tokens at times, so that the network knows hidden ones."""
     return float(process.mix(torch.tensor(0.5)).mask) > 0
 
 
-def moment(process: TokenProcess, noise: float) -> float:
+def time_of_error_rate(process: TokenProcess, noise: float) -> float:
     """The time before halfway at which so large a share of the visible tokens is wrong, by bisection."""
     low, high = 1e-6, 0.5
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if wrong_share(process, middle) < noise else (low, middle)
+        low, high = (middle, high) if error_rate(process, middle) < noise else (low, middle)
     return high
 
 
-def wrong_share(process: TokenProcess, t: float) -> float:
+def error_rate(process: TokenProcess, t: float) -> float:
     """Which share of the tokens that are visible at t is wrong."""
     if isinstance(process, Interpolating):
         mix = process.mix(torch.tensor(t, dtype=torch.float64))

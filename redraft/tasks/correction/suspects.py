@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
         return self.channel + self.prior
 
 
-class Spot(NamedTuple):
+class SuspectWord(NamedTuple):
     """A place of a text and what may be meant there; the first candidate is the spelling itself."""
 
     start: int
@@ -54,7 +54,7 @@ class Replacement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Speller:
+class CandidateGenerator:
     """Known words, the channel and how noisy it is: from a text to its doubtful spots."""
 
     lexicon: Lexicon
@@ -64,14 +64,14 @@ class Speller:
     names: bool = False
     alphabet: frozenset[str] | None = None  # of letters that the model can read; None: all
 
-    def spots(self, text: str) -> list[Spot]:
+    def spots(self, text: str) -> list[SuspectWord]:
         """The doubtful spots of a text, from left to right."""
         pieces = [piece for piece in WHOLE_WORD.finditer(text) if self.free(text, piece.start(), piece.group())]
         merged = self._merged(text, pieces)
         inside = [range(spot.start, spot.end) for spot in merged]
         single = [piece for piece in pieces if not any(piece.start() in span for span in inside)]
-        spots = [Spot(piece.start(), piece.end(), self.candidates(piece.group())) for piece in single]
-        return sorted((spot for spot in spots + merged if doubtful(spot)), key=lambda spot: spot.start)
+        spots = [SuspectWord(piece.start(), piece.end(), self.candidates(piece.group())) for piece in single]
+        return sorted((spot for spot in spots + merged if is_suspect(spot)), key=lambda spot: spot.start)
 
     def free(self, text: str, start: int, word: str) -> bool:
         """Whether a word may be touched: not one to keep, and no name, which is a capital inside of a sentence."""
@@ -103,7 +103,7 @@ class Speller:
         channel = self.channel.log_probs(spelling, self.lexicon.codes[near], self.noise)
         for number, log_p in zip(near[_best(channel)], channel[_best(channel)], strict=True):
             word = self.lexicon.words[number]
-            text, cost = cased(spelling, word)
+            text, cost = match_case(spelling, word)
             if self.alphabet is None or self.alphabet >= set(text):
                 yield Candidate(text, float(log_p) + cost, self.prior(text))
 
@@ -137,7 +137,7 @@ class Speller:
             return self.lexicon.log_share(word)
         return self.lexicon.log_share(word.lower()) + OTHER_CASE
 
-    def _merged(self, text: str, pieces: Sequence[re.Match[str]]) -> list[Spot]:
+    def _merged(self, text: str, pieces: Sequence[re.Match[str]]) -> list[SuspectWord]:
         """Pairs of pieces that may be one word: one of them is unknown, or together they are known.
 
 
@@ -150,8 +150,8 @@ class Speller:
             if text[first.end() : second.start()] == " " and (together or not apart):
                 whole, pairs = self._joined(*halves), self._pairs(*halves)
                 gain = max((c.score for c in whole), default=-math.inf) - max(c.score for c in pairs)
-                found.append((gain, Spot(first.start(), second.end(), (*pairs, *whole))))
-        taken: list[Spot] = []
+                found.append((gain, SuspectWord(first.start(), second.end(), (*pairs, *whole))))
+        taken: list[SuspectWord] = []
         for gain, spot in sorted(found, key=lambda each: -each[0]):
             if gain > -_SPLIT_EDGE and all(spot.end <= other.start or other.end <= spot.start for other in taken):
                 taken.append(spot)
@@ -169,14 +169,14 @@ class Speller:
         return [Candidate(f"{x.text} {y.text}", x.channel + y.channel, x.prior + y.prior) for x in a for y in b]
 
 
-def doubtful(spot: Spot) -> bool:
+def is_suspect(spot: SuspectWord) -> bool:
     """Whether the spelling itself is not by far the likeliest, as far as words alone can tell."""
     scores = np.array([c.score for c in spot.candidates])
     weights = np.exp(scores - scores.max())
     return len(scores) > 1 and weights[0] < _CERTAIN * weights.sum()
 
 
-def cased(spelling: str, word: str) -> tuple[str, float]:
+def match_case(spelling: str, word: str) -> tuple[str, float]:
     """A known word as the spelling is written, in capitals or with one; log of how likely its case is."""
     if len(spelling) > 1 and spelling.isupper():
         return word.upper(), 0.0

@@ -8,22 +8,22 @@ from difflib import get_close_matches
 from redraft.core.processes.masked import Masked
 from redraft.decoding.guidance.classifier_free import ClassifierFree
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.guided import Guided, GuidedByPrompt
+from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Generation
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.arguments.settings import GenerationSettings
+from redraft.tasks.engine.model import TextModel
 
 
-def with_guidance(it: Opened, asked: Generation, sampler: Sampler) -> Sampler:
+def with_guidance(it: TextModel, asked: GenerationSettings, sampler: Sampler) -> Sampler:
     if asked.guidance == 1:
         return sampler
     if asked.label is not None or asked.source is not None:
-        return Guided(sampler, ClassifierFree(asked.guidance, none=it.model.config.network.classes))
+        return GuidedSampler(sampler, ClassifierFree(asked.guidance, none=it.model.config.network.classes))
     negative = () if asked.negative_prompt is None else tuple(it.tokenizer.encode(asked.negative_prompt))
-    return GuidedByPrompt(sampler, asked.guidance, negative)
+    return PromptGuidedSampler(sampler, asked.guidance, negative)
 
 
-def class_number(it: Opened, asked: Generation) -> int | None:
+def label_id(it: TextModel, asked: GenerationSettings) -> int | None:
     """The number of the class that is asked for; none is needed if the network has learnt to do without."""
     classes = it.classes
     if asked.label is None:
@@ -44,7 +44,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
 
 
-def require_comparison(it: Opened, asked: Generation, label: int | None, prompts: Sequence[str]) -> None:
+def require_guidable(it: TextModel, asked: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:
     """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
     by_prompt = label is None and asked.source is None and isinstance(it.model.process, Masked) and all(prompts)
     if asked.negative_prompt is not None and not (by_prompt and asked.guidance != 1):
@@ -66,7 +66,7 @@ def require_comparison(it: Opened, asked: Generation, label: int | None, prompts
         )
 
 
-def require_source(it: Opened, asked: Generation) -> None:
+def require_source(it: TextModel, asked: GenerationSettings) -> None:
     """A model that answers needs something to answer, and others cannot be told anything."""
     if it.answers and asked.source is None:
         raise ArgumentError("source", 'this model needs a source to answer; give one: source="TEXT"')
@@ -76,7 +76,7 @@ def require_source(it: Opened, asked: Generation) -> None:
         )
 
 
-def source_tokens(it: Opened, asked: Generation) -> int:
+def source_token_count(it: TextModel, asked: GenerationSettings) -> int:
     """How many tokens of a row the source takes; every word of it must be known."""
     if asked.source is None:
         return 0
@@ -86,7 +86,7 @@ def source_tokens(it: Opened, asked: Generation) -> int:
     return read - 1 if it.model.encoder is None else 0  # in the row, without a start token of its own
 
 
-def new_tokens(it: Opened, asked: Generation, used: int) -> int:
+def new_token_count(it: TextModel, asked: GenerationSettings, used: int) -> int:
     """How many tokens to write where so many are given."""
     if asked.max_new_tokens is not None:
         return asked.max_new_tokens
@@ -104,7 +104,7 @@ def new_tokens(it: Opened, asked: Generation, used: int) -> int:
     return length - used
 
 
-def longer_than_learnt(it: Opened, length: int) -> tuple[str, ...]:
+def length_warning(it: TextModel, length: int) -> tuple[str, ...]:
     """A network that counts no positions takes rows of any length, but it has not learnt from such ones."""
     if it.run is None or it.run.model.network.positions is not None or length <= it.run.framing.length:
         return ()

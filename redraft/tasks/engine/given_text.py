@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, takewhile
 
-from redraft.core.text.tokenizers import Tokenizer, shares
+from redraft.core.text.tokenizers import Tokenizer, token_texts
 
 
-def given_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def encode_given(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of given text that a hole follows.
 
     Many tokenizers write a space together with the word behind it. A space just before a hole would then be a token
@@ -23,7 +23,7 @@ def given_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Verbatim:
+class GivenText:
     """How a filled template is spelt: given parts as they were given, holes as the tokenizer has them."""
 
     tokenizer: Tokenizer
@@ -44,7 +44,7 @@ class Verbatim:
 
     def fills(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
         """What stands in each hole."""
-        said = shares(self.tokenizer, list(ids))
+        said = token_texts(self.tokenizer, list(ids))
         runs = self._runs(given)
         return tuple("".join(self._filled(said, runs, k)) for k in range(len(self.holes)))
 
@@ -54,7 +54,7 @@ class Verbatim:
 
     def _spelt(self, ids: Sequence[int], given: Sequence[bool]) -> Iterator[tuple[str, int]]:
         """The text in pieces, each with its token; −1: it has none."""
-        said, runs = shares(self.tokenizer, list(ids)), self._runs(given)
+        said, runs = token_texts(self.tokenizer, list(ids)), self._runs(given)
         for k, part in enumerate(self.parts):
             there, missing = runs[k]
             yield from zip(_aligned(part, [said[i] for i in there]), there, strict=True) if there else [(part, -1)]

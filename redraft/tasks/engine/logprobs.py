@@ -15,18 +15,18 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Canvas, Context
-from redraft.core.prediction import Around, Denoiser, Drawn, Gaps, Mean, Prediction
-from redraft.core.processes.interpolating import Steering
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, GapPrediction, Prediction, VectorPrediction
+from redraft.core.processes.interpolating import GuidedPosterior
 from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.guided import Guided, GuidedByPrompt
-from redraft.tasks.engine.sampler_choice import layers
+from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
+from redraft.tasks.engine.sampler_choice import sampler_layers
 
-Top = tuple[tuple[int, float], ...]  # tokens and their probabilities, the likeliest first
+TopTokens = tuple[tuple[int, float], ...]  # tokens and their probabilities, the likeliest first
 
 
-class LikelyTokens:
+class LogprobRecorder:
     """The `count` likeliest tokens at each place of one row; a guidance that only listens.
 
     Places must stay where they are: for models that insert tokens or write vectors there are none.
@@ -34,8 +34,8 @@ class LikelyTokens:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.top: dict[int, Top] = {}  # by column, from the prediction of its last change
-        self.fresh: dict[int, Top] = {}  # of the tokens that the last canvas brought
+        self.top: dict[int, TopTokens] = {}  # by column, from the prediction of its last change
+        self.fresh: dict[int, TopTokens] = {}  # of the tokens that the last canvas brought
         self.bits: dict[int, float] = {}  # by column, the entropy of that prediction
         self._said: list[tuple[list[int], Tensor]] = []  # columns and log-weights since the last canvas
         self._joint: tuple[Prediction, list[int]] | None = None  # one that remembers its answers, and its columns
@@ -46,10 +46,10 @@ class LikelyTokens:
 
     def around(self, sampler: Any) -> Sampler:
         """The sampler with this inside of all its guidance, where it hears what tokens are drawn from."""
-        if any(isinstance(part, Guided | GuidedByPrompt) for part in layers(sampler)):
+        if any(isinstance(part, GuidedSampler | PromptGuidedSampler) for part in sampler_layers(sampler)):
             inner: Sampler = replace(sampler, sampler=self.around(sampler.sampler))
             return inner
-        return Guided(sampler, self)
+        return GuidedSampler(sampler, self)
 
     def hear(self, where: Tensor, place: Tensor | None, log_x: Tensor) -> None:
         """(1, L) bool, (1, L) columns of the row, (N, V) what was said there."""
@@ -83,7 +83,7 @@ class LikelyTokens:
         top = self.top.get(column)
         return None if top is None else tuple((tokenizer.decode([token]), p) for token, p in top)
 
-    def _best(self, log_x: Tensor) -> Top:
+    def _best(self, log_x: Tensor) -> TopTokens:
         p, tokens = log_x.float().softmax(-1).topk(min(self.count, len(log_x)))
         return tuple(
             (token, round(share, 6)) for token, share in zip(tokens.tolist(), p.tolist(), strict=True) if share
@@ -96,27 +96,27 @@ def _entropy(log_x: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class _Listening(Around):
+class _Listening(DenoiserWrapper):
     """A denoiser whose predictions are overheard."""
 
-    log: LikelyTokens
+    log: LogprobRecorder
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if isinstance(pred, Mean) or (isinstance(pred, Steering) and pred.steers):
+        if isinstance(pred, VectorPrediction) or (isinstance(pred, GuidedPosterior) and pred.steers):
             return pred
         if pred.joint:
             self.log.remember(pred, z, context.place)
             return pred
-        return Overheard(pred, self.log, context.place)
+        return RecordedPrediction(pred, self.log, context.place)
 
 
 @dataclass(frozen=True, eq=False)
-class Overheard(Prediction):
+class RecordedPrediction(Prediction):
     """A prediction that tells a log what it was asked and what it said."""
 
     inner: Prediction
-    log: LikelyTokens
+    log: LogprobRecorder
     place: Tensor | None
 
     @property
@@ -134,7 +134,7 @@ class Overheard(Prediction):
         self.log.hear(where, self.place, found)
         return found
 
-    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Drawn:
+    def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Draw:
         found = self.inner.draw(where, rng=rng, temperature=temperature)
         self.log.hear(where, self.place, found.log_x)
         return found
@@ -143,5 +143,5 @@ class Overheard(Prediction):
         return self.inner.nll(where, target)
 
     @property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> GapPrediction:
         return self.inner.gaps

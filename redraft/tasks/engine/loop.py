@@ -11,18 +11,18 @@ from torch import Tensor
 from redraft.core import randomness
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
-from redraft.models.canvas_builder import text_places
+from redraft.models.canvas_builder import text_positions
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
-from redraft.tasks.engine.logprobs import LikelyTokens
-from redraft.tasks.engine.result import Record, Stop, Written
+from redraft.tasks.engine.logprobs import LogprobRecorder
+from redraft.tasks.engine.result import StopReason, TextResult, TextResults
 from redraft.tasks.engine.sampler_choice import (
-    edits,
+    starts_from_draft,
 )
-from redraft.tasks.engine.stop_strings import StopTexts
-from redraft.tasks.engine.trace import Calls, Steps, calls, generated, given, stop_reason
+from redraft.tasks.engine.stop_strings import StopStrings
+from redraft.tasks.engine.trace import NetworkCalls, TokenSteps, count_calls, generated_mask, given_mask, stop_reason
 
 
-class Writing:
+class DecodingLoop:
     """Some rows being written: iterate over their canvases, as many as wanted, and take the record at the end.
 
     The model is in eval mode meanwhile, and no gradients are kept; `seconds` count the work alone, not what its user
@@ -38,20 +38,20 @@ class Writing:
         seed: int,
         samples: Tensor,
         first: int = 0,
-        log: LikelyTokens | None = None,
+        log: LogprobRecorder | None = None,
     ) -> None:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
         self.samples = samples  # (B,) with the seed, the random key of each row
         self.first = first  # the number of row 0 in its call
-        self.seconds, self.canvases, self.calls = 0.0, 0, Calls()
-        self.steps, self.log = Steps(), log
+        self.seconds, self.canvases, self.calls = 0.0, 0, NetworkCalls()
+        self.steps, self.log = TokenSteps(), log
         self.canvas = start
 
     def __iter__(self) -> Iterator[Canvas]:
         keys = randomness.rng(self.seed, self.samples)
         sampler = self.sampler if self.log is None else self.log.around(self.sampler)
         canvases = sampler(self.model, self.model.process, self.start, rng=keys)
-        with eval_mode(self.model), calls(self.model, self.calls):
+        with eval_mode(self.model), count_calls(self.model, self.calls):
             while (canvas := self._next(canvases)) is not None:
                 self.canvas, self.canvases = canvas, self.canvases + 1
                 yield canvas
@@ -69,27 +69,29 @@ class Writing:
         self.seconds += time.perf_counter() - clock
         return canvas
 
-    def record(self) -> Record:
+    def record(self) -> TextResults:
         """What was written and what it cost; writes the remaining canvases first."""
         if self.canvas is self.start:
             for _ in self:
                 pass
         clock = time.perf_counter()
         end, vocab = self.model.to_tokens(self.canvas), self.model.config.vocab
-        count = int((generated(self.start, end, vocab) & ~self._kept(end)).sum())  # also waits for the device
+        count = int((generated_mask(self.start, end, vocab) & ~self._kept(end)).sum())  # also waits for the device
         self.seconds += time.perf_counter() - clock
         rows = len(end.z)
-        return Record(self._written(end), self.calls.rows / rows, self.seconds, count, self.seed, str(self.sampler))
+        return TextResults(
+            self._written(end), self.calls.rows / rows, self.seconds, count, self.seed, str(self.sampler)
+        )
 
     def _kept(self, end: Canvas) -> Tensor:
         """(B, L) bool: tokens of a draft that noise has not touched and nobody has changed."""
         steps = self.steps.when
-        if steps is None or end.z.shape != self.start.z.shape or not edits(self.sampler):
+        if steps is None or end.z.shape != self.start.z.shape or not starts_from_draft(self.sampler):
             return torch.zeros_like(end.fixed)
         return (end.z == self.start.z) & (steps == 0)
 
-    def _written(self, end: Canvas) -> tuple[Written, ...]:
-        known, kept = given(self.start, end), self._kept(end)
+    def _written(self, end: Canvas) -> tuple[TextResult, ...]:
+        known, kept = given_mask(self.start, end), self._kept(end)
         steps = None if self.canvas.z.dim() == 3 else self.steps.when
         sure = end.confidence
         return tuple(
@@ -105,14 +107,14 @@ class Writing:
         )
 
     def _row(
-        self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None, stop: Stop
-    ) -> Written:
+        self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None, stop: StopReason
+    ) -> TextResult:
         tokenizer = self.model.tokenizer
-        places = text_places(end, self.model.config.vocab, row)
+        places = text_positions(end, self.model.config.vocab, row)
         tokens, was_given = end.z[row, places].tolist(), known[places].tolist()
         steps = [None] * len(places) if step is None else step[places].tolist()
         probability = [None] * len(places) if sure is None else sure[places].tolist()
-        written = Written(
+        written = TextResult(
             "" if tokenizer is None else tokenizer.decode(tokens),
             tuple(tokens),
             tuple(was_given),
@@ -124,7 +126,7 @@ class Writing:
             tokenizer=tokenizer,
         )
         ending = self.start.context.ending
-        return ending.cut(written) if isinstance(ending, StopTexts) else written
+        return ending.cut(written) if isinstance(ending, StopStrings) else written
 
     def _alternatives(self, places: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:
         if self.log is None or self.model.tokenizer is None:

@@ -10,19 +10,19 @@ from typing import TypeAlias
 
 from redraft.core.hardware.system import best_device, free_memory
 from redraft.core.text.chat_template import prompt_ids
-from redraft.core.text.tokenizers import UNKNOWN, Hub, Tokenizer, Words
+from redraft.core.text.tokenizers import UNKNOWN, HubTokenizer, Tokenizer, WordTokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
-from redraft.models.canvas_builder import UpTo, sized_hole
+from redraft.models.canvas_builder import VariableHole, make_hole
 from redraft.models.checkpoints import serialization
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.training.data.framing import Documents, Packed
-from redraft.training.data.pair_framing import Answers
-from redraft.training.data.pairs import Classified
-from redraft.training.objectives.objective import Autoencode, Objective
+from redraft.training.data.framing import DocumentRows, PackedRows
+from redraft.training.data.pair_framing import ChatRows
+from redraft.training.data.pairs import HasClasses
+from redraft.training.objectives.objective import CodecObjective, Objective
 from redraft.training.runs.loading import load_with_run
 from redraft.training.runs.run import Run
 
@@ -30,7 +30,7 @@ _TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>", "<end_of_turn>", "<|en
 
 
 @dataclass(frozen=True)
-class Opened:
+class TextModel:
     """A model, and the run that made it, if it was one of ours."""
 
     model: DiffusionLM
@@ -71,7 +71,7 @@ class Opened:
         """The names of the classes that the model knows, in their order; where no run names them, their numbers."""
         data = None if self.run is None else self.run.data
         known = range(self.model.config.network.classes or 0)
-        return data.classes if known and isinstance(data, Classified) else tuple(map(str, known))
+        return data.classes if known and isinstance(data, HasClasses) else tuple(map(str, known))
 
     @property
     def compares(self) -> bool:
@@ -88,7 +88,7 @@ class Opened:
     def question(self, source: str | None) -> list[tuple[int, ...]]:
         """The ids of a source as the question of a chat, for models trained so; nothing for others."""
         framing = None if self.run is None else self.run.framing
-        if source is None or not isinstance(framing, Answers) or not isinstance(self.tokenizer, Hub):
+        if source is None or not isinstance(framing, ChatRows) or not isinstance(self.tokenizer, HubTokenizer):
             return []
         return [tuple(prompt_ids(self.tokenizer, [{"role": "user", "content": source}]))]
 
@@ -96,7 +96,7 @@ class Opened:
     def turn_ends(self) -> tuple[int, ...]:
         """The ids of special tokens that end a turn of a chat, where the tokenizer has some."""
         hub = self.model.tokenizer
-        known = hub.specials if isinstance(hub, Hub) else ()
+        known = hub.specials if isinstance(hub, HubTokenizer) else ()
         return tuple(token for name in _TURN_ENDS if name in known and (token := hub.id_of(name)) is not None)  # type: ignore[union-attr]
 
     @property
@@ -124,7 +124,7 @@ class Opened:
         bare = [word.strip(punctuation) for word in strange[:5]]  # unless it is the sign that is strange
         words = [inner if is_strange(inner) else word for inner, word in zip(bare, strange, strict=False)]
         more = f" and {len(strange) - 5} more words" if len(strange) > 5 else ""
-        known = tokenizer.words if isinstance(tokenizer, Words) else ()
+        known = tokenizer.words if isinstance(tokenizer, WordTokenizer) else ()
         close = [match for word in words for match in get_close_matches(word, known, n=2)]
         advice = f"say {', '.join(close)}" if close else "`redraft generate` without a prompt shows words that it knows"
         if strange:
@@ -136,10 +136,10 @@ class Opened:
         ids, vocab = self.tokenizer.encode(text), self.model.config.vocab
         framing = None if self.run is None else self.run.framing
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
-        row = ids if isinstance(framing, Packed) else [*bos, *ids, *eos]
+        row = ids if isinstance(framing, PackedRows) else [*bos, *ids, *eos]
         if not row[len(bos) :]:
             raise ArgumentError(argument, f"{argument}=…: {text!r:.60} has no token to read; give a text")
-        tail = isinstance(framing, Documents) and framing.tail
+        tail = isinstance(framing, DocumentRows) and framing.tail
         if framing is not None and tail and len(row) > framing.length:
             raise ArgumentError(
                 argument,
@@ -147,9 +147,9 @@ class Opened:
             )
         return row + eos * (framing.length - len(row)) if framing is not None and tail else row
 
-    def hole(self, size: int) -> int | UpTo:
+    def hole(self, size: int) -> int | VariableHole:
         """A hole of `size` tokens; for insertion models of at most so many."""
-        return sized_hole(self.model.process, size)
+        return make_hole(self.model.process, size)
 
     @property
     def bytes_per_token(self) -> int:
@@ -163,35 +163,35 @@ class Opened:
         return free_memory(next(self.model.parameters()).device)
 
 
-Model: TypeAlias = DiffusionLM | Opened | str | Path
+ModelOrPath: TypeAlias = DiffusionLM | TextModel | str | Path
 
 
-def as_opened(model: Model) -> Opened:
+def as_text_model(model: ModelOrPath) -> TextModel:
     """A model to write with: one that is loaded, or the directory of one."""
-    if isinstance(model, Opened):
+    if isinstance(model, TextModel):
         return model
     if isinstance(model, DiffusionLM):
-        return Opened(model)
+        return TextModel(model)
     if isinstance(model, str | Path):
-        return opened(model)
+        return open_model(model)
     raise ValueError(f"{type(model).__name__} is not a model; give a DiffusionLM, or the directory of a trained one")
 
 
-def opened(
+def open_model(
     path: str | Path,
     trust: tuple[str, ...] = (),
     *,
     mask: int | str | None = None,
     attention: str | None = None,
     codec: bool = False,
-) -> Opened:
+) -> TextModel:
     """What a directory holds, on the best device; the arguments are those of `redraft.load`.
 
     codec: whether a codec will do whose diffusion is not trained yet; it can noise texts, but not write any
     """
     found = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
-    if not codec and found.run is not None and isinstance(found.run.objective, Autoencode):
+    if not codec and found.run is not None and isinstance(found.run.objective, CodecObjective):
         raise CheckpointError(
             f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
         )
-    return Opened(found.model, found.run, found.step, Path(path))
+    return TextModel(found.model, found.run, found.step, Path(path))

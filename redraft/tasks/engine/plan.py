@@ -18,30 +18,30 @@ from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.constraints.constrained import Constrained
 from redraft.decoding.constraints.rules import Rule
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.guided import Guided
-from redraft.decoding.samplers.particles import Particles
-from redraft.decoding.speculation.speculative import DraftTally, Speculate
-from redraft.tasks.arguments.rules import Holes, obedient
-from redraft.tasks.arguments.settings import Decoding
-from redraft.tasks.engine.given_text import Verbatim
-from redraft.tasks.engine.logprobs import LikelyTokens
-from redraft.tasks.engine.loop import Writing
-from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.result import CacheKind, Draft, Exactness, Record
+from redraft.decoding.samplers.guided import GuidedSampler
+from redraft.decoding.samplers.particles import ParticleSampler
+from redraft.decoding.speculation.speculative import DraftStats, SpeculativeSampler
+from redraft.tasks.arguments.rules import HoleRules, with_rules
+from redraft.tasks.arguments.settings import DecodingSettings
+from redraft.tasks.engine.given_text import GivenText
+from redraft.tasks.engine.logprobs import LogprobRecorder
+from redraft.tasks.engine.loop import DecodingLoop
+from redraft.tasks.engine.model import TextModel
+from redraft.tasks.engine.result import CacheKind, Exactness, PartialText, TextResults
 from redraft.tasks.engine.sampler_choice import (
-    Beginning,
+    TruncatedSampler,
     batch_size,
     choose_sampler,
-    filtering,
-    keeps_law,
-    layers,
-    unending,
+    draws_exactly,
+    forbid_end_token,
+    sampler_layers,
+    with_filters,
 )
-from redraft.tasks.engine.streaming import View
+from redraft.tasks.engine.streaming import StreamView
 
 
 @dataclass(frozen=True)
-class Order:
+class TextRequest:
     """What is to be written, before anything of its size is built."""
 
     prompts: Sequence[str]
@@ -50,18 +50,18 @@ class Order:
     hidden: int  # the most tokens that a row has to get
     size: int | None = None  # tokens after the first `size` are not part of the text
     room: int = 0  # what holes of any length may take besides
-    rules: Sequence[Rule | Holes | None] = ()  # what the text of each prompt must obey; nothing: all are free
-    verbatim: Verbatim | None = None  # how given parts are spelt; None: as the tokenizer has it
+    rules: Sequence[Rule | HoleRules | None] = ()  # what the text of each prompt must obey; nothing: all are free
+    verbatim: GivenText | None = None  # how given parts are spelt; None: as the tokenizer has it
 
-    def canvas(self, numbers: Sequence[int], it: Opened) -> Canvas:
+    def canvas(self, numbers: Sequence[int], it: TextModel) -> Canvas:
         """A row for each of some prompts, by their numbers, under their rules."""
         canvas = self.compose([self.prompts[number] for number in numbers])
         if not self.rules:
             return canvas
-        return obedient(it.model, canvas, [self.rules[number] for number in numbers], self.size)
+        return with_rules(it.model, canvas, [self.rules[number] for number in numbers], self.size)
 
 
-class Before(NamedTuple):
+class UpfrontCost(NamedTuple):
     """What was done before the first word is written, such as finding out how long a hole is."""
 
     calls: int = 0  # rows that the network has read
@@ -69,36 +69,38 @@ class Before(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DecodingPlan:
     """An order, the sampler that carries it out, and how many rows it writes at a time."""
 
-    it: Opened
-    order: Order
-    decoding: Decoding
+    it: TextModel
+    order: TextRequest
+    decoding: DecodingSettings
     sampler: Sampler
     batch: int
     notes: tuple[str, ...] = ()
     first: int = 0  # the number of its first text in the call
     earlier: int = 0  # how often the first prompt was written for before
-    before: Before = Before()
+    before: UpfrontCost = UpfrontCost()
 
     def __len__(self) -> int:
         """How many texts there will be."""
         return self.decoding.n * len(self.order.prompts)
 
-    def writings(self) -> Iterator[Writing]:
+    def writings(self) -> Iterator[DecodingLoop]:
         """The rows, some at a time, in the order of their prompts."""
         earlier = list(self._earlier())
         for begin in range(0, len(self), self.batch):
             yield self._writing(range(begin, min(begin + self.batch, len(self))), earlier)
 
-    def _writing(self, rows: range, earlier: Sequence[int]) -> Writing:
+    def _writing(self, rows: range, earlier: Sequence[int]) -> DecodingLoop:
         n = self.decoding.n
         canvas = self.order.canvas([row // n for row in rows], self.it)
         samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
-        sampler = self.sampler if self.order.size is None else Beginning(self.sampler, self.order.size)
-        first, log = self.first + rows.start, LikelyTokens(self.decoding.alternatives) if self._watched else None
-        return Writing(self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first, log=log)
+        sampler = self.sampler if self.order.size is None else TruncatedSampler(self.sampler, self.order.size)
+        first, log = self.first + rows.start, LogprobRecorder(self.decoding.alternatives) if self._watched else None
+        return DecodingLoop(
+            self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first, log=log
+        )
 
     @property
     def _watched(self) -> bool:
@@ -115,7 +117,7 @@ class Plan:
         """What a text of the call was written for."""
         return self.order.prompts[(row - self.first) // self.decoding.n]
 
-    def finished(self, writing: Writing) -> Record:
+    def finished(self, writing: DecodingLoop) -> TextResults:
         """The record of some rows, with what the plan knows."""
         found = writing.record()
         verbatim, share = self.order.verbatim, len(found) / len(self)
@@ -135,18 +137,18 @@ class Plan:
         )
 
     @property
-    def tally(self) -> DraftTally | None:
+    def tally(self) -> DraftStats | None:
         """What became of the drafts so far; None: nobody drafts."""
-        return next((part.tally for part in layers(self.sampler) if isinstance(part, Speculate)), None)
+        return next((part.tally for part in sampler_layers(self.sampler) if isinstance(part, SpeculativeSampler)), None)
 
-    def record(self) -> Record:
+    def record(self) -> TextResults:
         """All of it at once."""
-        return Record.joined(map(self.finished, self.writings()))
+        return TextResults.joined(map(self.finished, self.writings()))
 
-    def drafts(self) -> Iterator[Draft]:
+    def drafts(self) -> Iterator[PartialText]:
         """A draft for each text that changed in a step; the last one of each text brings it finished."""
         for writing in self.writings():
-            view = View(self.it, writing.sampler, writing.first, self.order.verbatim)
+            view = StreamView(self.it, writing.sampler, writing.first, self.order.verbatim)
             said: dict[int, tuple[str, str]] = {}
             for canvas in writing:
                 for row in range(len(canvas.z)):
@@ -155,19 +157,23 @@ class Plan:
                         said[row] = (draft.committed, draft.tentative)
                         yield draft
             for written in self.finished(writing):
-                yield Draft(written.row, written.text, "", written)
+                yield PartialText(written.row, written.text, "", written)
 
-    def noting(self, *notes: str) -> Plan:
+    def noting(self, *notes: str) -> DecodingPlan:
         return replace(self, notes=(*self.notes, *notes))
 
-    def after(self, prompts: int, earlier: int) -> Plan:
+    def after(self, prompts: int, earlier: int) -> DecodingPlan:
         """The same as a later part of a call: so many prompts come before, and the same one so many times."""
         return replace(self, first=prompts * self.decoding.n, earlier=earlier)
 
     @property
     def cache(self) -> CacheKind:
         """Of keys and values, as the sampler declares it."""
-        words = {part.exact(self.it.model) for part in layers(self.sampler) if isinstance(part, Blocks | Speculate)}
+        words = {
+            part.exact(self.it.model)
+            for part in sampler_layers(self.sampler)
+            if isinstance(part, Blocks | SpeculativeSampler)
+        }
         return "approximate" if False in words else "exact" if True in words else "none"
 
     @property
@@ -175,32 +181,34 @@ class Plan:
         """In which sense texts obey; a pick that looks at what it drew, or another temperature, changes the law."""
         if not self.order.rules:
             return "free"
-        parts = list(layers(self.sampler))
-        if any(isinstance(part, Particles) for part in parts):
+        parts = list(sampler_layers(self.sampler))
+        if any(isinstance(part, ParticleSampler) for part in parts):
             return "model"
         vectors = isinstance(self.it.model.process, Gaussian)
-        return "matches" if vectors or not all(map(keeps_law, parts)) else "steps"
+        return "matches" if vectors or not all(map(draws_exactly, parts)) else "steps"
 
 
-def plan(it: Opened, order: Order, decoding: Decoding, around: Callable[[Sampler], Sampler] | None = None) -> Plan:
+def make_plan(
+    it: TextModel, order: TextRequest, decoding: DecodingSettings, around: Callable[[Sampler], Sampler] | None = None
+) -> DecodingPlan:
     """How an order will be carried out; refuses what is too long, before anything is built."""
     sampler, notes = choose_sampler(it, decoding, order.hidden)
     batch = batch_size(it, sampler, order.length, order.room)
     batch = 1 if decoding.alternatives else batch  # the log of what was said is that of one row
-    order = obeying(it, order, decoding)
+    order = apply_rules(it, order, decoding)
     if decoding.end_token == "never":
         order = replace(order, compose=_unending(order.compose))
     if order.rules:  # before other guidance: it is the outermost on the denoiser
-        sampler = Guided(sampler, Constrained(it.model.process))
-    sampler = filtering(it, sampler, decoding)
-    return Plan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
+        sampler = GuidedSampler(sampler, Constrained(it.model.process))
+    sampler = with_filters(it, sampler, decoding)
+    return DecodingPlan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
 
 
 def _unending(compose: Callable[[Sequence[str]], Canvas]) -> Callable[[Sequence[str]], Canvas]:
-    return lambda some: unending(compose(some))
+    return lambda some: forbid_end_token(compose(some))
 
 
-def obeying(it: Opened, order: Order, decoding: Decoding) -> Order:
+def apply_rules(it: TextModel, order: TextRequest, decoding: DecodingSettings) -> TextRequest:
     """The order under its rules; each prompt that contradicts its own is refused now, before the network is asked."""
     if not decoding.ruled:
         return order

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from redraft.decoding.constraints.constrained import Conditioned, Constrained
+from redraft.decoding.constraints.constrained import Constrained, ConstrainedPrediction
 from redraft.models.diffusion_lm import DiffusionLM
 
 
 @dataclass
-class Part:
+class ProfileEntry:
     """One kind of work."""
 
     calls: int = 0
@@ -25,14 +25,14 @@ class Part:
 class Profile:
     """Seconds and calls by kind of work; each moment counts for the innermost kind that is at work."""
 
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, ProfileEntry] = field(default_factory=dict)
     clock: Callable[[], float] = time.perf_counter
     _running: list[tuple[str, float]] = field(default_factory=list)  # who, and since when
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """What happens inside counts for this part."""
-        self.parts.setdefault(name, Part()).calls += 1
+        self.parts.setdefault(name, ProfileEntry()).calls += 1
         self._pause()
         self._running.append((name, self.clock()))
         try:
@@ -51,7 +51,7 @@ class Profile:
     def lines(self, seconds: float, steps: int) -> list[str]:
         """A line per kind of work, the sampler last: what is left of all seconds of writing."""
         known = sum(part.seconds for part in self.parts.values())
-        rows = {**self.parts, "sampler": Part(steps, max(0.0, seconds - known))}
+        rows = {**self.parts, "sampler": ProfileEntry(steps, max(0.0, seconds - known))}
         return [
             f"{name:<13}{part.calls:>7,} calls{1000 * part.seconds:>11,.1f} ms{part.seconds / (seconds or 1):>7.1%}"
             for name, part in rows.items()
@@ -59,13 +59,17 @@ class Profile:
 
 
 _WORK = {"forward": "network", "absorb": "network", "with_gaps": "network", "logits": "output layer"}
-_RULES: tuple[tuple[Any, str], ...] = ((Conditioned, "at"), (Conditioned, "draw"), (Constrained, "moved"))
+_RULES: tuple[tuple[Any, str], ...] = (
+    (ConstrainedPrediction, "at"),
+    (ConstrainedPrediction, "draw"),
+    (Constrained, "moved"),
+)
 
 
 @contextmanager
-def profiled(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter) -> Iterator[Profile]:
+def profile_model(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter) -> Iterator[Profile]:
     """Times network, output layer and rules while it lasts, by any clock; a method that calls another is one call."""
-    found = Profile({name: Part() for name in dict.fromkeys(_WORK.values())}, clock)
+    found = Profile({name: ProfileEntry() for name in dict.fromkeys(_WORK.values())}, clock)
     network: Any = model.network
     plain = {(kind, method): getattr(kind, method) for kind, method in _RULES}
     for method, name in _WORK.items():

@@ -8,16 +8,16 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal, overload
 
-from redraft.core.text.tokenizers import Tokenizer, shares
-from redraft.tasks.engine.given_text import Verbatim
+from redraft.core.text.tokenizers import Tokenizer, token_texts
+from redraft.tasks.engine.given_text import GivenText
 
-Stop = Literal["end", "length", "stop"]
+StopReason = Literal["end", "length", "stop"]
 CacheKind = Literal["none", "exact", "approximate"]
 Exactness = Literal["free", "matches", "steps", "model"]
 
 
 @dataclass(frozen=True)
-class Written:
+class TextResult:
     """One text: its tokens from the start token to the end token, and how each of them came about."""
 
     text: str
@@ -32,7 +32,7 @@ class Written:
     step: tuple[int | None, ...]
     """When each token took its final value: 1 for those written first in this text, 2 for the next … ; 0 if given.
     None where nothing is committed token by token (models of vectors)."""
-    stop: Stop
+    stop: StopReason
     """end: the text ended by itself; stop: at a stop string; length: there was no more room."""
     row: int = 0
     """The number of the text in its call."""
@@ -42,9 +42,9 @@ class Written:
     """The likeliest tokens and their probabilities when each token was written, "" for the end of the text; None for
     given ones. Nothing unless they were asked for."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
-    verbatim: Verbatim | None = field(default=None, repr=False, compare=False)
+    verbatim: GivenText | None = field(default=None, repr=False, compare=False)
 
-    def spelt(self, verbatim: Verbatim | None) -> Written:
+    def spelt(self, verbatim: GivenText | None) -> TextResult:
         """The same, with given text as it was given."""
         if verbatim is None:
             return self
@@ -56,7 +56,9 @@ class Written:
         if self.tokenizer is None:
             return ()
         given = self.verbatim
-        whole = shares(self.tokenizer, list(self.tokens)) if given is None else given.pieces(self.tokens, self.given)
+        whole = (
+            token_texts(self.tokenizer, list(self.tokens)) if given is None else given.pieces(self.tokens, self.given)
+        )
         ends = [min(end, len(self.text)) for end in accumulate(map(len, whole), initial=0)]
         return tuple(piece[: hi - lo] for piece, (lo, hi) in zip(whole, pairwise(ends), strict=True))  # cut by a stop
 
@@ -81,10 +83,10 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Record(Sequence[Written]):
-    """The texts of one call and what they cost; a sequence of `Written`."""
+class TextResults(Sequence[TextResult]):
+    """The texts of one call and what they cost; a sequence of `TextResult`."""
 
-    written: tuple[Written, ...]
+    written: tuple[TextResult, ...]
     nfe: float
     """Network calls per text."""
     seconds: float
@@ -110,12 +112,12 @@ class Record(Sequence[Written]):
     """With a draft: tokens written per pass of the model."""
 
     @overload
-    def __getitem__(self, index: int) -> Written: ...
+    def __getitem__(self, index: int) -> TextResult: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Written, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[TextResult, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Written | tuple[Written, ...]:
+    def __getitem__(self, index: int | slice) -> TextResult | tuple[TextResult, ...]:
         return self.written[index]
 
     def __len__(self) -> int:
@@ -140,7 +142,7 @@ class Record(Sequence[Written]):
         return [each.to_json() | cost for each in self.written]
 
     @classmethod
-    def joined(cls, parts: Iterable[Record]) -> Record:
+    def joined(cls, parts: Iterable[TextResults]) -> TextResults:
         """Several parts of one call as one."""
         first, *rest = parts = list(parts)
         if not rest:
@@ -154,7 +156,7 @@ class Record(Sequence[Written]):
 
 
 @dataclass(frozen=True)
-class Draft:
+class PartialText:
     """A text that is being written, after one more step."""
 
     row: int
@@ -163,5 +165,5 @@ class Draft:
     """The beginning of the text that can no longer change: safe to send to somebody who cannot take words back."""
     tentative: str
     """The rest as it stands: it may change, and masked tokens are shown as such."""
-    written: Written | None = None
+    written: TextResult | None = None
     """The finished text; None while it is being written."""

@@ -11,43 +11,45 @@ import torch
 from redraft.core.canvas import Canvas
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.masked import Masked
-from redraft.decoding.blocks.approximate_cache import Approximate, Dual, Prefix
+from redraft.decoding.blocks.approximate_cache import ApproximateCache, DualCache, PrefixCache
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.multi_block import MultiBlock
-from redraft.decoding.blocks.strides import Strides
-from redraft.decoding.guidance.filters import Filter
-from redraft.decoding.picks.order import AnyOrder, EndsLast, LeftToRight, Ranked
+from redraft.decoding.blocks.strides import SlidingWindow
+from redraft.decoding.guidance.filters import LogitFilter
+from redraft.decoding.picks.order import AnyOrder, EndTokensLast, LeftToRight, RankedPick
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.editing import Edited
-from redraft.decoding.samplers.guided import Guided, GuidedByPrompt
-from redraft.decoding.samplers.registry import NAMED
+from redraft.decoding.samplers.editing import SDEdit
+from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
+from redraft.decoding.samplers.registry import SAMPLERS
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Decoding
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.arguments.settings import DecodingSettings
+from redraft.tasks.engine.model import TextModel
 
 MOST_STEPS = (
     100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
 )
 
 
-def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) -> tuple[Sampler, tuple[str, ...]]:
+def choose_sampler(
+    it: TextModel, decoding: DecodingSettings, hidden: int | None = None
+) -> tuple[Sampler, tuple[str, ...]]:
     """The run's own sampler or one by name, and what there is to note; networks that write blocks do so with any.
 
     More steps than can change anything are not taken, where it is known how many tokens a row has to get.
     """
     kind: Any = decoding.sampler
-    sampler = it.sampler if kind == "own" else NAMED[kind] if isinstance(kind, str) else kind
+    sampler = it.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
     notes: tuple[str, ...] = ()
-    if kind in NAMED and it.model.block is not None:
+    if kind in SAMPLERS and it.model.block is not None:
         sampler = Blocks(sampler, stop=True)
     if decoding.decode_block is not None:
         sampler = in_blocks(it, sampler, decoding.decode_block)
     if decoding.cache != "own":
         sampler = with_cache(it, sampler, decoding)
     if decoding.steps is not None:
-        most = MOST_STEPS if hidden is None else useful(it, sampler, hidden)
+        most = MOST_STEPS if hidden is None else cap_steps(it, sampler, hidden)
         sampler = _set(sampler, "steps", min(decoding.steps, most))
         if decoding.steps > most:
             notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
@@ -57,25 +59,25 @@ def choose_sampler(it: Opened, decoding: Decoding, hidden: int | None = None) ->
     return (_ending_last(it, sampler) if decoding.end_token == "last" else sampler), notes
 
 
-def _ending_last(it: Opened, sampler: Any) -> Any:
+def _ending_last(it: TextModel, sampler: Any) -> Any:
     """The sampler with a pick that leaves end tokens, also those of a turn, for last."""
     inside = next((name for name in ("sampler", "pick") if hasattr(sampler, name)), None)
-    if isinstance(sampler, Unmask) and isinstance(sampler.pick, Ranked):
+    if isinstance(sampler, Unmask) and isinstance(sampler.pick, RankedPick):
         end = it.model.config.vocab.eos
         ends = tuple(sorted({*it.turn_ends, *(() if end is None else (end,))}))
-        return replace(sampler, pick=EndsLast(sampler.pick.temperature, sampler.pick, ends))
+        return replace(sampler, pick=EndTokensLast(sampler.pick.temperature, sampler.pick, ends))
     if inside != "sampler":
         raise ArgumentError("end_token", "end_token='last' is for the samplers confidence, margin and entropy")
     return replace(sampler, sampler=_ending_last(it, sampler.sampler))
 
 
-def unending(canvas: Canvas) -> Canvas:
+def forbid_end_token(canvas: Canvas) -> Canvas:
     """The canvas, on which no end token may be written."""
     inside = torch.ones_like(canvas.fixed)
     return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
-def _at_temperature(sampler: Sampler, decoding: Decoding) -> Sampler:
+def _at_temperature(sampler: Sampler, decoding: DecodingSettings) -> Sampler:
     """The pick draws at the temperature, unless a filter does so before it drops tokens; 0 is always the pick's."""
     if decoding.temperature is None:
         return sampler
@@ -84,31 +86,31 @@ def _at_temperature(sampler: Sampler, decoding: Decoding) -> Sampler:
     return _set(sampler, "temperature", 1.0 if _warmed(decoding) else decoding.temperature)
 
 
-def _warmed(decoding: Decoding) -> bool:
+def _warmed(decoding: DecodingSettings) -> bool:
     """Whether the filter has the temperature: it comes before top-k, top-p and min-p."""
     dropping = any(value is not None for value in (decoding.top_k, decoding.top_p, decoding.min_p))
     return dropping and bool(decoding.temperature)
 
 
-def filtering(it: Opened, sampler: Sampler, decoding: Decoding) -> Sampler:
+def with_filters(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
     """The sampler with the filters that were asked for; on the denoiser they come inside of rules."""
     heat = decoding.temperature if _warmed(decoding) or not _has(sampler, "temperature") else None
-    chosen = Filter(
+    chosen = LogitFilter(
         repetition=1.0 if decoding.repetition_penalty is None else decoding.repetition_penalty,
         temperature=1.0 if heat is None else heat,
         top_k=decoding.top_k,
         top_p=1.0 if decoding.top_p is None else decoding.top_p,
         min_p=0.0 if decoding.min_p is None else decoding.min_p,
     )
-    if chosen == Filter():
+    if chosen == LogitFilter():
         return sampler
     if not isinstance(it.model.process, TokenProcess):
         name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(decoding, n))
         raise ArgumentError(name, f"{name}=… filters tokens; this model draws vectors: leave it out")
-    return Guided(sampler, chosen)
+    return GuidedSampler(sampler, chosen)
 
 
-def _given(decoding: Decoding, name: str) -> bool:
+def _given(decoding: DecodingSettings, name: str) -> bool:
     return getattr(decoding, name) is not None
 
 
@@ -120,7 +122,7 @@ def _has(value: Any, name: str) -> bool:
     return inside == name or (inside is not None and _has(getattr(value, inside), name))
 
 
-def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
+def in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
     """A sampler that writes left to right in blocks of `size` tokens; steps then count per block."""
     if it.model.block not in (None, size):
         raise ArgumentError(
@@ -131,12 +133,12 @@ def in_blocks(it: Opened, sampler: Sampler, size: int) -> Sampler:
     return Blocks(sampler, decode_block=size, stop=True)
 
 
-def with_cache(it: Opened, sampler: Sampler, decoding: Decoding) -> Sampler:
+def with_cache(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
     """A sampler that writes in blocks, with another cache."""
     name, full = decoding.cache, it.model.block is None
-    kind: bool | Approximate = name == "exact"
+    kind: bool | ApproximateCache = name == "exact"
     if name in ("prefix", "dual"):
-        kind = (Prefix if name == "prefix" else Dual)(decoding.refresh)
+        kind = (PrefixCache if name == "prefix" else DualCache)(decoding.refresh)
     if kind and full == (name == "exact"):
         other = "full attention, so no cache is exact" if full else "blocks, so its cache is exact"
         better = "dual" if full else "exact"
@@ -148,13 +150,13 @@ def with_cache(it: Opened, sampler: Sampler, decoding: Decoding) -> Sampler:
     return sampler
 
 
-def useful(it: Opened, sampler: Sampler, hidden: int) -> int:
+def cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
     """As many steps as can change anything that one could notice.
 
     `Unmask` writes one token at each step at least. On a grid of a thousand steps for each token of mask noise two
     tokens hardly ever fall into the same step, and that they do is all that is wrong with a grid.
     """
-    parts = list(layers(sampler))
+    parts = list(sampler_layers(sampler))
     if not isinstance(it.model.process, Masked):
         return MOST_STEPS
     sizes = [it.model.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
@@ -164,28 +166,28 @@ def useful(it: Opened, sampler: Sampler, hidden: int) -> int:
     return at_once if by_turns else min(MOST_STEPS, 1000 * at_once)
 
 
-def layers(sampler: Any) -> Iterator[Any]:
+def sampler_layers(sampler: Any) -> Iterator[Any]:
     """A sampler, the one it is built around, and so on."""
     while sampler is not None:
         yield sampler
         sampler = getattr(sampler, "sampler", None)
 
 
-def edits(sampler: Sampler) -> bool:
+def starts_from_draft(sampler: Sampler) -> bool:
     """Whether it begins with a draft."""
-    return any(isinstance(part, Edited) for part in layers(sampler))
+    return any(isinstance(part, SDEdit) for part in sampler_layers(sampler))
 
 
-def keeps_law(part: Any) -> bool:
+def draws_exactly(part: Any) -> bool:
     """Whether a layer of a sampler draws what the prediction says: no filter, no pick that looks at what it drew."""
     if isinstance(part, Unmask | MultiBlock):
         return isinstance(part.pick, AnyOrder | LeftToRight) and part.pick.temperature == 1
-    if isinstance(part, Guided):
-        return not isinstance(part.guidance, Filter)
-    return isinstance(part, Ancestral | Beginning | Blocks | FirstHitting | GuidedByPrompt | Strides)
+    if isinstance(part, GuidedSampler):
+        return not isinstance(part.guidance, LogitFilter)
+    return isinstance(part, Ancestral | TruncatedSampler | Blocks | FirstHitting | PromptGuidedSampler | SlidingWindow)
 
 
-def batch_size(it: Opened, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
+def batch_size(it: TextModel, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
     """How many rows of so many tokens are written together; refuses those that network or memory cannot hold.
 
     `room` is what insertion may write besides; a network of fewer positions makes it smaller.
@@ -194,7 +196,12 @@ def batch_size(it: Opened, sampler: Sampler | None, length: int, room: int = 0, 
     whole = model.codec is None or model.codec.latents is None
     if known is not None:
         room = max(0, min(room, known - length))
-    if known is not None and whole and length > known and not any(isinstance(s, Strides) for s in layers(sampler)):
+    if (
+        known is not None
+        and whole
+        and length > known
+        and not any(isinstance(s, SlidingWindow) for s in sampler_layers(sampler))
+    ):
         raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
     need, free = (length + room) * it.bytes_per_token, it.free
     if free is None:
@@ -208,7 +215,7 @@ def batch_size(it: Opened, sampler: Sampler | None, length: int, room: int = 0, 
 
 
 @dataclass(frozen=True)
-class Beginning:
+class TruncatedSampler:
     """A sampler that writes whole rows, of which the first `size` tokens are wanted: the rest becomes padding."""
 
     sampler: Sampler

@@ -9,16 +9,16 @@ import torch
 from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.speculation.acceptance import RULES
-from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, StateDraft
+from redraft.decoding.speculation.acceptance import ACCEPT_RULES
+from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, OwnDrafter
 from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
-from redraft.decoding.speculation.speculative import Costs, Speculate
-from redraft.models.cpu_weights import in_weights, weights_form
-from redraft.models.draft_state import DraftMemory
+from redraft.decoding.speculation.speculative import DraftCosts, SpeculativeSampler
+from redraft.models.cpu_weights import weight_format, with_weight_format
+from redraft.models.draft_state import DraftState
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Generation
-from redraft.tasks.engine.model import Opened, opened
-from redraft.tasks.engine.sampler_choice import layers
+from redraft.tasks.arguments.settings import GenerationSettings
+from redraft.tasks.engine.model import TextModel, open_model
+from redraft.tasks.engine.sampler_choice import sampler_layers
 from redraft.training.data.sources import Jsonl, TextFiles
 
 _ELSEWHERE = {
@@ -32,7 +32,7 @@ _ELSEWHERE = {
 }  # settings that a draft leaves no room for, and their values if nobody sets them
 
 
-def speculating(it: Opened, asked: Generation) -> Speculate:
+def speculative_sampler(it: TextModel, asked: GenerationSettings) -> SpeculativeSampler:
     """The sampler of a causal model with somebody who drafts for it."""
     if it.model.block != 1:
         raise ArgumentError(
@@ -43,24 +43,24 @@ def speculating(it: Opened, asked: Generation) -> Speculate:
             raise ArgumentError(name, f"{name}=… cannot be combined with draft=…; leave one of them out")
     if asked.ruled:
         raise ArgumentError("draft", "draft=…: rules about the text cannot be combined with it; leave one of them out")
-    stop = any(part.stop for part in layers(it.sampler) if isinstance(part, Blocks))
-    rule, draft = RULES[asked.accept], _drafter(it, asked)
+    stop = any(part.stop for part in sampler_layers(it.sampler) if isinstance(part, Blocks))
+    rule, draft = ACCEPT_RULES[asked.accept], _drafter(it, asked)
     if rule.needs_law and not draft.ordered:
         raise ArgumentError(
             "accept", f"accept={asked.accept!r}: lookup has no probabilities, which it needs; use matched"
         )
-    return Speculate(draft, rule, asked.draft_length, _costs(draft), stop=stop)
+    return SpeculativeSampler(draft, rule, asked.draft_length, _costs(draft), stop=stop)
 
 
-def _costs(draft: Drafter) -> Costs:
+def _costs(draft: Drafter) -> DraftCosts:
     """What a draft costs, roughly, in passes of the model over one token."""
     if isinstance(draft, PromptLookup | TextLookup):
-        return Costs(draft=0.0)
-    own = draft.memory.ahead if isinstance(draft, StateDraft) else 0  # tokens that the model says itself
-    return Costs(draft=1.2, sure=own) if own else Costs()
+        return DraftCosts(draft=0.0)
+    own = draft.memory.ahead if isinstance(draft, OwnDrafter) else 0  # tokens that the model says itself
+    return DraftCosts(draft=1.2, sure=own) if own else DraftCosts()
 
 
-def _drafter(it: Opened, asked: Generation) -> Drafter:
+def _drafter(it: TextModel, asked: GenerationSettings) -> Drafter:
     if asked.draft == "lookup" and not Path("lookup").is_dir():
         return PromptLookup()
     if asked.draft == "self" and not Path("self").is_dir():
@@ -70,16 +70,16 @@ def _drafter(it: Opened, asked: Generation) -> Drafter:
                 f"draft='self': {it.place} has no drafter of its own; train one: "
                 f"redraft adapt {it.place} --draft self --data … --out …",
             )
-        return StateDraft(DraftMemory(it.model))
+        return OwnDrafter(DraftState(it.model))
     place = Path(asked.draft or "")
     if place.is_file() or place.suffix in (".txt", ".jsonl"):
         return text_lookup(place, it.tokenizer)
-    other = opened(place)
+    other = open_model(place)
     if other.model.drafter is not None:
         _require_same_tokens(it, other, str(asked.draft))
         _require_same_base(it, other, str(asked.draft))
-        form = weights_form(it.model)
-        return StateDraft(DraftMemory(other.model if form is None else in_weights(other.model, form)))
+        form = weight_format(it.model)
+        return OwnDrafter(DraftState(other.model if form is None else with_weight_format(other.model, form)))
     process = other.model.process
     if not isinstance(process, Masked) or other.model.codec is not None or other.answers or other.classes:
         raise ArgumentError("draft", f"draft={asked.draft}: a drafter fills masks, and needs neither source nor class")
@@ -112,7 +112,7 @@ def _texts(path: Path) -> list[str]:
     return [record.text for record in least]
 
 
-def _require_same_base(it: Opened, other: Opened, name: str) -> None:
+def _require_same_base(it: TextModel, other: TextModel, name: str) -> None:
     """Raises unless the drafter was trained for this very model: it reads the states of no other."""
     ours, theirs = (dict(each.model.network.named_parameters()) for each in (it, other))
     both = ours.keys() & theirs.keys()
@@ -125,7 +125,7 @@ def _require_same_base(it: Opened, other: Opened, name: str) -> None:
         )
 
 
-def _require_same_tokens(it: Opened, other: Opened, name: str) -> None:
+def _require_same_tokens(it: TextModel, other: TextModel, name: str) -> None:
     """Raises unless every id of the model means the same to the drafter."""
     if it.tokenizer == other.tokenizer:
         return

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas
-from redraft.core.text.tokenizers import Hub, Tokenizer, shares
-from redraft.tasks.engine.result import Written
+from redraft.core.text.tokenizers import HubTokenizer, Tokenizer, token_texts
+from redraft.tasks.engine.result import TextResult
 
 
 @dataclass(frozen=True)
-class StopTexts:
+class StopStrings:
     """Ends texts (`Context.ending`) as soon as they contain one of some strings; given beginnings do not count.
 
     Special tokens count as they are spelt: "<|eot_id|>" ends a text at that token, though no text shows it.
@@ -78,9 +78,9 @@ class StopTexts:
 
     def _special(self, token: int) -> str | None:
         hub = self.tokenizer
-        return hub.token_of(token) if isinstance(hub, Hub) and hub.is_special(token) else None
+        return hub.token_of(token) if isinstance(hub, HubTokenizer) and hub.is_special(token) else None
 
-    def cut(self, written: Written) -> Written:
+    def cut(self, written: TextResult) -> TextResult:
         """What was written, up to the first stop string; a token that is cut apart stays."""
         begin = sum(1 for _ in takewhile(bool, written.given))
         count = self.count(written.tokens[begin:], written.tokens[:begin])
@@ -97,7 +97,7 @@ class StopTexts:
         text = self.tokenizer.decode(list(new[:count]))
         if count is None or (place := self.first(text)) is not None:
             return text if count is None else text[:place]
-        pieces = shares(self.tokenizer, [*given, *new[:count]])[len(given) :]
+        pieces = token_texts(self.tokenizer, [*given, *new[:count]])[len(given) :]
         return self.tokenizer.decode(list(new[: self._before(new[:count], pieces)[0]]))
 
     def _before(self, tokens: Sequence[int], pieces: Sequence[str]) -> tuple[int, str]:
@@ -112,6 +112,6 @@ class StopTexts:
         return kept, text
 
 
-def with_stops(canvas: Canvas, texts: tuple[str, ...], tokenizer: Tokenizer) -> Canvas:
+def with_stop_strings(canvas: Canvas, texts: tuple[str, ...], tokenizer: Tokenizer) -> Canvas:
     """The canvas, on which texts end at these strings."""
-    return replace(canvas, context=replace(canvas.context, ending=StopTexts(texts, tokenizer))) if texts else canvas
+    return replace(canvas, context=replace(canvas.context, ending=StopStrings(texts, tokenizer))) if texts else canvas

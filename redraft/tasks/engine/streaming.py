@@ -7,48 +7,57 @@ from itertools import takewhile
 from redraft.core.canvas import Canvas
 from redraft.core.processes.masked import Masked
 from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.blocks.strides import Strides
-from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, Factor, FrechetProfile, Klass
-from redraft.decoding.picks.order import AnyOrder, LeftToRight, Ranked
+from redraft.decoding.blocks.strides import SlidingWindow
+from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, FactorThreshold, FrechetProfile, Klass
+from redraft.decoding.picks.order import AnyOrder, LeftToRight, RankedPick
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
 from redraft.decoding.samplers.base import Sampler
-from redraft.decoding.samplers.guided import Guided
+from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.unmask import Unmask
-from redraft.decoding.speculation.speculative import Speculate
-from redraft.models.canvas_builder import text_places
-from redraft.tasks.engine.given_text import Verbatim
-from redraft.tasks.engine.model import Opened
-from redraft.tasks.engine.result import Draft
-from redraft.tasks.engine.sampler_choice import Beginning, layers
-from redraft.tasks.engine.stop_strings import StopTexts
+from redraft.decoding.speculation.speculative import SpeculativeSampler
+from redraft.models.canvas_builder import text_positions
+from redraft.tasks.engine.given_text import GivenText
+from redraft.tasks.engine.model import TextModel
+from redraft.tasks.engine.result import PartialText
+from redraft.tasks.engine.sampler_choice import TruncatedSampler, sampler_layers
+from redraft.tasks.engine.stop_strings import StopStrings
 
 _WRITE_ONCE = (
     Ancestral,
-    Beginning,
+    TruncatedSampler,
     Blocks,
     FirstHitting,
-    Guided,
-    Speculate,
-    Strides,
+    GuidedSampler,
+    SpeculativeSampler,
+    SlidingWindow,
     Unmask,
 )  # a token they wrote stays
-_NEVER_AGAIN = (AnyOrder, ConfidenceThreshold, EntropyBound, Factor, FrechetProfile, Klass, LeftToRight, Ranked)
+_NEVER_AGAIN = (
+    AnyOrder,
+    ConfidenceThreshold,
+    EntropyBound,
+    FactorThreshold,
+    FrechetProfile,
+    Klass,
+    LeftToRight,
+    RankedPick,
+)
 
 
-class View:
+class StreamView:
     """How rows that are being written look to a reader; `first` is the number of row 0 in its call."""
 
-    def __init__(self, it: Opened, sampler: Sampler, first: int, verbatim: Verbatim | None = None) -> None:
+    def __init__(self, it: TextModel, sampler: Sampler, first: int, verbatim: GivenText | None = None) -> None:
         self._tokenizer, self._vocab, self._model = it.tokenizer, it.model.config.vocab, it.model
         self._first, self._said, self._verbatim = first, dict[int, str](), verbatim
-        parts = list(layers(sampler))
+        parts = list(sampler_layers(sampler))
         once = all(isinstance(part, _WRITE_ONCE) for part in parts)
         once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
         self._final = once and type(it.model.process) is Masked
 
-    def draft(self, canvas: Canvas, row: int) -> Draft:
+    def draft(self, canvas: Canvas, row: int) -> PartialText:
         canvas = self._model.to_tokens(canvas)
-        places = text_places(canvas, self._vocab, row)
+        places = text_positions(canvas, self._vocab, row)
         ids, given = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
         count = 0
         if self._final:
@@ -56,11 +65,11 @@ class View:
         whole, before = self._text(ids, given, len(ids)), self._said.get(row, "")
         # of a last character perhaps only some bytes are there
         text = self._text(ids, given, count).rstrip("\N{REPLACEMENT CHARACTER}")
-        if isinstance(ending := canvas.context.ending, StopTexts):
+        if isinstance(ending := canvas.context.ending, StopStrings):
             whole, text = self._until(ending, whole, text, ids, given)
         if text.startswith(before) and whole.startswith(text):
             self._said[row] = before = text
-        return Draft(self._first + row, before, whole[len(before) :])
+        return PartialText(self._first + row, before, whole[len(before) :])
 
     def _text(self, ids: list[int], given: list[bool], count: int) -> str:
         """The first `count` tokens as text; given parts as they were given."""
@@ -70,7 +79,7 @@ class View:
             return self._verbatim.text(ids, given)
         return "".join(self._verbatim.pieces(ids, given)[:count])
 
-    def _until(self, ending: StopTexts, whole: str, text: str, ids: list[int], given: list[bool]) -> tuple[str, str]:
+    def _until(self, ending: StopStrings, whole: str, text: str, ids: list[int], given: list[bool]) -> tuple[str, str]:
         """Both texts up to a stop string; what might become one is not yet committed."""
         first = sum(1 for _ in takewhile(bool, given))
         begin = len(self._text(ids, given, first))

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from redraft.core.canvas import Canvas
 from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.result import Stop
+from redraft.tasks.engine.result import StopReason
 
 
 @dataclass
-class Calls:
+class NetworkCalls:
     """Network calls, counted per row; divided by the rows written this is the NFE of a sampler."""
 
     rows: int = 0
@@ -28,12 +28,12 @@ class Calls:
 
 
 @contextmanager
-def calls(model: DiffusionLM, counted: Calls | None = None) -> Iterator[Calls]:
+def count_calls(model: DiffusionLM, counted: NetworkCalls | None = None) -> Iterator[NetworkCalls]:
     """Counts the network's calls while it lasts, those that only fill a cache included.
 
     Where the passes of many writers are merged, those of the current one are counted.
     """
-    counted = counted or Calls()
+    counted = counted or NetworkCalls()
     if model.network.merger is not None:
         with model.network.merger.counting(counted.add):
             yield counted
@@ -49,16 +49,16 @@ def calls(model: DiffusionLM, counted: Calls | None = None) -> Iterator[Calls]:
         handle.remove()
 
 
-def generated(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
+def generated_mask(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
     """(B, L) bool: tokens of the end that were generated: not given, no padding, before the first new end token."""
-    new = ~given(start, end)
+    new = ~given_mask(start, end)
     for pad in (start.context.pad if _in_place(start, end) else None, end.context.pad):
         new = new if pad is None else new & ~pad
     ended = (new & (end.z == vocab.eos)).cumsum(-1) > 0 if vocab.eos is not None else torch.zeros_like(new)
     return new & ~ended
 
 
-def given(start: Canvas, end: Canvas) -> Tensor:
+def given_mask(start: Canvas, end: Canvas) -> Tensor:
     """(B, L) bool: tokens of the end that were given."""
     return start.fixed if _in_place(start, end) else end.fixed
 
@@ -68,7 +68,7 @@ def _in_place(start: Canvas, end: Canvas) -> bool:
     return end.open is None and start.fixed.shape == end.fixed.shape
 
 
-def stop_reason(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> Stop:
+def stop_reason(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> StopReason:
     """Whether a text ended by itself; insertion ends where it leaves room."""
     pad = end.context.pad
     if end.open is not None:
@@ -77,7 +77,7 @@ def stop_reason(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> Stop:
     return "end" if vocab.eos is not None and bool((end.z[row][new] == vocab.eos).any()) else "length"
 
 
-class Steps:
+class TokenSteps:
     """When each token took the value it has: counted per row, over the canvases in which the row changed.
 
     So a row has the same numbers in any batch, however many steps the others need. Canvases are compared some at a

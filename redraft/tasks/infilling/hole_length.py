@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from redraft.core.batch import Batch
-from redraft.tasks.engine.model import Opened
+from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
 SHORTLIST = 8  # lengths that are compared carefully
@@ -24,12 +24,12 @@ _ROWS = 64  # read at once
 MOST_LENGTHS = 512  # of one hole
 
 
-def row_limit(it: Opened) -> int | None:
+def max_row_length(it: TextModel) -> int | None:
     """How many tokens a row may have: as in training, or as many as the network can count; None: any number."""
     return it.always or it.model.config.network.positions
 
 
-class Sized(NamedTuple):
+class SizedHoles(NamedTuple):
     """Lengths of the first holes, and −log p of the given text behind them, in nats."""
 
     sizes: tuple[int, ...]
@@ -37,36 +37,38 @@ class Sized(NamedTuple):
     nats: float = 0.0  # up to the next one
 
 
-def _cost(sized: Sized) -> float:
+def _cost(sized: SizedHoles) -> float:
     return sized.nats
 
 
 @dataclass(frozen=True)
-class Search:
+class LengthSearch:
     """Given parts of a text, and the holes between them."""
 
-    it: Opened
+    it: TextModel
     parts: Sequence[tuple[int, ...]]  # ids, one part more than holes
     choices: Sequence[Sequence[int]]  # the lengths that each hole may have, in order
     most: int  # tokens of all holes together
 
-    def best(self, draws: int = 4, seed: int = 0) -> tuple[Sized, ...]:
+    def best(self, draws: int = 4, seed: int = 0) -> tuple[SizedHoles, ...]:
         """The likeliest lengths of all holes first, and a few that come next."""
-        found: tuple[Sized, ...] = (Sized(()),)
+        found: tuple[SizedHoles, ...] = (SizedHoles(()),)
         for hole, sizes in enumerate(self.choices):
             fitting = self.most - sum(each[0] for each in self.choices[hole + 1 :])
-            grown = [Sized((*e.sizes, n), e.nats, e.nats) for e in found for n in sizes if sum(e.sizes) + n <= fitting]
+            grown = [
+                SizedHoles((*e.sizes, n), e.nats, e.nats) for e in found for n in sizes if sum(e.sizes) + n <= fitting
+            ]
             if self.parts[hole + 1] and len(grown) > 1:
                 grown = self._ranked(grown, 1, seed)[:SHORTLIST]  # a rough look sorts most of them out
                 grown = self._ranked(grown, draws, seed)[:BEAM]
             found = tuple(grown)
         return found
 
-    def _ranked(self, sized: Sequence[Sized], draws: int, seed: int) -> list[Sized]:
+    def _ranked(self, sized: Sequence[SizedHoles], draws: int, seed: int) -> list[SizedHoles]:
         """With the cost of the part behind the last hole, the likeliest first."""
         new = self._nats([each.sizes for each in sized], draws, seed)
         return sorted(
-            (Sized(e.sizes, e.before, e.before + nats) for e, nats in zip(sized, new, strict=True)), key=_cost
+            (SizedHoles(e.sizes, e.before, e.before + nats) for e, nats in zip(sized, new, strict=True)), key=_cost
         )
 
     def _nats(self, sizes: Sequence[tuple[int, ...]], draws: int, seed: int) -> list[float]:

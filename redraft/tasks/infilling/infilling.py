@@ -12,35 +12,37 @@ import torch
 
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.decoding.constraints.placement import lengths
-from redraft.decoding.constraints.rules import Rule, Spaced
-from redraft.models.canvas_builder import UpTo, grows
+from redraft.decoding.constraints.placement import possible_lengths
+from redraft.decoding.constraints.rules import Rule, WithOptionalSpace
+from redraft.models.canvas_builder import VariableHole, inserts_tokens
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import Infilling, require_texts
+from redraft.tasks.arguments.settings import InfillSettings, require_texts
 from redraft.tasks.arguments.templates import Hole, Template
-from redraft.tasks.engine.given_text import Verbatim, given_ids
-from redraft.tasks.engine.model import Model, Opened, as_opened
-from redraft.tasks.engine.plan import Before, Order, Plan, plan
-from redraft.tasks.engine.result import Draft, Record
-from redraft.tasks.engine.trace import calls
-from redraft.tasks.infilling.causal_judge import by_both_models
-from redraft.tasks.infilling.hole_length import MOST_LENGTHS, Search, row_limit
-
-
-@overload
-def infill(model: Model, templates: str | Sequence[str], *, stream: Literal[False] = ..., **options: Any) -> Record: ...
+from redraft.tasks.engine.given_text import GivenText, encode_given
+from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.plan import DecodingPlan, TextRequest, UpfrontCost, make_plan
+from redraft.tasks.engine.result import PartialText, TextResults
+from redraft.tasks.engine.trace import count_calls
+from redraft.tasks.infilling.causal_judge import judged_sampler
+from redraft.tasks.infilling.hole_length import MOST_LENGTHS, LengthSearch, max_row_length
 
 
 @overload
 def infill(
-    model: Model, templates: str | Sequence[str], *, stream: Literal[True], **options: Any
-) -> Iterator[Draft]: ...
+    model: ModelOrPath, templates: str | Sequence[str], *, stream: Literal[False] = ..., **options: Any
+) -> TextResults: ...
+
+
+@overload
+def infill(
+    model: ModelOrPath, templates: str | Sequence[str], *, stream: Literal[True], **options: Any
+) -> Iterator[PartialText]: ...
 
 
 def infill(
-    model: Model, templates: str | Sequence[str], *, stream: bool = False, **options: Any
-) -> Record | Iterator[Draft]:
+    model: ModelOrPath, templates: str | Sequence[str], *, stream: bool = False, **options: Any
+) -> TextResults | Iterator[PartialText]:
     """The templates with their holes filled, `n` texts for each; given text is kept byte for byte.
 
     A model trained on whole rows also writes a continuation, because it looks at the text that follows. It is part of
@@ -51,17 +53,19 @@ def infill(
         templates: a text with holes, or a list of them: "She opened the [[6]] and [[2-5]], then [[*]]." has one of six
             tokens, one of two to five, and one of any length up to `room`
         stream: return an iterator of drafts, one after each step, instead of the finished record
-        options: the fields of `Infilling`, by name: steps, seed, temperature, room, … ; also by names of other projects
+        options: the fields of `InfillSettings`, by name: steps, seed, temperature, room, … ; also by names of other projects
     """
-    plans = infilling(as_opened(model), templates, settings_from(Infilling, options))
+    plans = plan_infilling(as_text_model(model), templates, settings_from(InfillSettings, options))
     return (
         chain.from_iterable(made.drafts() for made in plans)
         if stream
-        else Record.joined(made.record() for made in plans)
+        else TextResults.joined(made.record() for made in plans)
     )
 
 
-def infilling(it: Opened, templates: str | Sequence[str] | Sequence[Template], asked: Infilling) -> list[Plan]:
+def plan_infilling(
+    it: TextModel, templates: str | Sequence[str] | Sequence[Template], asked: InfillSettings
+) -> list[DecodingPlan]:
     """How to fill the holes of each template; whatever the model cannot do is refused here.
 
     A `Template` has its holes as values: nothing in its texts is read as one.
@@ -76,34 +80,36 @@ def infilling(it: Opened, templates: str | Sequence[str] | Sequence[Template], a
     ]
 
 
-def _planned(it: Opened, templates: Sequence[Template], number: int, asked: Infilling) -> Plan:
+def _planned(it: TextModel, templates: Sequence[Template], number: int, asked: InfillSettings) -> DecodingPlan:
     """How to fill template number so-and-so; the lengths of its holes are looked for if they are not known."""
     it.used(" ".join(templates[number].parts))  # every word is known
     row, clock = TemplateRow.of(it, templates[number]), time.perf_counter()
     rules = _rules(asked, row, number, len(templates))
 
-    def planned(sizes: Sequence[int | None]) -> Plan:
+    def planned(sizes: Sequence[int | None]) -> DecodingPlan:
         holes = tuple(zip((asked.room if size is None else size for size in sizes), rules, strict=False))
         order, both = (
             replace(row.order(it, sizes, asked.room), rules=(holes,) if rules else ()),
-            by_both_models(it, asked),
+            judged_sampler(it, asked),
         )
-        return plan(it, order, asked, None if both is None else lambda _: both)
+        return make_plan(it, order, asked, None if both is None else lambda _: both)
 
-    if all(hole.sized for hole in row.template.holes) or (grows(it.model.process) and not row.ranges):
+    if all(hole.sized for hole in row.template.holes) or (inserts_tokens(it.model.process) and not row.ranges):
         return planned([hole.most for hole in row.template.holes])
-    with calls(it.model) as counted:
-        sizes = _pilot(it, row, asked) if grows(it.model.process) else _searched(it, row, asked, rules)
-    return replace(planned(sizes), before=Before(counted.rows, time.perf_counter() - clock))
+    with count_calls(it.model) as counted:
+        sizes = _pilot(it, row, asked) if inserts_tokens(it.model.process) else _searched(it, row, asked, rules)
+    return replace(planned(sizes), before=UpfrontCost(counted.rows, time.perf_counter() - clock))
 
 
-def _rules(asked: Infilling, row: TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
-    """What each hole must obey; where it has got the space before it (`given_ids`), the rule is about what follows."""
+def _rules(asked: InfillSettings, row: TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
+    """What each hole must obey; where it has got the space before it (`encode_given`), the rule is about what follows."""
     if not asked.ruled:
         return ()
     found = asked.hole_rules(number, templates, len(row.template.holes))
     spaces = [tuple(row.tokenizer.encode(part)) != ids for part, ids in zip(row.template.parts, row.ids, strict=True)]
-    return tuple(Spaced(rule) if rule and space else rule for rule, space in zip(found, spaces, strict=False))
+    return tuple(
+        WithOptionalSpace(rule) if rule and space else rule for rule, space in zip(found, spaces, strict=False)
+    )
 
 
 @dataclass(frozen=True)
@@ -116,10 +122,10 @@ class TemplateRow:
     tokenizer: Tokenizer
 
     @classmethod
-    def of(cls, it: Opened, template: Template) -> TemplateRow:
+    def of(cls, it: TextModel, template: Template) -> TemplateRow:
         tokenizer, start = it.tokenizer, it.model.config.vocab.bos
         *before, last = template.parts
-        ids = (*(tuple(given_ids(tokenizer, part)) for part in before), tuple(tokenizer.encode(last)))
+        ids = (*(tuple(encode_given(tokenizer, part)) for part in before), tuple(tokenizer.encode(last)))
         return cls(template, ids, () if start is None else (start,), tokenizer)
 
     @property
@@ -137,22 +143,22 @@ class TemplateRow:
         """How many tokens are given."""
         return sum(map(len, self.parts))
 
-    def order(self, it: Opened, sizes: Sequence[int | None], room: int) -> Order:
+    def order(self, it: TextModel, sizes: Sequence[int | None], room: int) -> TextRequest:
         """What to write, with holes of these sizes; None: as many as an insertion model wants, up to the room."""
         known, more = sum(size for size in sizes if size is not None), room * list(sizes).count(None)
         size = self.used + known
         rest = max(0, (it.always or 0) - size - more)
-        holes = [UpTo(room) if size is None else size for size in sizes]
+        holes = [VariableHole(room) if size is None else size for size in sizes]
         row: list[Any] = [piece for pair in zip(self.parts, holes, strict=False) for piece in pair]
         row += [self.parts[-1], *([rest] if rest else [])]
 
         def compose(some: Sequence[str]) -> Canvas:
             return self._unended(it.model.compose([row] * len(some)), size - (sizes[-1] or 0))
 
-        verbatim = Verbatim(self.tokenizer, self.template.parts, self.ids, tuple(sizes))
+        verbatim = GivenText(self.tokenizer, self.template.parts, self.ids, tuple(sizes))
         shown = size if rest else None
         hidden = max(1, known + rest + more)  # all holes may turn out to be empty
-        return Order([self.template.text], compose, size + rest, hidden, shown, more, verbatim=verbatim)
+        return TextRequest([self.template.text], compose, size + rest, hidden, shown, more, verbatim=verbatim)
 
     def _unended(self, canvas: Canvas, last: int) -> Canvas:
         """The canvas on which no text ends before its last hole, which begins at `last`, is as long as it must be."""
@@ -165,12 +171,12 @@ class TemplateRow:
         return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
-def _searched(it: Opened, row: TemplateRow, asked: Infilling, rules: Sequence[Rule | None]) -> list[int]:
+def _searched(it: TextModel, row: TemplateRow, asked: InfillSettings, rules: Sequence[Rule | None]) -> list[int]:
     """The lengths of all holes, by the model's own bound; a hole at the end has room, and the text ends by itself.
 
     A hole under a rule has one of the lengths that texts which obey it have.
     """
-    holes, longest = row.template.holes, row_limit(it)
+    holes, longest = row.template.holes, max_row_length(it)
     left = MOST_LENGTHS if longest is None else longest - row.used - sum(hole.least for hole in holes)
     if left < 0:
         raise ArgumentError("templates", f"the holes do not fit into the {longest} tokens of a row; make them shorter")
@@ -184,7 +190,9 @@ def _searched(it: Opened, row: TemplateRow, asked: Infilling, rules: Sequence[Ru
             "templates",
             "this network writes from left to right and cannot tell how long a hole is; say it: [[n]] for n tokens",
         )
-    search = Search(it, row.parts[: len(inner) + 1], inner, left + sum(hole.least for hole in holes[: len(inner)]))
+    search = LengthSearch(
+        it, row.parts[: len(inner) + 1], inner, left + sum(hole.least for hole in holes[: len(inner)])
+    )
     sizes = list(search.best(asked.draws, asked.seed)[0].sizes)
     if open_end:
         spare = left - sum(size - hole.least for size, hole in zip(sizes, holes, strict=False))
@@ -192,12 +200,12 @@ def _searched(it: Opened, row: TemplateRow, asked: Infilling, rules: Sequence[Ru
     return sizes
 
 
-def _obeying(it: Opened, row: TemplateRow, rules: Sequence[Rule | None], number: int, sizes: range) -> Sequence[int]:
+def _obeying(it: TextModel, row: TemplateRow, rules: Sequence[Rule | None], number: int, sizes: range) -> Sequence[int]:
     """The lengths that a hole can have under its rule."""
     if not rules or (rule := rules[number]) is None:
         return sizes
     begins = number == 0 and not row.ids[0]
-    found = [size for size in lengths(rule, it.tokenizer, sizes[-1], begins) if size in sizes]
+    found = [size for size in possible_lengths(rule, it.tokenizer, sizes[-1], begins) if size in sizes]
     if not found:
         raise ArgumentError("templates", f"no text of {sizes[0]} to {sizes[-1]} tokens obeys {rule}; change the hole")
     return found
@@ -213,12 +221,12 @@ def _lengths(hole: Hole, room: int, left: int) -> range:
     return range(hole.least, most + 1)
 
 
-def _pilot(it: Opened, row: TemplateRow, asked: Infilling) -> list[int | None]:
+def _pilot(it: TextModel, row: TemplateRow, asked: InfillSettings) -> list[int | None]:
     """The lengths of an insertion model: as it inserts by itself, moved into the ranges; holes [[*]] stay open."""
     holes = row.template.holes
     room = max(asked.room, *(hole.most or 0 for hole in holes))
     order = row.order(it, [hole.most if hole.sized else None for hole in holes], room)
-    (found,) = plan(it, order, replace(asked, n=1)).record()
+    (found,) = make_plan(it, order, replace(asked, n=1)).record()
     assert order.verbatim is not None
     sizes = order.verbatim.sizes(found.given)
     return [

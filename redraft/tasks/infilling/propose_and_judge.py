@@ -17,7 +17,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
-from redraft.decoding.samplers.base import require_free
+from redraft.decoding.samplers.base import require_unconstrained
 
 
 class RowJudge(Protocol):
@@ -26,7 +26,7 @@ class RowJudge(Protocol):
         ...
 
 
-class NextToken(Protocol):
+class NextTokenScorer(Protocol):
     def __call__(self, z: Tensor, column: int) -> Tensor:
         """(K, L) rows → (K, V) log p of the token in a column, given those before it."""
         ...
@@ -52,7 +52,7 @@ class ProposeAndJudge:
     judge: RowJudge = field(repr=False)
     tries: int = 16
     temperature: float = 0.0
-    left: NextToken | None = field(default=None, repr=False)
+    left: NextTokenScorer | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "tries")
@@ -65,7 +65,7 @@ class ProposeAndJudge:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block is not None or not isinstance(process, Masked):
             raise ValueError("judged holes need a model that fills masks and sees both sides; use Blocks or Unmask")
-        require_free(canvas, self, "it compares whole texts")
+        require_unconstrained(canvas, self, "it compares whole texts")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         for row in range(len(canvas.z)):
@@ -98,7 +98,9 @@ class ProposeAndJudge:
     def _taken(self, total: Tensor, rng: Rng) -> int:
         if not self.temperature:
             return int(total.argmax())
-        return int(randomness.draw((total / self.temperature).log_softmax(-1)[None], rng.once().squeeze(1)))
+        return int(
+            randomness.sample_categorical((total / self.temperature).log_softmax(-1)[None], rng.once().squeeze(1))
+        )
 
 
 def _grown(some: _Candidates, said: Tensor, worth: Tensor, column: int, tries: int) -> _Candidates:

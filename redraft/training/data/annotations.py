@@ -1,6 +1,6 @@
 """What a corpus knows about its texts: attributes, parts of speech, words, and whether a text is right.
 
-Tasks, evaluation, server and command line ask the data of a run through `annotations(data)`, so they work with any
+Tasks, evaluation, server and command line ask the data of a run through `as_annotated(data)`, so they work with any
 corpus that inherits `AnnotatedCorpus` and answers what it knows:
 
     @dataclass(frozen=True)
@@ -16,17 +16,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redraft.core.text.tokenizers import split_words
-from redraft.training.data.sources import Endless
+from redraft.training.data.sources import InfiniteCorpus
 
 
-class Content(NamedTuple):
+class SourceCoverage(NamedTuple):
     """How much of its source a text fulfills: for one text, or the mean over several."""
 
     share: float  # of the facts that are right
     exact: float  # 1 if all are right and the text is grammatical
 
 
-class Judgement(NamedTuple):
+class Judgment(NamedTuple):
     """A text against the true distribution of its corpus."""
 
     log_prob: float  # true log-probability in nats; -inf if the corpus never writes the text
@@ -53,8 +53,8 @@ class AnnotatedCorpus:
         }
         return {name: values[0] for name, values in shown.items() if len(values) == 1}
 
-    def classified(self, attribute: str | None = None) -> Endless | None:
-        """The same texts with the values of an attribute as their classes (`Classified`); None if there are none.
+    def classified(self, attribute: str | None = None) -> InfiniteCorpus | None:
+        """The same texts with the values of an attribute as their classes (`HasClasses`); None if there are none.
 
         Args:
             attribute: one of `attributes()`; None: the corpus chooses
@@ -69,25 +69,25 @@ class AnnotatedCorpus:
         """All words that the texts can contain; () if any word may occur."""
         return ()
 
-    def check(self, source: str, text: str) -> Content | None:
+    def check(self, source: str, text: str) -> SourceCoverage | None:
         """How much of a source a text fulfills; None if unknown."""
         return None
 
-    def judge(self, text: str) -> Judgement | None:
+    def judge(self, text: str) -> Judgment | None:
         """A text against the truth; None if the truth is unknown."""
         return None
 
 
-def annotations(data: object) -> AnnotatedCorpus:
+def as_annotated(data: object) -> AnnotatedCorpus:
     """What a corpus knows about its texts: nothing, unless it is an `AnnotatedCorpus`."""
     return data if isinstance(data, AnnotatedCorpus) else AnnotatedCorpus()
 
 
-def faithful(data: object, sources: Sequence[str], texts: Sequence[str]) -> Content | None:
+def mean_coverage(data: object, sources: Sequence[str], texts: Sequence[str]) -> SourceCoverage | None:
     """The means over texts, each the answer to one source; None if the corpus cannot check them."""
     if not texts:
         raise ValueError("there is no text to judge; give at least one")
-    corpus = annotations(data)
+    corpus = as_annotated(data)
     found = [corpus.check(source, text) for source, text in zip(sources, texts, strict=True)]
     known = [content for content in found if content is not None]
-    return Content(*(sum(values) / len(known) for values in zip(*known, strict=True))) if known else None
+    return SourceCoverage(*(sum(values) / len(known) for values in zip(*known, strict=True))) if known else None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from redraft.training.data.sources import Corpus, Split, Tally
+from redraft.training.data.sources import Corpus, DataStats, Split
 
 _Rule: TypeAlias = tuple[str, str]  # a pattern, and what stands for it
 
@@ -58,7 +58,7 @@ _LM1B: tuple[_Rule, ...] = (
     (r"([$£]) ", r"\1"),
 )
 _LAMBADA: tuple[_Rule, ...] = ((r"[“”]", '"'), (r"\A\s*|\s*\Z", ""))
-DETOKENISERS: dict[str, tuple[_Rule, ...]] = {
+DETOKENIZERS: dict[str, tuple[_Rule, ...]] = {
     "ptb": _PTB,
     "wikitext": _WIKITEXT,
     "lm1b": _LM1B,
@@ -67,29 +67,29 @@ DETOKENISERS: dict[str, tuple[_Rule, ...]] = {
 }
 
 
-def rules_of(name: str) -> str | None:
+def detokenizer_for(name: str) -> str | None:
     """The detokeniser for a set of this name: that whose name it begins with; None if there is none."""
-    return next((rules for rules in DETOKENISERS if name.lower().startswith(rules)), None)
+    return next((rules for rules in DETOKENIZERS if name.lower().startswith(rules)), None)
 
 
-def detokenise(text: str, rules: str) -> str:
+def detokenize_text(text: str, rules: str) -> str:
     """The text as people write it, by the rules of a set, one after the other."""
-    for pattern, written in DETOKENISERS[rules]:
+    for pattern, written in DETOKENIZERS[rules]:
         text = re.sub(pattern, written, text)
     return text
 
 
 @dataclass(frozen=True)
-class Detokenised:
+class DetokenizedCorpus:
     """A corpus whose documents are put back into the form that people write."""
 
     corpus: Corpus
     rules: str
 
     def __post_init__(self) -> None:
-        if self.rules not in DETOKENISERS:
-            raise ValueError(f"there are no rules {self.rules!r}; there are {', '.join(DETOKENISERS)}")
+        if self.rules not in DETOKENIZERS:
+            raise ValueError(f"there are no rules {self.rules!r}; there are {', '.join(DETOKENIZERS)}")
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         """The documents of one split."""
-        return (detokenise(document, self.rules) for document in self.corpus.documents(split, tally))
+        return (detokenize_text(document, self.rules) for document in self.corpus.documents(split, tally))

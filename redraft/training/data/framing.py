@@ -14,8 +14,8 @@ from torch import Tensor
 
 from redraft.core.batch import Batch
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.vocab import WIDEST, Vocab, require_range
-from redraft.training.data.sources import Corpus, DataError, Endless, Split, Tally
+from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
+from redraft.training.data.sources import Corpus, DataError, DataStats, InfiniteCorpus, Split
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
@@ -33,12 +33,12 @@ class Framing(ABC):
         """Whether rows may be shorter than `length`."""
 
     @abstractmethod
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         """The rows of one split."""
 
 
 @dataclass(frozen=True)
-class Documents(Framing):
+class DocumentRows(Framing):
     """One document per row: [bos] document [eos] padding, with bos and eos where the vocabulary has them.
 
     A document that does not fit is cut (without eos: it has not ended) or left out; both are counted. With `tail` the
@@ -51,37 +51,37 @@ class Documents(Framing):
     tail: bool = False
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
 
     @property
     def padded(self) -> bool:
         return not self.tail
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
-        if isinstance(source, Endless):
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+        if isinstance(source, InfiniteCorpus):
             return self._endless(source, split, tokenizer)
         return _finite(source, split, tokenizer, self, given=int(tokenizer.vocab.bos is not None))
 
-    def _endless(self, source: Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+    def _endless(self, source: InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if not self.cut:
-            raise endless_error(source, self)
-        tally, vocab = Tally(), tokenizer.vocab
+            raise _endless_error(source, self)
+        tally, vocab = DataStats(), tokenizer.vocab
 
         def row(index: int) -> Row:
             tally.documents += 1
             ids = self.frame(tokenizer.encode(source.document(split, index)), vocab, tally)
             return Row(ids, int(vocab.bos is not None))
 
-        return Rows(None, row, self, vocab, tally)
+        return FramedRows(None, row, self, vocab, tally)
 
-    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[Ids, Places]:
         """All rows without their padding in one array."""
         framed = [np.asarray(self.frame(ids, vocab, tally), np.int32) for ids in documents]
         rows = [row for row in framed if len(row)]
         tally.dropped += len(framed) - len(rows)
         return np.concatenate([_NOTHING, *rows]), np.cumsum([0, *map(len, rows)])
 
-    def frame(self, ids: list[int], vocab: Vocab, tally: Tally) -> list[int]:
+    def frame(self, ids: list[int], vocab: Vocab, tally: DataStats) -> list[int]:
         """The row of one document without its padding; nothing if the document is left out."""
         tally.tokens += len(ids)
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
@@ -93,24 +93,24 @@ class Documents(Framing):
 
 
 @dataclass(frozen=True)
-class Packed(Framing):
+class PackedRows(Framing):
     """All documents one after another, eos between them, cut into full rows; the rest that fills no row is counted."""
 
     length: int
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
 
     @property
     def padded(self) -> bool:
         return False
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
-        if isinstance(source, Endless):
-            raise endless_error(source, self)
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+        if isinstance(source, InfiniteCorpus):
+            raise _endless_error(source, self)
         return _finite(source, split, tokenizer, self)
 
-    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: Tally) -> tuple[Ids, Places]:
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[Ids, Places]:
         """All rows in one array."""
         parts = [_NOTHING]
         for number, ids in enumerate(documents):
@@ -126,20 +126,22 @@ class Packed(Framing):
 _NOTHING: Ids = np.empty(0, np.int32)
 
 
-def endless_error(source: Endless, framing: Framing) -> DataError:
+def _endless_error(source: InfiniteCorpus, framing: Framing) -> DataError:
     """The error of a framing that needs all documents at once."""
     return DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
 
 
-def _finite(source: Corpus, split: Split, tokenizer: Tokenizer, framing: Documents | Packed, given: int = 0) -> Rows:
+def _finite(
+    source: Corpus, split: Split, tokenizer: Tokenizer, framing: DocumentRows | PackedRows, given: int = 0
+) -> FramedRows:
     """All documents of a split, tokenised now and held as one array."""
-    tally, vocab = Tally(), tokenizer.vocab
+    tally, vocab = DataStats(), tokenizer.vocab
     ids, places = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)
     require_some_rows(len(places) - 1, split, framing, tally)
-    return Rows(len(places) - 1, lambda i: Row(ids[places[i] : places[i + 1]], given), framing, vocab, tally)
+    return FramedRows(len(places) - 1, lambda i: Row(ids[places[i] : places[i + 1]], given), framing, vocab, tally)
 
 
-def require_some_rows(count: int, split: Split, framing: Framing, tally: Tally) -> None:
+def require_some_rows(count: int, split: Split, framing: Framing, tally: DataStats) -> None:
     if not count:
         raise DataError(f"{split} fills no row of {framing.length} tokens; give it more text or shorter rows: {tally}")
 
@@ -154,14 +156,14 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class FramedRows:
     """Framed samples by number."""
 
     size: int | None  # None: no end
     row: Callable[[int], Row]
     framing: Framing
     vocab: Vocab
-    tally: Tally
+    tally: DataStats
 
     def __post_init__(self) -> None:
         if self.framing.padded and self.vocab.pad is None and self.vocab.eos is None:
@@ -170,7 +172,7 @@ class Rows:
     def take(self, indices: Iterable[int]) -> Batch:
         """Some rows as a batch; everything is learnt but padding and given tokens."""
         rows = [self.row(index) for index in indices]
-        tokens, pad = side_by_side([row.ids for row in rows], self.framing.length, self.vocab)
+        tokens, pad = pad_rows([row.ids for row in rows], self.framing.length, self.vocab)
         learn = ~pad & (torch.arange(self.framing.length) >= torch.tensor([row.given for row in rows])[:, None])
         batch = Batch(tokens, learn, pad if self.framing.padded else None)
         if labels := [row.label for row in rows if row.label is not None]:
@@ -178,11 +180,11 @@ class Rows:
         sources = [row.source for row in rows if row.source is not None]
         if not sources:
             return batch
-        source, source_pad = side_by_side(sources, max(map(len, sources)), self.vocab)
+        source, source_pad = pad_rows(sources, max(map(len, sources)), self.vocab)
         return replace(batch, source=source, source_pad=source_pad)
 
 
-def side_by_side(rows: Sequence[Sequence[int] | Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: Sequence[Sequence[int] | Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
     """(B, length) ids, and where there is padding."""
     tokens = np.full((len(rows), length), vocab.filler, np.int64)
     for line, row in zip(tokens, rows, strict=True):

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from redraft.core.batch import Batch
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.training.data.framing import Framing, Rows
-from redraft.training.data.sources import _T, Corpus, DataError, Endless, Split
+from redraft.training.data.framing import FramedRows, Framing
+from redraft.training.data.sources import _T, Corpus, DataError, InfiniteCorpus, Split
 
 
-def tokenise(source: Corpus | Endless, split: Split, tokenizer: Tokenizer, framing: Framing) -> Rows:
+def load_rows(source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer, framing: Framing) -> FramedRows:
     """The framed rows of one split: a finite corpus is tokenised now and held in memory, an endless one as read."""
     return framing.rows(source, split, tokenizer)
 
 
 @lru_cache(maxsize=4)
-def permutation(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def epoch_order(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The order of an epoch: rows sorted by the raw words of Philox under the key (seed, epoch).
 
     Raw words, because NumPy keeps them the same between versions, which it does not promise for `permutation`.
@@ -45,7 +45,7 @@ class Loader:
     of samples consumed is all one needs to resume, also with another number of workers.
     """
 
-    rows: Rows
+    rows: FramedRows
     batch: int  # rows of a global step
     seed: int = 0
     rank: int = 0
@@ -87,11 +87,11 @@ class Loader:
         if size is None:
             return number, number
         epoch, place = divmod(number, size)
-        index = int(permutation(size, self.seed, epoch)[place])
+        index = int(epoch_order(size, self.seed, epoch)[place])
         return epoch * size + index, index
 
 
-def evaluation(rows: Rows, count: int, batch: int = 64) -> list[Batch]:
+def first_batches(rows: FramedRows, count: int, batch: int = 64) -> list[Batch]:
     """The first `count` rows in their own order, or all if there are fewer."""
     total = count if rows.size is None else min(count, rows.size)
     stretches = [range(first, min(first + batch, total)) for first in range(0, total, batch)]

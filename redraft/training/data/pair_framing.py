@@ -1,8 +1,8 @@
 """Framings of pairs: rows in which a source is given and a target is learned.
 
-They differ in where the source goes: before the target in the same row (`Pairs`: DiffuSeq), or beside it, for an
-encoder to read (`Sourced`: GENIE; `Spans`: its pre-training, which needs no pairs). If it is always one of a few names,
-its number can serve as the class of the target instead (`Labelled`: LD4TG).
+They differ in where the source goes: before the target in the same row (`PairRows`: DiffuSeq), or beside it, for an
+encoder to read (`EncoderRows`: GENIE; `SpanRows`: its pre-training, which needs no pairs). If it is always one of a few names,
+its number can serve as the class of the target instead (`LabeledRows`: LD4TG).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TypeVar
 import numpy as np
 
 from redraft.core import randomness
-from redraft.core.text.chat_template import question_ids
-from redraft.core.text.tokenizers import Hub, Tokenizer
-from redraft.core.vocab import WIDEST, Vocab, require_range
-from redraft.training.data.framing import Documents, Framing, Row, Rows, require_some_rows
-from redraft.training.data.pairs import Classified, EndlessPairs, Pair, PairCorpus
+from redraft.core.text.chat_template import question_encoder
+from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
+from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
+from redraft.training.data.framing import DocumentRows, FramedRows, Framing, Row, require_some_rows
+from redraft.training.data.pairs import HasClasses, InfinitePairs, Pair, PairCorpus
 from redraft.training.data.sources import (
     Corpus,
     DataError,
-    Endless,
+    DataStats,
+    InfiniteCorpus,
     Split,
-    Tally,
 )
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Pairs(Framing):
+class PairRows(Framing):
     """Source and target in one row: source [bos] target [eos] …; the source and the token between them are given.
 
     The given part stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1).
@@ -46,7 +46,7 @@ class Pairs(Framing):
     asked = True
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
         if not 0 < self.source < self.length - 1:
             raise ValueError(f"length={self.length} leaves no room for a target after source={self.source} tokens")
 
@@ -54,20 +54,20 @@ class Pairs(Framing):
     def padded(self) -> bool:
         return not self.tail
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if tokenizer.vocab.bos is None:
             raise DataError("a pair in one row needs a token between its texts: give the tokenizer a bos")
         return _of_pairs(self, source, split, tokenizer)
 
-    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> Row:
         """The row of one pair without its padding."""
         before = _short(source, self.source, tally)
-        rest = Documents(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
+        rest = DocumentRows(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
         return _row([*before, *rest], 0 if self.joint else len(before) + 1)
 
 
 @dataclass(frozen=True)
-class Answers(Framing):
+class ChatRows(Framing):
     """A question as the chat template of the tokenizer words it, and its answer: prompt answer [eos] [eos] …
 
     The fine-tuning of LLaDA (Nie et al. 2025, §2.3): the prompt stays clean, and the end tokens that fill the row are
@@ -81,26 +81,26 @@ class Answers(Framing):
     asked = True
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
         require_range(self, 0, 1, "shorten")
 
     @property
     def padded(self) -> bool:
         return self.shorten > 0
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
-        if not isinstance(tokenizer, Hub) or tokenizer.template is None or tokenizer.vocab.eos is None:
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+        if not isinstance(tokenizer, HubTokenizer) or tokenizer.template is None or tokenizer.vocab.eos is None:
             raise DataError(
                 "Answers needs a tokenizer with a chat template and an end token, as tokenizer.json of a chat"
             )
-        prompt = question_ids(tokenizer)
+        prompt = question_encoder(tokenizer)
 
-        def frame(number: int, pair: Pair, tally: Tally) -> Row:
+        def frame(number: int, pair: Pair, tally: DataStats) -> Row:
             return self.frame(number, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
 
-    def frame(self, number: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: Tally) -> Row:
+    def frame(self, number: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: DataStats) -> Row:
         """The row of pair `number` without its padding."""
         if len(prompt) >= self.length:
             raise DataError(f"a prompt of {len(prompt)} tokens leaves no room for an answer in {self.length}; use more")
@@ -114,7 +114,7 @@ class Answers(Framing):
 
 
 @dataclass(frozen=True)
-class Sourced(Framing):
+class EncoderRows(Framing):
     """The target in the row, the source beside it, ended by eos: for models with an encoder (GENIE)."""
 
     length: int
@@ -123,24 +123,24 @@ class Sourced(Framing):
     asked = True
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length", "source")
+        require_range(self, 1, MAX_WIDTH, "length", "source")
 
     @property
     def padded(self) -> bool:
         return not self.tail
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         return _of_pairs(self, source, split, tokenizer)
 
-    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: Tally) -> Row:
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> Row:
         """The row of one pair without its padding."""
         before = [*_short(source, self.source - 1, tally), _ended(vocab)]
-        row = Documents(self.length, tail=self.tail).frame(target, vocab, tally)
+        row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None), before)
 
 
 @dataclass(frozen=True)
-class Labelled(Framing):
+class LabeledRows(Framing):
     """The target in the row, the number of its class beside it: for networks that read labels (LD4TG, UDLM)."""
 
     length: int
@@ -148,31 +148,31 @@ class Labelled(Framing):
     asked = True
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
 
     @property
     def padded(self) -> bool:
         return not self.tail
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
-        if not isinstance(source, Classified):
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+        if not isinstance(source, HasClasses):
             name = type(source).__name__
-            raise DataError(f"{name} has texts but no classes, which Labelled needs; use StoryClasses or JsonlClasses")
+            raise DataError(f"{name} has texts but no classes, which LabeledRows needs; use JsonlClasses")
         numbers = {name: number for number, name in enumerate(source.classes)}
 
-        def frame(_: int, pair: Pair, tally: Tally) -> Row:
+        def frame(_: int, pair: Pair, tally: DataStats) -> Row:
             return self.frame(numbers[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
 
-    def frame(self, label: int, target: list[int], vocab: Vocab, tally: Tally) -> Row:
+    def frame(self, label: int, target: list[int], vocab: Vocab, tally: DataStats) -> Row:
         """The row of one text without its padding."""
-        row = Documents(self.length, tail=self.tail).frame(target, vocab, tally)
+        row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None))._replace(label=label)
 
 
 @dataclass(frozen=True)
-class Spans(Framing):
+class SpanRows(Framing):
     """A span of each document is the target; the source is the document with one mask in place of the span.
 
     The continuous paragraph denoising that GENIE is pre-trained with (Lin et al. 2023, §3.3). The span, a `share` of
@@ -187,7 +187,7 @@ class Spans(Framing):
     asked = True
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
         if not 0 < self.share < 1 or self.source < 3:
             raise ValueError(f"share={self.share}, source={self.source}; a span is part of a document of 2 or more")
 
@@ -195,26 +195,28 @@ class Spans(Framing):
     def padded(self) -> bool:
         return not self.tail
 
-    def rows(self, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
-        def frame(number: int, text: str, tally: Tally) -> Row:
+    def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+        def frame(number: int, text: str, tally: DataStats) -> Row:
             return self.frame(number, tokenizer.encode(text), tokenizer.vocab, tally)
 
-        if isinstance(source, Endless):
+        if isinstance(source, InfiniteCorpus):
             return _endless(self, lambda index: source.document(split, index), frame, tokenizer.vocab)
         return _finite(self, source.documents, frame, split, tokenizer.vocab)
 
-    def frame(self, number: int, ids: list[int], vocab: Vocab, tally: Tally) -> Row:
+    def frame(self, number: int, ids: list[int], vocab: Vocab, tally: DataStats) -> Row:
         """The row of document `number` without its padding."""
         ids = _short(ids, self.source - 1, tally)
         size = max(1, round(self.share * len(ids)))
         begin = int(float(randomness.rng(self.seed, 1).fold(number).uniform(1)) * (len(ids) - size + 1))
         before = [*ids[:begin], vocab.masked, *ids[begin + size :], _ended(vocab)]
-        row = Documents(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
+        row = DocumentRows(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
         return _row(row, int(vocab.bos is not None), before)
 
 
-def _of_pairs(framing: Pairs | Sourced, source: Corpus | Endless, split: Split, tokenizer: Tokenizer) -> Rows:
-    def frame(_: int, pair: Pair, tally: Tally) -> Row:
+def _of_pairs(
+    framing: PairRows | EncoderRows, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer
+) -> FramedRows:
+    def frame(_: int, pair: Pair, tally: DataStats) -> Row:
         return framing.frame(tokenizer.encode(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
     return _framed(framing, frame, source, split, tokenizer.vocab)
@@ -222,45 +224,47 @@ def _of_pairs(framing: Pairs | Sourced, source: Corpus | Endless, split: Split, 
 
 def _framed(
     framing: Framing,
-    frame: Callable[[int, Pair, Tally], Row],
-    source: Corpus | Endless | Classified,
+    frame: Callable[[int, Pair, DataStats], Row],
+    source: Corpus | InfiniteCorpus | HasClasses,
     split: Split,
     vocab: Vocab,
-) -> Rows:
-    if isinstance(source, EndlessPairs):
+) -> FramedRows:
+    if isinstance(source, InfinitePairs):
         return _endless(framing, lambda index: source.pair(split, index), frame, vocab)
     if isinstance(source, PairCorpus):
         return _finite(framing, source.pairs, frame, split, vocab)
     raise DataError(
         f"{type(source).__name__} has texts but no pairs of source and target, which {type(framing).__name__} needs; "
-        "use StoryAttributes, StorySummaries, JsonlPairs or CsvPairs"
+        "use JsonlPairs or CsvPairs"
     )
 
 
-def _endless(framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, Tally], Row], vocab: Vocab) -> Rows:
-    tally = Tally()
+def _endless(
+    framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, DataStats], Row], vocab: Vocab
+) -> FramedRows:
+    tally = DataStats()
 
     def row(index: int) -> Row:
         tally.documents += 1
         return frame(index, make(index), tally)
 
-    return Rows(None, row, framing, vocab, tally)
+    return FramedRows(None, row, framing, vocab, tally)
 
 
 def _finite(
     framing: Framing,
-    read: Callable[[Split, Tally], Iterable[_T]],
-    frame: Callable[[int, _T, Tally], Row],
+    read: Callable[[Split, DataStats], Iterable[_T]],
+    frame: Callable[[int, _T, DataStats], Row],
     split: Split,
     vocab: Vocab,
-) -> Rows:
-    tally = Tally()
+) -> FramedRows:
+    tally = DataStats()
     rows = [frame(number, item, tally) for number, item in enumerate(read(split, tally))]
     require_some_rows(len(rows), split, framing, tally)
-    return Rows(len(rows), rows.__getitem__, framing, vocab, tally)
+    return FramedRows(len(rows), rows.__getitem__, framing, vocab, tally)
 
 
-def _short(ids: list[int], most: int, tally: Tally) -> list[int]:
+def _short(ids: list[int], most: int, tally: DataStats) -> list[int]:
     tally.cut += len(ids) > most
     return ids[:most]
 

@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from redraft.training.data.sources import (
     DataError,
+    DataStats,
     FileRecord,
     Files,
     Split,
-    Tally,
-    field_record,
-    json_lines,
-    json_record,
+    parse_json_record,
+    read_json_lines,
+    record_from_fields,
 )
 
 
@@ -33,20 +33,20 @@ class Pair(NamedTuple):
 class PairCorpus(Protocol):
     """A finite source of pairs."""
 
-    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+    def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         """The pairs of one split, always in the same order."""
         ...
 
 
 @runtime_checkable
-class EndlessPairs(Protocol):
+class InfinitePairs(Protocol):
     """A source that makes pair number `index` on demand."""
 
     def pair(self, split: Split, index: int) -> Pair: ...
 
 
 @runtime_checkable
-class Classified(Protocol):
+class HasClasses(Protocol):
     """Pairs in which every source is the name of a class."""
 
     @property
@@ -64,9 +64,9 @@ class JsonlPairs(Files):
     max_line: int = 10_000_000  # bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        return (json_record(line, self.target, self.source) for line in json_lines(path, self.max_line))
+        return (parse_json_record(line, self.target, self.source) for line in read_json_lines(path, self.max_line))
 
-    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+    def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)
 
 
@@ -88,10 +88,10 @@ class JsonlClasses(Files):
             raise DataError(f"classes={self.classes!r}; give the names of all classes, each once: ('good', 'bad')")
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        lines = json_lines(path, self.max_line)
-        return (self._known(json_record(line, self.field, self.label)) for line in lines)
+        lines = read_json_lines(path, self.max_line)
+        return (self._known(parse_json_record(line, self.field, self.label)) for line in lines)
 
-    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+    def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)
 
     def _known(self, record: FileRecord) -> FileRecord:
@@ -117,13 +117,13 @@ class CsvPairs(Files):
             table = csv.DictReader(file, delimiter=self.delimiter)
             try:
                 for row in table:
-                    yield field_record(f"{path}:{table.line_num}", row, self.target, self.source)
+                    yield record_from_fields(f"{path}:{table.line_num}", row, self.target, self.source)
             except (csv.Error, UnicodeDecodeError) as error:
                 yield FileRecord(f"{path}:{table.line_num + 1}", problem=f"no table in UTF-8: {error}")
 
-    def pairs(self, split: Split, tally: Tally) -> Iterator[Pair]:
+    def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)
 
 
-def _pairs(files: Files, split: Split, tally: Tally) -> Iterator[Pair]:
+def _pairs(files: Files, split: Split, tally: DataStats) -> Iterator[Pair]:
     return (Pair(record.source, record.text) for record in files.good(split, tally))

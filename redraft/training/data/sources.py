@@ -22,7 +22,7 @@ class DataError(ValueError):
 
 
 @dataclass
-class Tally:
+class DataStats:
     """What became of the text of a source."""
 
     documents: int = 0  # read well
@@ -42,20 +42,20 @@ class Tally:
 class Corpus(Protocol):
     """A finite source."""
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         """The documents of one split, always in the same order."""
         ...
 
 
 @runtime_checkable
-class Endless(Protocol):
+class InfiniteCorpus(Protocol):
     """A source that makes document number `index` on demand."""
 
     def document(self, split: Split, index: int) -> str: ...
 
 
 @runtime_checkable
-class KnownSource(Endless, Protocol):
+class KnownDistribution(InfiniteCorpus, Protocol):
     """A source whose true distribution is known, so that a model can be measured against it."""
 
     def log_prob(self, text: str) -> float:
@@ -93,10 +93,10 @@ class Files(ABC):
     def read(self, path: str) -> Iterator[FileRecord]:
         """The records of one file with their places, good or bad."""
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         return (record.text for record in self.good(split, tally))
 
-    def good(self, split: Split, tally: Tally) -> Iterator[FileRecord]:
+    def good(self, split: Split, tally: DataStats) -> Iterator[FileRecord]:
         """The records of one split that can be used."""
         apart = bool(self.valid or self.test)
         paths = {"train": self.paths, "valid": self.valid, "test": self.test}[split] if apart else self.paths
@@ -124,7 +124,7 @@ class Files(ABC):
         if empty:
             yield FileRecord(path, problem="the file has no text")
 
-    def _refuse(self, record: FileRecord, tally: Tally) -> None:
+    def _refuse(self, record: FileRecord, tally: DataStats) -> None:
         problem = f"{record.place}: {record.problem}"
         if self.on_bad == "error":
             raise DataError(f"{problem}; mend it, or leave it out with on_bad='skip'")
@@ -231,15 +231,15 @@ class Jsonl(Files):
     max_line: int = 10_000_000  # bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        return (json_record(line, self.field) for line in json_lines(path, self.max_line))
+        return (parse_json_record(line, self.field) for line in read_json_lines(path, self.max_line))
 
 
-def json_lines(path: str, most: int) -> Iterator[FileRecord]:
+def read_json_lines(path: str, most: int) -> Iterator[FileRecord]:
     """The lines of a file that are not blank."""
     return (line for line in _lines(path, most) if line.problem or line.text.strip())
 
 
-def json_record(line: FileRecord, text: str, source: str | None = None) -> FileRecord:
+def parse_json_record(line: FileRecord, text: str, source: str | None = None) -> FileRecord:
     """What a line of JSON holds in the field `text`, and in the field `source` if one is named."""
     if line.problem:
         return line
@@ -247,10 +247,10 @@ def json_record(line: FileRecord, text: str, source: str | None = None) -> FileR
         value = json.loads(line.text)
     except (ValueError, RecursionError) as error:
         return replace(line, problem=f"not JSON: {error}")
-    return field_record(line.place, value if isinstance(value, dict) else {}, text, source)
+    return record_from_fields(line.place, value if isinstance(value, dict) else {}, text, source)
 
 
-def field_record(place: str, fields: Mapping[str, object], text: str, source: str | None = None) -> FileRecord:
+def record_from_fields(place: str, fields: Mapping[str, object], text: str, source: str | None = None) -> FileRecord:
     """What an object or a line of a table holds in these fields."""
     found = {name: fields.get(name) for name in (text, source) if name is not None}
     for name, value in found.items():
@@ -297,7 +297,7 @@ class HubDataset:
     streaming: bool = True
     limit: int | None = None  # maximum number of documents per split; all are held in memory
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         datasets = _library("datasets", "a dataset of the hub", "redraft[hub]")
         theirs = self.splits[SPLITS.index(split)]
         rows = datasets.load_dataset(self.name, self.config, split=theirs, streaming=self.streaming)

@@ -14,16 +14,16 @@ from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.attention import Annealed, Causal, Pattern
-from redraft.models.networks.linear import adapter_off, lora_parameters
-from redraft.models.networks.transformer import layer_states
-from redraft.training.objectives.losses import Bound, Term
-from redraft.training.objectives.objective import summed
-from redraft.training.objectives.time_samplers import Clock, Stratified
+from redraft.models.networks.attention import AnnealedCausal, AttentionPattern, Causal
+from redraft.models.networks.linear import lora_disabled, lora_parameters
+from redraft.models.networks.transformer import record_layer_states
+from redraft.training.objectives.losses import Bound, LossTerm
+from redraft.training.objectives.objective import sum_rows
+from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
 
 
 @dataclass(frozen=True)
-class Adapt:
+class AdaptationObjective:
     """The bound of mask noise, Σ (1/t)·CE over masked tokens, while attention opens from causal to full.
 
     In step k of the first `anneal` ones a token sees each later token with probability k/anneal, drawn once for the
@@ -36,8 +36,8 @@ class Adapt:
     anneal: int = 0  # steps; 0: full attention from the beginning
     ar: float = 0.0
     align: float = 0.0
-    loss: Term = Bound()
-    times: Clock = Stratified()
+    loss: LossTerm = Bound()
+    times: TimeSampler = StratifiedTimes()
 
     def __post_init__(self) -> None:
         require_range(self, 0, 10**9, "anneal")
@@ -64,22 +64,22 @@ class Adapt:
         times = times._replace(t=torch.where(given, 0.0, times.t))
         noised = model.process.noise(batch.tokens, times.t, pad=batch.pad, rng=late)
         context = replace(model.context(batch), pattern=self.pattern(batch))
-        with layer_states(model.network) as seen:
+        with record_layer_states(model.network) as seen:
             nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
-        parts = {"diffusion": summed(nats, batch.learn)}
+        parts = {"diffusion": sum_rows(nats, batch.learn)}
         if self.ar:
-            parts["ar"] = self.ar * summed(causal_nats(model, batch), batch.learn)
+            parts["ar"] = self.ar * sum_rows(causal_nats(model, batch), batch.learn)
         if self.align:
-            parts["align"] = self.align * summed(_apart(model, batch, noised.z, seen), batch.learn)
+            parts["align"] = self.align * sum_rows(_apart(model, batch, noised.z, seen), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
-    def pattern(self, batch: Batch) -> Pattern | None:
+    def pattern(self, batch: Batch) -> AttentionPattern | None:
         """Whom tokens see in this step; None: as the network has it."""
         if batch.step >= self.anneal:
             return None
         length = batch.tokens.shape[1]
         one = Rng(torch.full_like(batch.tokens[:1, 0], batch.step)).fold(length)  # the same for all rows and workers
-        return Annealed(one.uniform(length, length)[0] < (batch.step + 1) / self.anneal)
+        return AnnealedCausal(one.uniform(length, length)[0] < (batch.step + 1) / self.anneal)
 
 
 def causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:
@@ -99,15 +99,15 @@ def _apart(model: DiffusionLM, batch: Batch, z: Tensor, seen: list[Tensor]) -> T
     hidden = z == model.config.vocab.masked
     if not bool(hidden.any()):
         return torch.zeros_like(z, dtype=torch.float32)
-    rows = ops.marked(hidden.any(-1))
+    rows = ops.flat_positions(hidden.any(-1))
     pad = None if batch.pad is None else batch.pad[rows]
-    with torch.no_grad(), adapter_off(model), layer_states(model.network) as taught:
+    with torch.no_grad(), lora_disabled(model), record_layer_states(model.network) as taught:
         model.network(batch.tokens[rows], None, Context(pad=pad, pattern=Causal()))
-    at = ops.marked(hidden[rows]) - 1  # the state of the token before predicts a token
+    at = ops.flat_positions(hidden[rows]) - 1  # the state of the token before predicts a token
     apart = torch.zeros(len(at), device=z.device)
     ours_at = at if model.block is None else model.network.stream_places(at, z.shape[1], model.block)
     for ours, theirs in zip(seen, taught, strict=True):
         ours = ours if ours.dim() == 2 else ours.flatten(0, 1)[ours_at]
         apart = apart + 1 - F.cosine_similarity(ours.float(), theirs.flatten(0, 1)[at].float(), dim=-1)
-    found = apart.new_zeros(z.numel()).index_copy(0, ops.marked(hidden), apart / len(taught))
+    found = apart.new_zeros(z.numel()).index_copy(0, ops.flat_positions(hidden), apart / len(taught))
     return found.view(z.shape)

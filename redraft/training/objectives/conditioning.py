@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from redraft.core.batch import Batch, Noised
+from redraft.core.batch import Batch, NoisySample
 from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 from redraft.models.diffusion_lm import DiffusionLM
 
 
-def torn(batch: Batch, share: float, *, rng: Rng) -> Batch:
+def punch_holes(batch: Batch, share: float, *, rng: Rng) -> Batch:
     """The batch, in a share of whose rows the text is given but for one or two holes, which alone are learnt.
 
     A hole begins anywhere and is short more often than long: its length is a square of a uniform number.
@@ -52,7 +52,7 @@ def _drop_source(context: Context, lost: Tensor, nothing: Tensor | None) -> Cont
     return replace(context, cond=cond, cond_pad=torch.where(lost, ~first, pad))
 
 
-def self_condition(model: DiffusionLM, noised: Noised, context: Context, *, rng: Rng) -> Context:
+def self_condition(model: DiffusionLM, noised: NoisySample, context: Context, *, rng: Rng) -> Context:
     """Self-conditioning (Chen et al. 2022): half of the rows also see the network's first prediction from z.
 
     No gradient flows through it. In evaluation mode all rows see it, as in sampling.

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from redraft.core.batch import Batch, Loss
 from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
-from redraft.core.vocab import ABOVE_0, FINITE, require_range
-from redraft.models.auxiliary.drafter import DraftNetwork, MaskedItself, predicting
+from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
+from redraft.models.auxiliary.drafter import DraftNetwork, SelfDrafterNetwork, predictor_states
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.linear import lora_parameters
 
 
 @dataclass(frozen=True)
-class Distil:
+class DrafterObjective:
     """Trains the drafter of a causal model alone: Σ_k e^{−k/decay}·KL(p(· | x_<i) ‖ q_k), at blocks behind anchors.
 
     p is what the model itself says of token i, from the pass that its drafter reads anyway. Anchors stand `stride`
@@ -31,13 +31,13 @@ class Distil:
     stride: int | None = None  # tokens from anchor to anchor; None: the blocks of a row touch each other
 
     def __post_init__(self) -> None:
-        require_range(self, ABOVE_0, FINITE, "decay", "temperature")
+        require_range(self, ABOVE_ZERO, FINITE, "decay", "temperature")
         require_range(self, 1, 2**20, "stride")
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: the drafter's, and the adapter where the model drafts for itself."""
         drafter = _drafter(model)
-        return [*drafter.parameters(), *(lora_parameters(model) if isinstance(drafter, MaskedItself) else [])]
+        return [*drafter.parameters(), *(lora_parameters(model) if isinstance(drafter, SelfDrafterNetwork) else [])]
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         drafter, network, tokens = _drafter(model), model.network.eval(), batch.tokens
@@ -48,7 +48,7 @@ class Distil:
         at = place.flatten()[inside]
         states = drafter.block_states(network, read, tokens, anchors).flatten(1, 2)[:, inside]
         with torch.no_grad():
-            said = drafter.logits(network, predicting(read, tokens.shape[1])[:, at]).float()
+            said = drafter.logits(network, predictor_states(read, tokens.shape[1])[:, at]).float()
             log_p = (said / self.temperature).log_softmax(-1)
         log_q = _said(drafter, model, states, tokens[:, at - 1])
         apart = (log_p.exp() * (log_p - log_q)).sum(-1)

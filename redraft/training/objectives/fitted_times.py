@@ -9,43 +9,45 @@ import torch
 from redraft.core.batch import Batch
 from redraft.core.randomness import Rng
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.objectives.losses import Term
+from redraft.training.objectives.losses import LossTerm
 from redraft.training.objectives.objective import Objective
-from redraft.training.objectives.time_samplers import Importance, Stratified
+from redraft.training.objectives.time_samplers import ImportanceTimes, StratifiedTimes
 
 
-def importance(model: DiffusionLM, batch: Batch, loss: Term, parts: int = 20, *, rng: Rng) -> Importance:
+def fit_importance_times(
+    model: DiffusionLM, batch: Batch, loss: LossTerm, parts: int = 20, *, rng: Rng
+) -> ImportanceTimes:
     """A clock by √E[loss²] of a batch in each part of the time: train for a while, measure, go on with this clock."""
     roots = []
     with torch.no_grad():
         for i in range(parts):
-            objective = Objective(loss, Stratified(i / parts, (i + 1) / parts))
+            objective = Objective(loss, StratifiedTimes(i / parts, (i + 1) / parts))
             roots.append(float(objective(model, batch, rng=rng.fold(i)).nats.square().mean().sqrt()))
     floor = 1e-4 * max(roots)  # arbitrarily rare, but never impossible
-    return Importance(tuple(max(root, floor) / sum(roots) for root in roots))
+    return ImportanceTimes(tuple(max(root, floor) / sum(roots) for root in roots))
 
 
-def intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
+def candidate_intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
     """The whole of [0, 1], and every interval on a grid that is not shorter than `shortest`."""
     parts, least = round(1 / step), round(shortest / step)
     ends = [(low, low + width) for width in range(parts, least - 1, -1) for low in range(parts - width + 1)]
     return [(low / parts, high / parts) for low, high in ends]
 
 
-def clipped(
+def fit_clipped_times(
     model: DiffusionLM,
     batches: Sequence[Batch],
-    loss: Term,
-    grid: Iterable[tuple[float, float]] = tuple(intervals()),
+    loss: LossTerm,
+    grid: Iterable[tuple[float, float]] = tuple(candidate_intervals()),
     *,
     rng: Rng,
-) -> Stratified:
+) -> StratifiedTimes:
     """A clock clipped to the interval whose loss varies least (Arriola et al. 2025, §5.2), with a time for each block.
 
     Intervals are compared on the same rows with the same random numbers. Their losses have different means, so we
-    compare `relative_variance`. As with `importance`: train for a while, measure, go on with this clock.
+    compare `relative_variance`. As with `fit_importance_times`: train for a while, measure, go on with this clock.
     """
-    clocks = [Stratified(low, high, model.block) for low, high in grid]
+    clocks = [StratifiedTimes(low, high, model.block) for low, high in grid]
     return min(clocks, key=lambda clock: relative_variance(model, batches, Objective(loss, clock), rng=rng))
 
 

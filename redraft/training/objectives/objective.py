@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core import ops
-from redraft.core.batch import Batch, Encoded, Loss
+from redraft.core.batch import Batch, EncodedBatch, Loss
 from redraft.core.canvas import Canvas, Context
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.objectives.conditioning import drop_condition, self_condition, torn
-from redraft.training.objectives.losses import Bound, Term
-from redraft.training.objectives.time_samplers import Clock, Stratified
+from redraft.training.objectives.conditioning import drop_condition, punch_holes, self_condition
+from redraft.training.objectives.losses import Bound, LossTerm
+from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Objective:
     from x (Gao et al. 2022, "Difformer", eq. 6).
     """
 
-    loss: Term = Bound()
-    times: Clock = Stratified()
+    loss: LossTerm = Bound()
+    times: TimeSampler = StratifiedTimes()
     anchor: float = 0.0  # for training only; not part of the bound
     drop_condition: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
     holes: float = 0.0  # share of the rows that are given but for a hole or two; for training only
@@ -52,24 +52,24 @@ class Objective:
         early, late, last, first, which, where = rng.split(6)
         batch = model.learnable(batch)
         tokens = batch.learn.sum(-1)
-        batch = torn(batch, self.holes, rng=where) if self.holes else batch
+        batch = punch_holes(batch, self.holes, rng=where) if self.holes else batch
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=early)
         times = self.loss.grid(t)
-        times = times._replace(t=_unknown_at_one(given_at_zero(times.t, encoded), batch))
+        times = times._replace(t=_unknown_at_one(prompts_at_zero(times.t, encoded), batch))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
         context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=which)
         context = self_condition(model, noised, replace(context, pad=noised.pad), rng=first)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
-            "diffusion": summed(nats, encoded.learn if noised.open is None else noised.open),
-            "prior": summed(process.prior_kl(encoded.x), encoded.learn),
+            "diffusion": sum_rows(nats, encoded.learn if noised.open is None else noised.open),
+            "prior": sum_rows(process.prior_kl(encoded.x), encoded.learn),
         }
         if process.jump and (times.s is None or model.codec is not None) and not _settled(model):
-            parts["reconstruction"] = summed(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+            parts["reconstruction"] = sum_rows(_reconstruction(model, batch, encoded, rng=last), batch.learn)
         if self.anchor and model.codec is not None:
-            parts["anchor"] = self.anchor * summed(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
+            parts["anchor"] = self.anchor * sum_rows(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(tokens, total, **parts)
 
 
@@ -82,12 +82,12 @@ def _parameters(part: nn.Module | None) -> list[nn.Parameter]:
     return [] if part is None else list(part.parameters())
 
 
-def summed(nats: Tensor, learn: Tensor) -> Tensor:
+def sum_rows(nats: Tensor, learn: Tensor) -> Tensor:
     """(B,) nats of the rows; prompts count in no term."""
     return torch.where(learn, nats, 0.0).sum(-1)
 
 
-def given_at_zero(t: Tensor, encoded: Encoded) -> Tensor:
+def prompts_at_zero(t: Tensor, encoded: EncodedBatch) -> Tensor:
     """Prompts are clean: their time is zero."""
     return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
 
@@ -97,10 +97,10 @@ def _unknown_at_one(t: Tensor, batch: Batch) -> Tensor:
     return t if batch.unknown is None else torch.where(batch.unknown, 1.0, t)
 
 
-def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: Rng) -> Tensor:
+def _reconstruction(model: DiffusionLM, batch: Batch, encoded: EncodedBatch, *, rng: Rng) -> Tensor:
     """(B, L) nats of the last jump, from the least noisy z of the schedule to the tokens."""
-    tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.wide(batch.tokens.device))
-    t = _unknown_at_one(given_at_zero(tiny, encoded), batch)
+    tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.widest_float(batch.tokens.device))
+    t = _unknown_at_one(prompts_at_zero(tiny, encoded), batch)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
     if model.codec is not None:
         assert isinstance(model.process, Gaussian), "vectors are noised by it alone"
@@ -111,14 +111,14 @@ def _reconstruction(model: DiffusionLM, batch: Batch, encoded: Encoded, *, rng: 
 
 
 @dataclass(frozen=True)
-class Mistakes:
+class ErrorHeadObjective:
     """Trains only the error layer, on the model's own mistakes (G-Star; Meshchaninov et al. 2025).
 
     A text is noised to t and rewritten in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
     1[x̂ ≠ x], and the loss is its binary cross-entropy, with the same weight at all times.
     """
 
-    times: Clock = Stratified()
+    times: TimeSampler = StratifiedTimes()
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
@@ -127,7 +127,7 @@ class Mistakes:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         early, late, last = rng.split(3)
         model.network.eval()  # it does not learn: no dropout
-        t = given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        t = prompts_at_zero(self.times(batch, rng=early), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
         with torch.no_grad():
             context = model.context(batch)
@@ -135,17 +135,17 @@ class Mistakes:
             written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
         wrong = (written != batch.tokens).float()
         nats = F.binary_cross_entropy_with_logits(model.error_logits(written, context), wrong, reduction="none")
-        return Loss.of(batch.learn.sum(-1), total, mistakes=summed(nats, batch.learn))
+        return Loss.of(batch.learn.sum(-1), total, mistakes=sum_rows(nats, batch.learn))
 
 
 @dataclass(frozen=True)
-class Attribution:
+class AttributeObjective:
     """Trains the attribute layer alone: which class a noisy text is of, for guidance (Schiff et al. 2024, "D-CBG").
 
     A text is noised to t as in the diffusion; the loss is −log p(class | z_t), all times alike.
     """
 
-    times: Clock = Stratified()
+    times: TimeSampler = StratifiedTimes()
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
@@ -153,9 +153,9 @@ class Attribution:
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         if batch.label is None:
-            raise ValueError("these rows have no classes to learn; use data with labels, such as StoryClasses")
+            raise ValueError("these rows have no classes to learn; use data with labels, such as JsonlClasses")
         early, late = rng.split(2)
-        t = given_at_zero(self.times(batch, rng=early), model.encode(batch))
+        t = prompts_at_zero(self.times(batch, rng=early), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
         seen = F.one_hot(noised.z, model.config.vocab.size).float()
         logits = model.attribute_logits(seen, Context(pad=batch.pad))
@@ -163,7 +163,7 @@ class Attribution:
 
 
 @dataclass(frozen=True)
-class Autoencode:
+class CodecObjective:
     """Trains only the codec, by its own loss: before the diffusion, which leaves the codec unchanged."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
@@ -175,21 +175,21 @@ class Autoencode:
             raise ValueError("this model has no codec to train: its process works on tokens")
         costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
         every = Batch.of(batch.tokens, batch.pad).learn  # decoders write given tokens too, such as the start token
-        return Loss.of(batch.learn.sum(-1), total, **{name: summed(cost, every) for name, cost in costs.items()})
+        return Loss.of(batch.learn.sum(-1), total, **{name: sum_rows(cost, every) for name, cost in costs.items()})
 
 
-class Goal(Protocol):
-    """What is trained, and on which loss: `Objective`, `Mistakes`, `Attribution`, `Tagging`, …, or one of yours."""
+class TrainingGoal(Protocol):
+    """What is trained, and on which loss: `Objective`, `ErrorHeadObjective`, `AttributeObjective`, `TaggerObjective`, …, or one of yours."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
 
 
-class Step(nn.Module):
+class TrainStep(nn.Module):
     """Noise, network and loss as one module: the only thing that DDP, FSDP2, autocast and compile wrap."""
 
-    def __init__(self, model: DiffusionLM, objective: Goal) -> None:
+    def __init__(self, model: DiffusionLM, objective: TrainingGoal) -> None:
         super().__init__()
         self.model = model
         self.objective = objective

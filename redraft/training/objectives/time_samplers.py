@@ -16,7 +16,7 @@ from redraft.core.vocab import FINITE, require_range
 _GOLDEN = 0.6180339887498949
 
 
-class Clock(ABC):
+class TimeSampler(ABC):
     """Which times a batch is noised to."""
 
     @abstractmethod
@@ -29,7 +29,7 @@ class Clock(ABC):
 
 
 @dataclass(frozen=True)
-class Stratified(Clock):
+class StratifiedTimes(TimeSampler):
     """Uniform times in [low, high], one stratum per row of the *global* batch, whatever its split over workers.
 
     Row i of n: t = (i + u)/n. With `block`, each block of tokens has its own time: block b rotates the strata by b
@@ -68,22 +68,22 @@ class Stratified(Clock):
 
 
 @dataclass(frozen=True)
-class Importance(Clock):
+class ImportanceTimes(TimeSampler):
     """Times drawn by densities over equal parts of [0, 1], and weighted so that the mean stays the same.
 
     The variance is smallest for a density ∝ √E[loss²] (Hoogeboom et al. 2021 keep a running mean of it). Here the table
-    is a value, like all settings: `importance` measures it with a model, and a run with it resumes like any other.
+    is a value, like all settings: `fit_importance_times` measures it with a model, and a run with it resumes like any other.
     """
 
     density: tuple[float, ...]  # only its proportions matter
-    block: int | None = None  # as in `Stratified`
+    block: int | None = None  # as in `StratifiedTimes`
 
     def __post_init__(self) -> None:
         if not self.density or min(self.density) <= 0:
             raise ValueError(f"density={self.density}; every part of the time needs a density above 0")
 
     def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
-        u = Stratified(block=self.block)(batch, rng=rng)
+        u = StratifiedTimes(block=self.block)(batch, rng=rng)
         share = self._shares(u)
         ends = share.cumsum(0)
         part = torch.searchsorted(ends, u.contiguous(), right=True).clamp(max=len(share) - 1)

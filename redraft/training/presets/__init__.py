@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
-    from redraft.training.presets.chat import llada_chat_tiny as llada_chat_tiny, story_chat as story_chat
+    from redraft.training.presets.chat import (
+        llada_chat_tiny as llada_chat_tiny,
+        story_chat_tokenizer as story_chat_tokenizer,
+    )
     from redraft.training.presets.index import (
         PRESETS as PRESETS,
         PUBLISHED as PUBLISHED,

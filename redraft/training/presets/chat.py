@@ -7,13 +7,13 @@ from dataclasses import replace
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.samplers.unmask import Unmask
-from redraft.training.data.corpora.stories import STORIES
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
 from redraft.training.data.corpora.story_tasks import StoryAttributes
-from redraft.training.data.pair_framing import Answers
+from redraft.training.data.pair_framing import ChatRows
 from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, mdlm_tiny
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run
@@ -33,17 +33,17 @@ def llada_chat_tiny() -> Run:
     Mask noise on the answer alone, end tokens learnt up to the length of the row, one row in a hundred cut to a random
     length. It writes in blocks of 17 tokens, the most confident first, and ends at the end token.
     """
-    framing = Answers(_AROUND + ATTRIBUTES_LENGTH + STORY_LENGTH)
-    run = variations.with_text(mdlm_tiny(), story_chat(), StoryAttributes(), framing)
+    framing = ChatRows(_AROUND + ATTRIBUTES_LENGTH + STORY_LENGTH)
+    run = variations.with_text(mdlm_tiny(), story_chat_tokenizer(), StoryAttributes(), framing)
     return replace(run, sampler=Blocks(Unmask(17, Confidence()), decode_block=17, stop=True))
 
 
-def story_chat() -> Hub:
+def story_chat_tokenizer() -> HubTokenizer:
     """The words of the stories as a tokenizer.json, with special tokens and a chat template like LLaDA's."""
-    words = ["[UNK]", *dict.fromkeys(["user", "assistant", "system", *STORIES.topics, *STORIES.words()])]
+    words = ["[UNK]", *dict.fromkeys(["user", "assistant", "system", *STORY_LANGUAGE.topics, *STORY_LANGUAGE.words()])]
     backend = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     backend.add_special_tokens([AddedToken(token, special=True) for token in _SPECIALS])
     start, end = _SPECIALS[:2]
-    return Hub(backend.to_str(), bos=start, eos=end, mask=_SPECIALS[-1], template=_TEMPLATE)
+    return HubTokenizer(backend.to_str(), bos=start, eos=end, mask=_SPECIALS[-1], template=_TEMPLATE)

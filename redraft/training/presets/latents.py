@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redraft.core.processes.gaussian import Gaussian, Preserving
+from redraft.core.processes.gaussian import Gaussian, VariancePreserving
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.gaussian import TanD
 from redraft.core.schedules.tokens import CosineSquared
-from redraft.core.schedules.transforms import Clamped
+from redraft.core.schedules.transforms import ClampedLogSnr
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.solvers.grids import Until
+from redraft.decoding.solvers.grids import TruncatedGrid
 from redraft.decoding.solvers.langevin import EulerMaruyama
 from redraft.decoding.solvers.ode import Ddim
 from redraft.models.codecs.base import CodecConfig
@@ -19,23 +19,23 @@ from redraft.models.codecs.compressed import Compressed
 from redraft.models.codecs.contextual import Contextual
 from redraft.models.codecs.modules.encoder import EncoderConfig, MaskedLM
 from redraft.models.codecs.modules.minilm import MiniLM
-from redraft.models.codecs.modules.size import Size
+from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.codecs.paragraph import Paragraph
 from redraft.models.codecs.smooth import Smooth, Smoothing
 from redraft.models.heads import PredictV, PredictX, VectorHead
 from redraft.training.data.corpora.story_tasks import StoryClasses
-from redraft.training.data.framing import Documents
+from redraft.training.data.framing import DocumentRows
 from redraft.training.data.sources import TextFiles
-from redraft.training.objectives.losses import P2, Match, Snr, Term
+from redraft.training.objectives.losses import LossTerm, OffsetSnrWeight, P2Weight, SquaredError
 from redraft.training.presets.tiny import STORY_LENGTH, _tiny
 from redraft.training.presets.tokens import _small, _tokenizer
 from redraft.training.runs import variations
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def tencdm_codec_tiny() -> Run:
     """The codec of TEncDM: an encoder that learns to guess masked words, and a decoder of its noisy states."""
-    return variations.codec_of(tencdm_tiny())
+    return variations.codec_stage(tencdm_tiny())
 
 
 def tencdm_tiny() -> Run:
@@ -44,19 +44,21 @@ def tencdm_tiny() -> Run:
     Train `tencdm_codec_tiny` first. 64 coordinates reveal a word through less noise than the paper's 768, so that the
     cosine learns faster here than its tan-d.
     """
-    codec = Contextual(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, Size(layers=1))
+    codec = Contextual(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, TransformerSize(layers=1))
     return _tiny_latents(codec, CosineSquared(), base="runs/tencdm_codec_tiny")
 
 
 def ld4tg_codec_tiny() -> Run:
     """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder writes the story."""
-    return variations.codec_of(ld4tg_tiny())
+    return variations.codec_stage(ld4tg_tiny())
 
 
 def ld4tg_tiny() -> Run:
     """LD4TG: diffusion of a compressed story; train `ld4tg_codec_tiny` first."""
-    codec = Compressed(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17, noise=0.3)
-    return _tiny_latents(codec, CosineSquared(), PredictV(), Match(Snr(1.0)), base="runs/ld4tg_codec_tiny")
+    codec = Compressed(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, noise=0.3)
+    return _tiny_latents(
+        codec, CosineSquared(), PredictV(), SquaredError(OffsetSnrWeight(1.0)), base="runs/ld4tg_codec_tiny"
+    )
 
 
 def ld4tg_class_tiny() -> Run:
@@ -66,7 +68,7 @@ def ld4tg_class_tiny() -> Run:
 
 def planner_codec_tiny() -> Run:
     """The codec of PLANNER: a variational embedding of whole stories, and a causal decoder."""
-    return variations.codec_of(planner_tiny())
+    return variations.codec_stage(planner_tiny())
 
 
 def planner_tiny() -> Run:
@@ -76,13 +78,13 @@ def planner_tiny() -> Run:
     text, and the KL is weak.
     """
     codec = Paragraph(STORY_LENGTH, beta=1e-4, noise=0.0, forget=0.5)
-    run = _tiny_latents(codec, CosineSquared(), loss=Match(P2()), base="runs/planner_codec_tiny")
+    run = _tiny_latents(codec, CosineSquared(), loss=SquaredError(P2Weight()), base="runs/planner_codec_tiny")
     return replace(run, sampler=Ddim(30))
 
 
 def cosmos_codec_tiny() -> Run:
     """The codec of COSMOS: seventeen latents made smooth by noise and masks, decompressed in parallel."""
-    return variations.codec_of(cosmos_tiny())
+    return variations.codec_stage(cosmos_tiny())
 
 
 def cosmos_tiny() -> Run:
@@ -91,24 +93,24 @@ def cosmos_tiny() -> Run:
     `Smoothing()` costs so small a codec one token in ten, so it is milder here; the schedule is the cosine.
     """
     mild = Smoothing(places=0.1, noise=0.5, features=0.2)
-    codec = Smooth(MaskedLM(STORY_LENGTH, Size(width=64)), STORY_LENGTH, 17, smoothing=mild)
+    codec = Smooth(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, smoothing=mild)
     return _tiny_latents(codec, CosineSquared(), base="runs/cosmos_codec_tiny")
 
 
 def _tiny_latents(
-    codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX(), loss: Term = Match(), *, base: str
+    codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX(), loss: LossTerm = SquaredError(), *, base: str
 ) -> Run:
     run = _tiny()
-    process = Gaussian(run.model.vocab, Preserving(Clamped(schedule, -12.0, 4.0)))
-    return variations.diffusion_on(variations.with_vectors(run, process, codec, head), base, loss)
+    process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(schedule, -12.0, 4.0)))
+    return variations.diffusion_stage(variations.with_vectors(run, process, codec, head), base, loss)
 
 
 def tencdm_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
-    run = variations.codec_of(tencdm_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=100), steps=10_000, batch=64)
+    run = variations.codec_stage(tencdm_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=100), steps=10_000, batch=64)
 
 
 def tencdm_roc(
@@ -118,22 +120,22 @@ def tencdm_roc(
 
     Their encoder is BERT's base model, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; their network has skip connections.
     """
-    codec = Contextual(encoder, 64, Size(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
+    codec = Contextual(encoder, 64, TransformerSize(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
     return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc")
 
 
 def _as_tencdm(run: Run, base: str) -> Run:
-    rate = Optimiser(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
-    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, Until(0.01)), steps=200_000, batch=512)
-    return variations.diffusion_on(run, base)
+    rate = OptimizerConfig(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
+    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, TruncatedGrid(0.01)), steps=200_000, batch=512)
+    return variations.diffusion_stage(run, base)
 
 
 def ld4tg_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
-    run = variations.codec_of(ld4tg_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+    run = variations.codec_stage(ld4tg_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
 def ld4tg_roc(
@@ -144,19 +146,19 @@ def ld4tg_roc(
     Their encoder and decoder are BART's; here the decoder is a causal one of our own, trained in the first stage. Their
     steps have the large variance, whose bound has no continuous-time limit; ours have the posterior's.
     """
-    codec = Compressed(encoder, 64, 32, 64, Size(768, 3, 12), Size(768, 6, 12))
+    codec = Compressed(encoder, 64, 32, 64, TransformerSize(768, 3, 12), TransformerSize(768, 6, 12))
     run = _latent_roc(_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
-    rate = Optimiser(lr=2e-4, warmup=1000, floor=0.0)
+    rate = OptimizerConfig(lr=2e-4, warmup=1000, floor=0.0)
     run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
-    return variations.diffusion_on(run, "runs/ld4tg_codec_roc", Match(Snr(1.0)))
+    return variations.diffusion_stage(run, "runs/ld4tg_codec_roc", SquaredError(OffsetSnrWeight(1.0)))
 
 
 def cosmos_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
     """The codec of `cosmos_roc`: 50k steps of 256 rows."""
-    run = variations.codec_of(cosmos_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+    run = variations.codec_stage(cosmos_roc(tokenizer, path, encoder))
+    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
 def cosmos_roc(
@@ -166,13 +168,13 @@ def cosmos_roc(
 
     The layers of compressor and decompressor and tan-3 are ours: the reference names none, only that d is smaller.
     """
-    codec = Smooth(encoder, 64, 16, 768, Size(768, 6, 12), Size(768, 6, 12))
+    codec = Smooth(encoder, 64, 16, 768, TransformerSize(768, 6, 12), TransformerSize(768, 6, 12))
     return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
 
 
 def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
     """The codec of `planner_reviews`: 50k steps of 64 rows."""
-    return replace(variations.codec_of(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
+    return replace(variations.codec_stage(planner_reviews(tokenizer, path)), steps=50_000, batch=64)
 
 
 def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
@@ -181,18 +183,20 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     Embedder and decoder have the sizes of BERT-large and GPT-2-medium, but begin untrained; rows of 256 and the number
     of steps are ours.
     """
-    codec = Paragraph(256, 16, 1024, Size(1024, 24, 16), Size(1024, 24, 16))
-    run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), Documents(256, tail=True))
+    codec = Paragraph(256, 16, 1024, TransformerSize(1024, 24, 16), TransformerSize(1024, 24, 16))
+    run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), DocumentRows(256, tail=True))
     run = variations.with_network(run, width=1152, layers=28, heads=16)
-    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineSquared())))
+    process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(CosineSquared())))
     run = variations.with_vectors(run, process, codec, hint=False)
-    run = replace(run, optimiser=Optimiser(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
-    return variations.diffusion_on(run, "runs/planner_codec_reviews", Match(P2()))
+    run = replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
+    return variations.diffusion_stage(run, "runs/planner_codec_reviews", SquaredError(P2Weight()))
 
 
 def _latent_roc(
     tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
 ) -> Run:
     """Rows of 64 tokens that end in end tokens, and the small DiT on the latents of a codec, with hints."""
-    run = _small(tokenizer, TextFiles((path,), split_by="line"), Documents(64, tail=True))
-    return variations.with_vectors(run, Gaussian(tokenizer.vocab, Preserving(Clamped(schedule))), codec, head)
+    run = _small(tokenizer, TextFiles((path,), split_by="line"), DocumentRows(64, tail=True))
+    return variations.with_vectors(
+        run, Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(schedule))), codec, head
+    )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redraft.core.processes.gaussian import Gaussian, Preserving
+from redraft.core.processes.gaussian import Gaussian, VariancePreserving
 from redraft.core.schedules.gaussian import TanD
 from redraft.core.schedules.tokens import CosineSquared
-from redraft.core.schedules.transforms import Clamped
+from redraft.core.schedules.transforms import ClampedLogSnr
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.models.codecs.compressed import Compressed
 from redraft.models.codecs.contextual import Contextual
 from redraft.models.codecs.modules.encoder import EncoderConfig, MaskedLM
 from redraft.models.codecs.modules.minilm import MiniLM
-from redraft.models.codecs.modules.size import Size
+from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.heads import PredictV
-from redraft.training.data.corpora.e2e_nlg import e2e
-from redraft.training.data.framing import Documents
-from redraft.training.data.pair_framing import Pairs, Sourced
+from redraft.training.data.corpora.e2e_nlg import e2e_corpus
+from redraft.training.data.framing import DocumentRows
+from redraft.training.data.pair_framing import EncoderRows, PairRows
 from redraft.training.data.sources import TextFiles
-from redraft.training.objectives.losses import Match, Snr
+from redraft.training.objectives.losses import OffsetSnrWeight, SquaredError
 from redraft.training.presets.tiny import _tiny
 from redraft.training.presets.tokens import _tokenizer
 from redraft.training.runs import variations
@@ -31,7 +31,7 @@ def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e
 
     The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
-    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Pairs(104, 50))
+    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e_corpus(folder), PairRows(104, 50))
     return variations.with_embedding(variations.with_network(base, layers=4))
 
 
@@ -41,13 +41,13 @@ def genie_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     The sizes are not from a paper: it learns something in an hour on a CPU. A sentence always begins at the first
     place of its row here; behind a source of any length, as in `diffuseq_e2e`, learned positions say little.
     """
-    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
+    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
     return variations.with_encoder(variations.with_embedding(variations.with_network(base, layers=4)))
 
 
 def ld4tg_codec_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
     """The codec of `ld4tg_e2e`: a causal decoder of two layers writes a sentence from its latents."""
-    return variations.codec_of(ld4tg_e2e(tokenizer, folder))
+    return variations.codec_stage(ld4tg_e2e(tokenizer, folder))
 
 
 def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
@@ -56,11 +56,13 @@ def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     The sizes are not from a paper: it learns something in an hour on a CPU. Train `ld4tg_codec_e2e` first. Its decoder
     forgets half of its past in training, so that it uses the latents sooner.
     """
-    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e(folder), Sourced(48, 50))
-    process = Gaussian(base.model.vocab, Preserving(Clamped(CosineSquared(), -12.0, 4.0)))
-    codec = Compressed(MaskedLM(48, Size(width=64)), 48, 16, noise=0.3, forget=0.5)
+    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
+    process = Gaussian(base.model.vocab, VariancePreserving(ClampedLogSnr(CosineSquared(), -12.0, 4.0)))
+    codec = Compressed(MaskedLM(48, TransformerSize(width=64)), 48, 16, noise=0.3, forget=0.5)
     run = variations.with_vectors(variations.with_network(base, layers=4), process, codec, PredictV())
-    return variations.with_encoder(variations.diffusion_on(run, "runs/ld4tg_codec_e2e", Match(Snr(1.0))))
+    return variations.with_encoder(
+        variations.diffusion_stage(run, "runs/ld4tg_codec_e2e", SquaredError(OffsetSnrWeight(1.0)))
+    )
 
 
 def tencdm_codec_prose(
@@ -69,7 +71,7 @@ def tencdm_codec_prose(
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
     """The codec of `tencdm_prose`: a decoder of one layer."""
-    return variations.codec_of(tencdm_prose(tokenizer, paths, encoder), 16)
+    return variations.codec_stage(tencdm_prose(tokenizer, paths, encoder), 16)
 
 
 def tencdm_prose(
@@ -84,9 +86,9 @@ def tencdm_prose(
     diffusion ends with gives a bound worse than a blind guess. It names pieces of words by the encoder's own vectors.
     """
     text = _tokenizer(tokenizer)
-    base = variations.with_text(_tiny(), text, TextFiles(paths), Documents(64, tail=True))
+    base = variations.with_text(_tiny(), text, TextFiles(paths), DocumentRows(64, tail=True))
     base = variations.with_network(base, width=256, layers=4)
-    process = Gaussian(text.vocab, Preserving(Clamped(TanD(9.0), -12.0, 2.0)))
-    codec = Contextual(encoder, 64, Size(256, 1), noise=1.0, tied=True, spread=4.0)
+    process = Gaussian(text.vocab, VariancePreserving(ClampedLogSnr(TanD(9.0), -12.0, 2.0)))
+    codec = Contextual(encoder, 64, TransformerSize(256, 1), noise=1.0, tied=True, spread=4.0)
     run = variations.with_vectors(replace(base, batch=16), process, codec)
-    return variations.diffusion_on(run, "runs/tencdm_codec_prose")
+    return variations.diffusion_stage(run, "runs/tencdm_codec_prose")

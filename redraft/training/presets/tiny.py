@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.core.processes.insertion import Insertion
-from redraft.core.processes.interpolating import Hybrid, Interpolating
-from redraft.core.processes.markov import Markov, MaskJumps
+from redraft.core.processes.interpolating import HybridNoise, Interpolating
+from redraft.core.processes.markov import AbsorbingRates, Markov
 from redraft.core.processes.masked import Masked
 from redraft.core.schedules.tokens import CosineRatio, CosineSquared, Linear, Polynomial
-from redraft.core.schedules.transforms import Mirrored
-from redraft.core.text.tokenizers import Characters, Words
+from redraft.core.schedules.transforms import TimeReversed
+from redraft.core.text.tokenizers import CharTokenizer, WordTokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.picks.order import AnyOrder
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.self_correction import Correct
+from redraft.decoding.samplers.self_correction import SelfCorrection
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Score
 from redraft.models.networks.attention import BlockCausal, Causal
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.time_conditioning import BySigma
+from redraft.models.time_conditioning import ConditionOnSigma
 from redraft.training.data.corpora.programs import PROGRAM_WORDS, Programs
-from redraft.training.data.corpora.stories import STORIES, StoriesData
-from redraft.training.data.corpora.story_tasks import StoryClasses
-from redraft.training.data.framing import Documents
-from redraft.training.objectives.losses import Bound, Dynamic, Recover, Sum
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
+from redraft.training.data.corpora.story_tasks import StoryClasses, StoryCorpus
+from redraft.training.data.framing import DocumentRows
+from redraft.training.objectives.losses import Bound, DynamicWeight, SumOfTerms, TokenCrossEntropy
 from redraft.training.objectives.objective import Objective
-from redraft.training.objectives.time_samplers import Stratified
+from redraft.training.objectives.time_samplers import StratifiedTimes
 from redraft.training.runs import variations
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.runs.run import OptimizerConfig, Run
 
 STORY_LENGTH = 68  # tokens: the longest story and its end token
 STORY_LETTERS = 320  # the same in characters
@@ -45,7 +45,7 @@ def mdlm_tiny() -> Run:
 
 def mlm_tiny() -> Run:
     """A masked language model, as BERT is one: always 15 % of the tokens are hidden. It cannot write from nothing."""
-    return replace(mdlm_tiny(), objective=Objective(Recover(), Stratified(0.1499, 0.1501)))
+    return replace(mdlm_tiny(), objective=Objective(TokenCrossEntropy(), StratifiedTimes(0.1499, 0.1501)))
 
 
 def ar_tiny() -> Run:
@@ -58,19 +58,19 @@ def bd3_tiny() -> Run:
     """Block diffusion between the two: blocks of eight tokens, each with its own time."""
     block = 8
     tiny = variations.with_network(_tiny(), pattern=BlockCausal(block))
-    objective = Objective(Recover(), Stratified(block=block))
+    objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=block))
     return replace(tiny, objective=objective, sampler=Blocks(Ancestral(16), stop=True))
 
 
 def mdlm_tiny_chars() -> Run:
     """Masked diffusion letter by letter: longer rows, fewer of them."""
-    base, letters = _tiny(), Characters.collect([*STORIES.words(), " "], ("eos", "mask"))
+    base, letters = _tiny(), CharTokenizer.collect([*STORY_LANGUAGE.words(), " "], ("eos", "mask"))
     network = TransformerConfig(width=128, layers=4, heads=4, positions=STORY_LETTERS + 1)
     return replace(
         base,
         model=DiffusionLMConfig(Masked(letters.vocab), network),
         tokenizer=letters,
-        framing=Documents(STORY_LETTERS, tail=True),
+        framing=DocumentRows(STORY_LETTERS, tail=True),
         batch=16,
     )
 
@@ -87,9 +87,9 @@ def gidd_tiny() -> Run:
     Equal steps of this schedule suit the square-root ends of the noise.
     """
     base = _tiny()
-    process = Interpolating(base.model.vocab, CosineSquared(), Hybrid(0.2))
-    run = variations.with_noise(base, process, Objective(Bound(weight=Dynamic())))
-    return replace(run, sampler=Correct(Ancestral(64), steps=32))
+    process = Interpolating(base.model.vocab, CosineSquared(), HybridNoise(0.2))
+    run = variations.with_noise(base, process, Objective(Bound(weight=DynamicWeight())))
+    return replace(run, sampler=SelfCorrection(Ancestral(64), steps=32))
 
 
 def multinomial_tiny() -> Run:
@@ -101,8 +101,8 @@ def multinomial_tiny() -> Run:
 def d3pm_tiny() -> Run:
     """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
     base = _tiny()
-    loss = Sum(Bound(steps=1000), Recover(), factor=1.0)
-    return variations.with_noise(base, Markov(base.model.vocab, MaskJumps()), Objective(loss))
+    loss = SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=1.0)
+    return variations.with_noise(base, Markov(base.model.vocab, AbsorbingRates()), Objective(loss))
 
 
 def sedd_tiny() -> Run:
@@ -117,7 +117,7 @@ def sedd_uniform_tiny() -> Run:
     Most times of the paper's geometric schedule leave nearly all words or nearly none, and both of its ends cost a
     pass: in minutes it hardly learns. `sedd_uniform_text8` has it.
     """
-    return variations.with_model(udlm_tiny(), level=BySigma(Linear(1e-3)))
+    return variations.with_model(udlm_tiny(), level=ConditionOnSigma(Linear(1e-3)))
 
 
 def gstar_tiny() -> Run:
@@ -127,9 +127,9 @@ def gstar_tiny() -> Run:
 
 def mdlm_code_tiny() -> Run:
     """Masked diffusion of small typed programs, which say their results."""
-    words = Words(PROGRAM_WORDS)
+    words = WordTokenizer(PROGRAM_WORDS)
     return variations.with_network(
-        variations.with_text(mdlm_tiny(), words, Programs(), Documents(PROGRAM_LENGTH, tail=True)),
+        variations.with_text(mdlm_tiny(), words, Programs(), DocumentRows(PROGRAM_LENGTH, tail=True)),
         positions=PROGRAM_LENGTH + 1,
         layers=4,
     )
@@ -164,12 +164,12 @@ def flex_tiny() -> Run:
     closed. Learned positions beside rotary ones learn faster. Some texts are given but for holes, since words that are
     there before all masks are seen nowhere else.
     """
-    base, words = _tiny(), Words(STORIES.words(), ("pad", "mask"))
-    process = Insertion(words.vocab, Polynomial(20.0), Mirrored(Polynomial(4.0)))
+    base, words = _tiny(), WordTokenizer(STORY_LANGUAGE.words(), ("pad", "mask"))
+    process = Insertion(words.vocab, Polynomial(20.0), TimeReversed(Polynomial(4.0)))
     places, most = STORY_LENGTH + 1, STORY_LENGTH
     network = TransformerConfig(128, 2, 8, positions=places, time=64, gaps=most, gap_share=True)
-    model, holes = DiffusionLMConfig(process, network), Objective(Recover(), holes=0.3)
-    return replace(base, model=model, tokenizer=words, framing=Documents(STORY_LENGTH), objective=holes)
+    model, holes = DiffusionLMConfig(process, network), Objective(TokenCrossEntropy(), holes=0.3)
+    return replace(base, model=model, tokenizer=words, framing=DocumentRows(STORY_LENGTH), objective=holes)
 
 
 def _tiny() -> Run:
@@ -179,17 +179,17 @@ def _tiny() -> Run:
     learned: a word's place says much about its role in a story, and with rotary positions alone a wholly masked row
     looks the same everywhere, so the network could not tell where it starts.
     """
-    words = Words(STORIES.words())
+    words = WordTokenizer(STORY_LANGUAGE.words())
     places = STORY_LENGTH + 1  # one position more: the start token of a causal network
     network = TransformerConfig(width=128, layers=2, heads=8, rotary=None, positions=places)
     return Run(
         model=DiffusionLMConfig(Masked(words.vocab), network),
-        data=StoriesData(),
+        data=StoryCorpus(),
         tokenizer=words,
-        framing=Documents(STORY_LENGTH, tail=True),
-        objective=Objective(Recover()),
+        framing=DocumentRows(STORY_LENGTH, tail=True),
+        objective=Objective(TokenCrossEntropy()),
         sampler=Ancestral(64),
-        optimiser=Optimiser(lr=3e-3, muon=0.005, warmup=40, floor=0.0, ema=0.995),
+        optimiser=OptimizerConfig(lr=3e-3, muon=0.005, warmup=40, floor=0.0, ema=0.995),
         steps=2000,
         batch=32,
     )

@@ -5,44 +5,44 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redraft.core.processes.insertion import Insertion
-from redraft.core.processes.interpolating import Hybrid, Interpolating
-from redraft.core.processes.markov import Markov, MaskJumps
+from redraft.core.processes.interpolating import HybridNoise, Interpolating
+from redraft.core.processes.markov import AbsorbingRates, Markov
 from redraft.core.processes.masked import Masked
 from redraft.core.schedules.tokens import CosineRatio, Geometric, Linear
-from redraft.core.text.tokenizers import TEXT8, Bytes, Characters, Hub, Tokenizer
+from redraft.core.text.tokenizers import TEXT8, ByteTokenizer, CharTokenizer, HubTokenizer, Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
-from redraft.decoding.samplers.self_correction import Correct
+from redraft.decoding.samplers.self_correction import SelfCorrection
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Head, Score, Softmax, Subs
 from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.time_conditioning import ByKeep, BySigma, ByTime, Level
+from redraft.models.time_conditioning import ConditionOnKeep, ConditionOnSigma, ConditionOnTime, TimeConditioning
 from redraft.training.data.corpora.benchmarks import Enwik8, Text8
-from redraft.training.data.framing import Documents, Framing, Packed
-from redraft.training.data.sources import Corpus, Endless, HubDataset
-from redraft.training.objectives.losses import Bound, Dynamic, Recover, Sum
+from redraft.training.data.framing import DocumentRows, Framing, PackedRows
+from redraft.training.data.sources import Corpus, HubDataset, InfiniteCorpus
+from redraft.training.objectives.losses import Bound, DynamicWeight, SumOfTerms, TokenCrossEntropy
 from redraft.training.objectives.objective import Objective
-from redraft.training.objectives.time_samplers import Stratified
+from redraft.training.objectives.time_samplers import StratifiedTimes
 from redraft.training.runs import variations
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def mdlm_text8(path: str = "text8") -> Run:
     """Masked diffusion on text8 (Sahoo et al. 2024, ≤ 1.40 bits per character): 12 × 768, 256 characters, 1M steps."""
-    return _small(Characters(TEXT8), Text8(path), Packed(256))
+    return _small(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
 
 
 def mdlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Masked diffusion on LM1B with BERT's tokenizer, one padded sentence per row (perplexity ≤ 27.04 at 1M steps)."""
-    return _small(_tokenizer(tokenizer), HubDataset("lm1b", field="text"), Documents(128))
+    return _small(_tokenizer(tokenizer), HubDataset("lm1b", field="text"), DocumentRows(128))
 
 
 def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Masked diffusion on OpenWebText with GPT-2's tokenizer, packed into rows of 1024 (perplexity ≤ 23.21)."""
-    return _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(1024))
+    return _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(1024))
 
 
 def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -54,7 +54,7 @@ def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 def bd3_owt(tokenizer: str | Tokenizer = "tokenizer.json", block: int = 16) -> Run:
     """Block diffusion (Arriola et al. 2025, perplexity ≤ 22.27 at blocks of 16), times clipped to [0.3, 0.8]."""
     run = variations.with_network(mdlm_owt(tokenizer), pattern=BlockCausal(block))
-    times = Stratified(low=0.3, high=0.8, block=block)
+    times = StratifiedTimes(low=0.3, high=0.8, block=block)
     return replace(run, objective=Objective(Bound(), times), sampler=Blocks(FirstHitting()))
 
 
@@ -69,10 +69,10 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
         model=DiffusionLMConfig(Masked(text.vocab), network),
         data=HubDataset("HuggingFaceFW/fineweb", field="text", streaming=True),
         tokenizer=text,
-        framing=Packed(4096),
-        objective=Objective(Recover(power=1.0), Stratified(low=1e-3)),
+        framing=PackedRows(4096),
+        objective=Objective(TokenCrossEntropy(power=1.0), StratifiedTimes(low=1e-3)),
         sampler=Blocks(Unmask(steps=32, pick=Confidence()), decode_block=32),
-        optimiser=Optimiser(lr=4e-4, betas=(0.9, 0.95), weight_decay=0.1, warmup=2000, floor=0.1),
+        optimiser=OptimizerConfig(lr=4e-4, betas=(0.9, 0.95), weight_decay=0.1, warmup=2000, floor=0.1),
         steps=439_000,
         batch=1280,
         shard=True,
@@ -87,20 +87,20 @@ def multinomial_text8(path: str = "text8") -> Run:
 
     Their network attends locally and linearly; ours has full attention. They do not state the number of steps.
     """
-    return _multinomial(Characters(TEXT8, ()), Text8(path), Packed(256), 1000)
+    return _multinomial(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256), 1000)
 
 
 def multinomial_enwik8(path: str = "enwik8") -> Run:
     """Multinomial diffusion on the bytes of enwik8 (≤ 1.75 bits per byte): chunks of 320, T = 4000."""
-    return _multinomial(Bytes(()), Enwik8(path), Packed(320), 4000)
+    return _multinomial(ByteTokenizer(()), Enwik8(path), PackedRows(320), 4000)
 
 
-def _multinomial(tokenizer: Tokenizer, data: Corpus, framing: Packed, steps: int) -> Run:
+def _multinomial(tokenizer: Tokenizer, data: Corpus, framing: PackedRows, steps: int) -> Run:
     run = _small(tokenizer, data, framing)
     network = replace(run.model.network, width=512, heads=8, dropout=0.0)
     process = Interpolating(tokenizer.vocab, CosineRatio(), direct=True)
-    model = DiffusionLMConfig(process, network, Softmax(), ByTime(4000.0))
-    rate = Optimiser(lr=1e-4, floor=0.1)
+    model = DiffusionLMConfig(process, network, Softmax(), ConditionOnTime(4000.0))
+    rate = OptimizerConfig(lr=1e-4, floor=0.1)
     run = replace(run, model=model, objective=Objective(Bound(steps=steps)), sampler=Ancestral(steps), batch=32)
     return replace(run, optimiser=rate)
 
@@ -111,20 +111,24 @@ def d3pm_text8(path: str = "text8") -> Run:
     Absorbing noise loses information evenly under the linear schedule, which is their mutual-information schedule. The
     last step draws x̂ itself. Other jumps: `replace(run.model.process, jumps=…)`.
     """
-    run = _small(Characters(TEXT8), Text8(path), Packed(256))
-    process = Markov(run.model.vocab, MaskJumps(), direct=True)
-    return variations.with_noise(run, process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+    run = _small(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
+    process = Markov(run.model.vocab, AbsorbingRates(), direct=True)
+    return variations.with_noise(
+        run, process, Objective(SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=10.0))
+    )
 
 
 def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """D3PM-absorbing on LM1B, rows of 128 (perplexity ≤ 76.9); at this vocabulary in closed form, not with matrices."""
     run = mdlm_lm1b(tokenizer)
-    return variations.with_noise(run, run.model.process, Objective(Sum(Bound(steps=1000), Recover(), factor=10.0)))
+    return variations.with_noise(
+        run, run.model.process, Objective(SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=10.0))
+    )
 
 
 def udlm_text8(path: str = "text8") -> Run:
     """Uniform noise in continuous time on text8 (Schiff et al. 2024, ≤ 1.44 bits per character); there is no mask."""
-    return _udlm(_small(Characters(TEXT8, ()), Text8(path), Packed(256)), Softmax())
+    return _udlm(_small(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256)), Softmax())
 
 
 def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -135,7 +139,7 @@ def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 def _udlm(run: Run, head: Head) -> Run:
     """α = 1 − t; the network sees σ = −log(1 − 0.999 t)."""
     process = Interpolating(run.model.vocab)
-    return replace(run, model=DiffusionLMConfig(process, run.model.network, head, BySigma(Linear(1e-3))))
+    return replace(run, model=DiffusionLMConfig(process, run.model.network, head, ConditionOnSigma(Linear(1e-3))))
 
 
 def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) -> Run:
@@ -143,15 +147,15 @@ def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) ->
 
     They crop documents at random; here they are packed.
     """
-    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), Packed(512))
-    process = Interpolating(run.model.vocab, mixing=Hybrid(p_u))
+    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(512))
+    process = Interpolating(run.model.vocab, mixing=HybridNoise(p_u))
     network = replace(run.model.network, dropout=0.0)
     return replace(
         run,
-        model=DiffusionLMConfig(process, network, Subs(carry_over=False), ByTime(1.0)),
-        objective=Objective(Bound(weight=Dynamic()), Stratified(1e-4, 1 - 1e-4)),
-        sampler=Correct(Ancestral(128)),
-        optimiser=Optimiser(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
+        model=DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)),
+        objective=Objective(Bound(weight=DynamicWeight()), StratifiedTimes(1e-4, 1 - 1e-4)),
+        sampler=SelfCorrection(Ancestral(128)),
+        optimiser=OptimizerConfig(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
         steps=500_000,
     )
 
@@ -170,10 +174,10 @@ def sedd_uniform_text8(path: str = "text8") -> Run:
     """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
     run = udlm_text8(path)
     process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
-    return _sedd(variations.with_model(run, process=process), run.model.token_head, BySigma())
+    return _sedd(variations.with_model(run, process=process), run.model.token_head, ConditionOnSigma())
 
 
-def _sedd(run: Run, head: Head = Score(), level: Level = BySigma(Linear(1e-3))) -> Run:
+def _sedd(run: Run, head: Head = Score(), level: TimeConditioning = ConditionOnSigma(Linear(1e-3))) -> Run:
     """A network that sees σ, with "analytic" steps to sample."""
     return replace(variations.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
 
@@ -184,15 +188,15 @@ def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     network = replace(base.model.network, gaps=1024, dropout=0.05)
     return replace(
         base,
-        model=DiffusionLMConfig(Insertion(base.model.vocab), network, level=ByKeep()),
-        framing=Documents(1024),
-        objective=Objective(Bound(), Stratified(low=1e-6)),
-        optimiser=Optimiser(lr=3e-4, weight_decay=0.03, warmup=2000, floor=0.0),
+        model=DiffusionLMConfig(Insertion(base.model.vocab), network, level=ConditionOnKeep()),
+        framing=DocumentRows(1024),
+        objective=Objective(Bound(), StratifiedTimes(low=1e-6)),
+        optimiser=OptimizerConfig(lr=3e-4, weight_decay=0.03, warmup=2000, floor=0.0),
         batch=1024,
     )
 
 
-def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
+def _small(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
     """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
     network = TransformerConfig(
         width=768,
@@ -208,13 +212,13 @@ def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Ru
     )
     return Run(
         # time is embedded, but as a constant: the paper's default
-        model=DiffusionLMConfig(Masked(tokenizer.vocab), network, level=ByTime(0.0)),
+        model=DiffusionLMConfig(Masked(tokenizer.vocab), network, level=ConditionOnTime(0.0)),
         data=data,
         tokenizer=tokenizer,
         framing=framing,
-        objective=Objective(Bound(), Stratified(low=1e-3)),
+        objective=Objective(Bound(), StratifiedTimes(low=1e-3)),
         sampler=Ancestral(1000),
-        optimiser=Optimiser(lr=3e-4, warmup=2500),
+        optimiser=OptimizerConfig(lr=3e-4, warmup=2500),
         steps=1_000_000,
         batch=512,
         save_every=1000,
@@ -223,4 +227,4 @@ def _small(tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Ru
 
 
 def _tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
-    return Hub.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    return HubTokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer

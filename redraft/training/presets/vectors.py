@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redraft.core.processes.gaussian import Gaussian, Preserving
+from redraft.core.processes.gaussian import Gaussian, VariancePreserving
 from redraft.core.schedules.gaussian import CosineOffset, Sqrt, VPLinear
-from redraft.core.schedules.transforms import Clamped
-from redraft.core.text.tokenizers import Characters, Tokenizer, Words
+from redraft.core.schedules.transforms import ClampedLogSnr
+from redraft.core.text.tokenizers import CharTokenizer, Tokenizer, WordTokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.solvers.renoise import Renoise, Sampled
-from redraft.models.codecs.coordinates import NUMERALS, Coordinates, point_letters
+from redraft.decoding.solvers.renoise import NucleusProjection, Renoise
+from redraft.models.codecs.coordinates import POINT_ALPHABET, Coordinates, point_length
 from redraft.models.codecs.embedding import Embedding
 from redraft.models.codecs.simplex import Simplex
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import PredictEps, PredictTokens
 from redraft.models.networks.attention import BlockCausal
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.time_conditioning import ByLogSnr
-from redraft.training.data.corpora.e2e_nlg import e2e
-from redraft.training.data.corpora.points import Blobs
-from redraft.training.data.corpora.stories import STORIES, StoriesData
-from redraft.training.data.corpora.story_tasks import StoryAttributes, StorySummaries
-from redraft.training.data.framing import Documents, Framing, Packed
-from redraft.training.data.pair_framing import Pairs, Sourced, Spans
+from redraft.models.time_conditioning import ConditionOnLogSnr
+from redraft.training.data.corpora.e2e_nlg import e2e_corpus
+from redraft.training.data.corpora.points import GaussianMixtureCorpus
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
+from redraft.training.data.corpora.story_tasks import StoryAttributes, StoryCorpus, StorySummaries
+from redraft.training.data.framing import DocumentRows, Framing, PackedRows
+from redraft.training.data.pair_framing import EncoderRows, PairRows, SpanRows
 from redraft.training.data.pairs import JsonlPairs
-from redraft.training.data.sources import Corpus, Endless, HubDataset, TextFiles
-from redraft.training.objectives.losses import Match, Recover, Snr
+from redraft.training.data.sources import Corpus, HubDataset, InfiniteCorpus, TextFiles
+from redraft.training.objectives.losses import OffsetSnrWeight, SquaredError, TokenCrossEntropy
 from redraft.training.objectives.objective import Objective
-from redraft.training.objectives.time_samplers import Stratified
+from redraft.training.objectives.time_samplers import StratifiedTimes
 from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny
 from redraft.training.presets.tokens import _small, _tokenizer, mdlm_owt
 from redraft.training.runs import variations
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def diffusion_lm_tiny() -> Run:
@@ -48,22 +48,22 @@ def diffusion_lm_tagger_tiny() -> Run:
 
 def diffuseq_tiny() -> Run:
     """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
-    return _embedded_pairs(StoryAttributes(), Pairs(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
+    return _embedded_pairs(StoryAttributes(), PairRows(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
 
 
 def diffuseq_summary_tiny() -> Run:
     """DiffuSeq: a story and its summary in one sentence."""
-    return _embedded_pairs(StorySummaries(), Pairs(STORY_LENGTH + SUMMARY_LENGTH, STORY_LENGTH - 1))
+    return _embedded_pairs(StorySummaries(), PairRows(STORY_LENGTH + SUMMARY_LENGTH, STORY_LENGTH - 1))
 
 
 def genie_tiny() -> Run:
     """GENIE: an encoder reads the attributes of a story, the denoiser attends to its states."""
-    return _genie_tiny(StoryAttributes(), Sourced(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
+    return _genie_tiny(StoryAttributes(), EncoderRows(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
 
 
 def genie_summary_tiny() -> Run:
     """GENIE: an encoder reads a story, the denoiser writes its summary."""
-    return _genie_tiny(StorySummaries(), Sourced(SUMMARY_LENGTH + 1, STORY_LENGTH))
+    return _genie_tiny(StorySummaries(), EncoderRows(SUMMARY_LENGTH + 1, STORY_LENGTH))
 
 
 def genie_cpd_tiny() -> Run:
@@ -71,35 +71,35 @@ def genie_cpd_tiny() -> Run:
 
     A base for the others: `redraft train genie_tiny --base runs/genie_cpd_tiny`.
     """
-    return _genie_tiny(StoriesData(), Spans(STORY_LENGTH // 3, STORY_LENGTH))
+    return _genie_tiny(StoryCorpus(), SpanRows(STORY_LENGTH // 3, STORY_LENGTH))
 
 
-def _genie_tiny(data: Endless, framing: Sourced | Spans) -> Run:
+def _genie_tiny(data: InfiniteCorpus, framing: EncoderRows | SpanRows) -> Run:
     """With positions for the longest rows and sources of all, so that one may start from the weights of another."""
     run = variations.with_network(_embedded_pairs(data, framing), positions=STORY_LENGTH + 1)
     return variations.with_encoder(run, positions=STORY_LENGTH)
 
 
-def _embedded_pairs(data: Endless, framing: Pairs | Sourced | Spans) -> Run:
+def _embedded_pairs(data: InfiniteCorpus, framing: PairRows | EncoderRows | SpanRows) -> Run:
     """Stories and what belongs to them, as vectors of their words."""
     return variations.with_embedding(
-        variations.with_text(_tiny(), Words(STORIES.words(), ("bos", "eos", "mask")), data, framing)
+        variations.with_text(_tiny(), WordTokenizer(STORY_LANGUAGE.words(), ("bos", "eos", "mask")), data, framing)
     )
 
 
 def points_tiny() -> Run:
     """DDPM in its plain form: points of the plane, no words; the noise is predicted, and the truth is known."""
-    points = Characters(NUMERALS, ())
+    points = CharTokenizer(POINT_ALPHABET, ())
     network = TransformerConfig(width=64, layers=3, heads=1, rotary=None, positions=1, time=64)
-    process = Gaussian(points.vocab, Preserving(Clamped(VPLinear(), -10.0, 8.0)))
+    process = Gaussian(points.vocab, VariancePreserving(ClampedLogSnr(VPLinear(), -10.0, 8.0)))
     return Run(
-        model=DiffusionLMConfig(process, network, PredictEps(), ByLogSnr(), codec=Coordinates()),
-        data=Blobs(),
+        model=DiffusionLMConfig(process, network, PredictEps(), ConditionOnLogSnr(), codec=Coordinates()),
+        data=GaussianMixtureCorpus(),
         tokenizer=points,
-        framing=Documents(point_letters(2), tail=True),
-        objective=Objective(Match(Snr())),
+        framing=DocumentRows(point_length(2), tail=True),
+        objective=Objective(SquaredError(OffsetSnrWeight())),
         sampler=Ancestral(128),
-        optimiser=Optimiser(lr=3e-3, warmup=40, floor=0.0, ema=0.995),
+        optimiser=OptimizerConfig(lr=3e-3, warmup=40, floor=0.0, ema=0.995),
         steps=2000,
         batch=128,
         eval_rows=512,
@@ -108,23 +108,23 @@ def points_tiny() -> Run:
 
 def points_class_tiny() -> Run:
     """The same points with their class, for guidance: a tenth of them without it."""
-    return variations.with_classes(points_tiny(), Blobs())
+    return variations.with_classes(points_tiny(), GaussianMixtureCorpus())
 
 
 def ssd_tiny(block: int = 17) -> Run:
     """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
     base = variations.with_network(_tiny(), pattern=BlockCausal(block))
-    process = Gaussian(base.model.vocab, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
+    process = Gaussian(base.model.vocab, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4), -12.0, 6.0)))
     return replace(
         variations.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
-        objective=Objective(Recover(), Stratified(block=block)),
-        sampler=Blocks(Renoise(32, project=Sampled()), stop=True),
+        objective=Objective(TokenCrossEntropy(), StratifiedTimes(block=block)),
+        sampler=Blocks(Renoise(32, project=NucleusProjection()), stop=True),
     )
 
 
 def diffusion_lm_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
     """Diffusion-LM on the sentences of E2E (Li et al. 2022): 12 × 768, vectors of 16, rows of 64, 200k steps."""
-    return _diffusion_lm(_tokenizer(tokenizer), e2e(folder), Embedding(16, unit=False), 200_000)
+    return _diffusion_lm(_tokenizer(tokenizer), e2e_corpus(folder), Embedding(16, unit=False), 200_000)
 
 
 def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt") -> Run:
@@ -134,8 +134,8 @@ def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = 
 
 
 def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
-    run = _vectors_published(tokenizer, data, Documents(64, tail=True), layers=12)
-    rate = Optimiser(lr=1e-4, floor=0.0)
+    run = _vectors_published(tokenizer, data, DocumentRows(64, tail=True), layers=12)
+    rate = OptimizerConfig(lr=1e-4, floor=0.0)
     return replace(variations.with_model(run, codec=codec), optimiser=rate, steps=steps, batch=64)
 
 
@@ -143,11 +143,11 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
     """DiffuSeq on paraphrases (Gong et al. 2023): 12 × 768, vectors of 128, rows of 128, steps of 2048 rows.
 
     Other tasks of the paper are other folders and steps: questions 40k, dialogue 140k, simplification 80k. Its code
-    draws times by importance, as `redraft.training.importance` measures it, and chooses among ten texts.
+    draws times by importance, as `redraft.training.fit_importance_times` measures it, and chooses among ten texts.
     """
     files = _folder_of_pairs(folder, "src", "trg")
-    run = _vectors_published(_tokenizer(tokenizer), files, Pairs(128, 63), layers=12)
-    return replace(run, optimiser=Optimiser(lr=1e-4), steps=steps, batch=2048)
+    run = _vectors_published(_tokenizer(tokenizer), files, PairRows(128, 63), layers=12)
+    return replace(run, optimiser=OptimizerConfig(lr=1e-4), steps=steps, batch=2048)
 
 
 def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
@@ -156,8 +156,8 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
     It starts from the weights of `genie_cpd_books`; their encoder starts from BERT's.
     """
     files = _folder_of_pairs(folder, "src", "trg")
-    run = _vectors_published(_tokenizer(tokenizer), files, Sourced(64, 512), layers=6, positions=156)
-    rate = Optimiser(lr=5e-5, warmup=7200)
+    run = _vectors_published(_tokenizer(tokenizer), files, EncoderRows(64, 512), layers=6, positions=156)
+    rate = OptimizerConfig(lr=5e-5, warmup=7200)
     return replace(
         variations.with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64
     )
@@ -166,8 +166,8 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
 def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
     data = HubDataset("bookcorpus", field="text")
-    run = variations.with_encoder(_vectors_published(_tokenizer(tokenizer), data, Spans(156, 512), layers=6), 6)
-    return replace(run, optimiser=Optimiser(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
+    run = variations.with_encoder(_vectors_published(_tokenizer(tokenizer), data, SpanRows(156, 512), layers=6), 6)
+    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
 
 
 def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -176,14 +176,14 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     They start from RoBERTa's weights and train one block after a context of any length; here all blocks of a row learn
     at once, each after the clean ones before it. The number of rows is ours.
     """
-    run = _small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, Packed(200))
+    run = _small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, PackedRows(200))
     run = variations.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
-    process = Gaussian(run.model.vocab, Preserving(Clamped(CosineOffset(1e-4))))
+    process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4))))
     return replace(
         variations.with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
-        objective=Objective(Recover(), Stratified(block=25)),
-        sampler=Blocks(Renoise(1000, project=Sampled(0.9))),
-        optimiser=Optimiser(lr=1e-4, weight_decay=0.01, warmup=2000),
+        objective=Objective(TokenCrossEntropy(), StratifiedTimes(block=25)),
+        sampler=Blocks(Renoise(1000, project=NucleusProjection(0.9))),
+        optimiser=OptimizerConfig(lr=1e-4, weight_decay=0.01, warmup=2000),
         steps=100_000,
     )
 
@@ -194,7 +194,7 @@ def _vectors_published(
     """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
     run = _small(tokenizer, data, framing)
     run = variations.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
-    process = Gaussian(tokenizer.vocab, Preserving(Clamped(Sqrt())))
+    process = Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(Sqrt())))
     return replace(
         variations.with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000)
     )

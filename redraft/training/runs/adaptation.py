@@ -14,23 +14,23 @@ from redraft.models.config import DiffusionLMConfig
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import Shift
 from redraft.models.networks.attention import BlockCausal, Causal, Full
-from redraft.models.networks.config import Lora, TransformerConfig
+from redraft.models.networks.config import LoraConfig, TransformerConfig
 from redraft.models.networks.linear import LoraEmbedding, LoraLinear, lora_layers
 from redraft.training.data.framing import Framing
-from redraft.training.data.sources import Corpus, Endless
-from redraft.training.objectives.adaptation import Adapt
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.data.sources import Corpus, InfiniteCorpus
+from redraft.training.objectives.adaptation import AdaptationObjective
+from redraft.training.runs.run import OptimizerConfig, Run
 
 
-def adaptation(
+def adaptation_run(
     base: DiffusionLM,
     path: str,
-    data: Corpus | Endless,
+    data: Corpus | InfiniteCorpus,
     framing: Framing,
     *,
     lora: int | None = None,
     block: int | None = None,
-    objective: Adapt = Adapt(),
+    objective: AdaptationObjective = AdaptationObjective(),
     steps: int = 1000,
     batch: int = 8,
     lr: float = 1e-4,
@@ -52,7 +52,7 @@ def adaptation(
         seed: of the noise and of the order of the rows
     """
     tokenizer = _require_causal(base, path)
-    adapter = None if lora is None else Lora(lora, 2.0 * lora, mask_row=True)
+    adapter = None if lora is None else LoraConfig(lora, 2.0 * lora, mask_row=True)
     pattern = Full() if block is None else BlockCausal(block)
     network = replace(base.config.network, pattern=pattern, lora=adapter)
     if base.config.network.lora is not None:
@@ -62,7 +62,7 @@ def adaptation(
         head = replace(head, finished=True)
     model = replace(base.config, network=network, head=head)
     sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
-    optimiser = Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
+    optimiser = OptimizerConfig(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
     return Run(
         model, data, tokenizer, framing, objective, sampler, optimiser, steps, batch, seed=seed, base=path, samples=1
     )
@@ -88,7 +88,7 @@ def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
 
 
 @torch.no_grad()
-def merged(model: DiffusionLM) -> DiffusionLM:
+def merge_adapter(model: DiffusionLM) -> DiffusionLM:
     """The model with its adapter added to its weights, for export; one without an adapter comes back as it is.
 
     An adapter that only drafts for the model is left out: the model is the one without it.

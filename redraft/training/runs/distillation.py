@@ -6,25 +6,25 @@ from dataclasses import replace
 
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.models.auxiliary.drafter import Beside, DraftConfig, Itself
+from redraft.models.auxiliary.drafter import DraftConfig, SelfDrafter, SideDrafter
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.attention import Causal
-from redraft.models.networks.config import Lora
+from redraft.models.networks.config import LoraConfig
 from redraft.training.data.framing import Framing
-from redraft.training.data.sources import Corpus, Endless
-from redraft.training.objectives.distillation import Distil
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.data.sources import Corpus, InfiniteCorpus
+from redraft.training.objectives.distillation import DrafterObjective
+from redraft.training.runs.run import OptimizerConfig, Run
 
 
-def drafting(
+def drafter_run(
     base: DiffusionLM,
     path: str,
-    data: Corpus | Endless,
+    data: Corpus | InfiniteCorpus,
     framing: Framing,
     *,
-    drafter: DraftConfig = Beside(),
+    drafter: DraftConfig = SideDrafter(),
     lora: int = 16,
-    objective: Distil = Distil(),
+    objective: DrafterObjective = DrafterObjective(),
     steps: int = 1000,
     batch: int = 8,
     lr: float = 1e-3,
@@ -48,7 +48,7 @@ def drafting(
     _require_plain(base, path)
     if base.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
-    own = Lora(lora, 2.0 * lora) if isinstance(drafter, Itself) else None
+    own = LoraConfig(lora, 2.0 * lora) if isinstance(drafter, SelfDrafter) else None
     model = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
     return Run(
         model,
@@ -57,7 +57,7 @@ def drafting(
         framing,
         objective,
         Blocks(Ancestral(1), stop=True),
-        Optimiser(lr=lr, warmup=steps // 10, floor=0.1, ema=0.98),
+        OptimizerConfig(lr=lr, warmup=steps // 10, floor=0.1, ema=0.98),
         steps,
         batch,
         seed=seed,

@@ -13,20 +13,20 @@ from torch import Tensor, nn
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.models import shipped
 from redraft.models.checkpoints import reader, serialization, writer
-from redraft.models.checkpoints.adapter import AdapterOf, joined_config, joined_weights
+from redraft.models.checkpoints.adapter import AdapterConfig, merge_adapter_config, merge_adapter_weights
 from redraft.models.checkpoints.reader import Checkpoint, CheckpointError
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.cpu_weights import in_weights
+from redraft.models.cpu_weights import with_weight_format
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.importer import convert, in_package
-from redraft.models.formats.registry import Foreign, read_foreign
-from redraft.models.formats.storage.files import refuse_pickles, settings
-from redraft.models.formats.storage.hub import local_folder
+from redraft.models.formats.importer import import_checkpoint, is_packaged_model
+from redraft.models.formats.registry import ImportedModel, import_folder
+from redraft.models.formats.storage.files import read_settings, refuse_pickles
+from redraft.models.formats.storage.hub import resolve_hub_path
 from redraft.training.runs.run import Run
 
 
 @dataclass(frozen=True)
-class Bundle:
+class BundledModel:
     """A model that no run of ours made, as an export describes it."""
 
     model: DiffusionLMConfig
@@ -35,7 +35,7 @@ class Bundle:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model, and how it came to be."""
 
     model: DiffusionLM
@@ -74,7 +74,7 @@ def load(
             exported. None: as they are
     """
     model = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
-    return model if weights is None else in_weights(model, weights)
+    return model if weights is None else with_weight_format(model, weights)
 
 
 def load_with_run(
@@ -85,7 +85,7 @@ def load_with_run(
     dtype: torch.dtype | None = None,
     mask: int | str | None = None,
     attention: str | None = None,
-) -> Loaded:
+) -> LoadedModel:
     """The model as `load` gives it, with the same arguments, and the run and step it came from."""
     path, name = _located(path)
     weights: Mapping[str, Tensor]
@@ -94,48 +94,48 @@ def load_with_run(
         raise CheckpointError(f"mask and attention are for models of other projects; {path} is one of ours")
     match kind:
         case "foreign":
-            found = read_foreign(path, dtype, name=name, mask=mask, attention=attention)
-            return Loaded(assemble(bundled(found), found.weights, device, dtype), None, None)
+            found = import_folder(path, dtype, name=name, mask=mask, attention=attention)
+            return LoadedModel(build_model(bundle_model(found), found.weights, device, dtype), None, None)
         case "export":
-            exported = reader.import_model(path, device, dtype)
+            exported = reader.read_export(path, device, dtype)
             data, weights, step = exported.config, exported.tensors, None
         case kind:
             saved = _read(path, kind, ("config", "model"), device, dtype)
             data, weights, step = saved.documents["config"], saved.tensors["model"], saved.step
     origin = _described(data, trust)
-    if isinstance(origin, AdapterOf):
+    if isinstance(origin, AdapterConfig):
         origin, weights = _on_its_base(origin, weights, path, dtype)
-    return Loaded(assemble(origin, weights, device, dtype), origin if isinstance(origin, Run) else None, step)
+    return LoadedModel(build_model(origin, weights, device, dtype), origin if isinstance(origin, Run) else None, step)
 
 
 def _on_its_base(
-    said: AdapterOf, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
-) -> tuple[Bundle, dict[str, Tensor]]:
+    said: AdapterConfig, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
+) -> tuple[BundledModel, dict[str, Tensor]]:
     """The causal model that an adapter belongs to, and all weights of both."""
-    if in_package(said.base):
-        found = convert(said.base)
-        base = assemble(bundled(found), found.weights, "cpu")
+    if is_packaged_model(said.base):
+        found = import_checkpoint(said.base)
+        base = build_model(bundle_model(found), found.weights, "cpu")
     elif Path(said.base).is_dir():
         base = load(said.base)
     else:
         raise CheckpointError(f"the adapter {path} needs its causal model at {said.base}, which is not a directory")
-    model = Bundle(joined_config(said, base, str(path)), base.tokenizer, base.assumed)
-    return model, joined_weights(base, weights, dtype)
+    model = BundledModel(merge_adapter_config(said, base, str(path)), base.tokenizer, base.assumed)
+    return model, merge_adapter_weights(base, weights, dtype)
 
 
-def bundled(found: Foreign) -> Bundle:
+def bundle_model(found: ImportedModel) -> BundledModel:
     """A foreign model without its weights, as an export of it says it."""
-    return Bundle(found.model, found.tokenizer, found.assumed)
+    return BundledModel(found.model, found.tokenizer, found.assumed)
 
 
-def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
+def describe_run(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
     """The run that made a directory (None if no run of ours did) and the step; no weights are read."""
     path = _located(path)[0]
     match _kind(path):
         case "foreign":
             return None, None
         case "export":
-            origin, step = _described(reader.import_config(path), trust), None
+            origin, step = _described(reader.read_export_config(path), trust), None
         case kind:
             saved = _read(path, kind, ("config",))
             origin, step = _described(saved.documents["config"], trust), saved.step
@@ -145,7 +145,7 @@ def describe(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None,
 def _located(path: str | Path) -> tuple[Path, str | None]:
     """The directory that a name stands for, and the name of its repository if it is on the hub."""
     ours = shipped.shipped_folder(path)
-    return (ours, None) if ours is not None else local_folder(path)
+    return (ours, None) if ours is not None else resolve_hub_path(path)
 
 
 def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
@@ -161,7 +161,7 @@ def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
     if not (path / "config.json").exists():
         refuse_pickles(path)
         return "run"
-    return "export" if "class" in settings(path) else "foreign"
+    return "export" if "class" in read_settings(path) else "foreign"
 
 
 def _read(
@@ -172,7 +172,7 @@ def _read(
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """Some files of a checkpoint, or of the newest one of a run."""
-    source = reader.read_checkpoint if kind == "checkpoint" else newest
+    source = reader.read_checkpoint if kind == "checkpoint" else load_newest
     saved = source(path, device, only=only, dtype=dtype)
     if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
         raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
@@ -180,7 +180,7 @@ def _read(
 
 
 @torch.no_grad()
-def begin_with(model: DiffusionLM, path: str | Path, part: nn.Module | None = None) -> None:
+def init_from(model: DiffusionLM, path: str | Path, part: nn.Module | None = None) -> None:
     """Takes over the weights of the model at `path`; weights that only ours has stay as they are.
 
     If ours alone has self-conditioning, it begins by ignoring its hints.
@@ -212,7 +212,7 @@ def _widened(p: Tensor, shape: torch.Size, told: bool) -> Tensor:
     return p
 
 
-def newest(
+def load_newest(
     path: Path,
     device: torch.device | str = "cpu",
     *,
@@ -228,12 +228,12 @@ def newest(
 def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
     """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
-    origin = Bundle(model.config, model.tokenizer, model.assumed) if run is None else run
+    origin = BundledModel(model.config, model.tokenizer, model.assumed) if run is None else run
     return writer.write_export(Path(path), weights, serialization.to_json(origin), None, card)
 
 
-def assemble(
-    run: Run | Bundle,
+def build_model(
+    run: Run | BundledModel,
     weights: Mapping[str, Tensor],
     device: torch.device | str,
     dtype: torch.dtype | None = None,
@@ -248,11 +248,11 @@ def assemble(
             f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
             f"the config needs {needed.get(name, 'no such tensor')}"
         )
-    if (wrong := reader.not_finite(weights)) is not None:
+    if (wrong := reader.first_nonfinite(weights)) is not None:
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
     dtypes = {n: dtype if dtype and w.is_floating_point() else w.dtype for n, w in model.state_dict().items()}
     model.load_state_dict(_owned(weights, device, dtypes), assign=True)
-    model.assumed = run.assumed if isinstance(run, Bundle) else ()
+    model.assumed = run.assumed if isinstance(run, BundledModel) else ()
     return model.eval()
 
 
@@ -271,9 +271,9 @@ def _owned(
     return owned
 
 
-def _described(data: serialization.JSON, trust: tuple[str, ...]) -> Run | Bundle | AdapterOf:
+def _described(data: serialization.JSON, trust: tuple[str, ...]) -> Run | BundledModel | AdapterConfig:
     found = serialization.from_json(data, trust)
-    if not isinstance(found, Run | Bundle | AdapterOf):
+    if not isinstance(found, Run | BundledModel | AdapterConfig):
         kinds = "a Run, a Bundle or an AdapterOf"
         raise CheckpointError(f"config.json describes a {type(found).__name__}; it must describe {kinds}")
     return found

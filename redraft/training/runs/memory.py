@@ -9,13 +9,13 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.runs.run import Run
 
 
-def parameters(model: DiffusionLMConfig) -> int:
+def parameter_count(model: DiffusionLMConfig) -> int:
     """The number of parameters of a model, counted without allocating them."""
     with torch.device("meta"):
         return sum(p.numel() for p in DiffusionLM(model).parameters())
 
 
-def least_memory(run: Run, world: int = 1) -> dict[str, int]:
+def minimum_memory(run: Run, world: int = 1) -> dict[str, int]:
     """The least number of bytes that a worker needs, by purpose.
 
     Each weight has an average, a gradient and a moment beside it; each layer keeps the states of all tokens for the
@@ -24,7 +24,7 @@ def least_memory(run: Run, world: int = 1) -> dict[str, int]:
     network, length = run.model.network, run.framing.length
     rows, kept = -(-run.batch // (world * run.micro)), 1 if run.recompute else network.layers
     return {
-        "model": 16 * parameters(run.model) // (world if run.shard else 1),
+        "model": 16 * parameter_count(run.model) // (world if run.shard else 1),
         "batch": rows * length * (16 + 4 * network.width * kept),
         "eval_rows": run.eval_rows * length * 9,
         "samples": run.samples * length * (16 + 4 * network.width),

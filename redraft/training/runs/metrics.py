@@ -25,10 +25,10 @@ METRICS_FILE = "metrics.jsonl"
 def read_metrics(out: Path) -> list[dict[str, Any]]:
     """The whole lines of a run's log; a line that is still being written is left out."""
     file = out / METRICS_FILE
-    return [parse(file, number, line) for number, line in enumerate(lines(file), 1)]
+    return [parse_line(file, number, line) for number, line in enumerate(whole_lines(file), 1)]
 
 
-def lines(file: Path) -> list[bytes]:
+def whole_lines(file: Path) -> list[bytes]:
     """The whole lines of a log, with their ends."""
     if not file.exists():
         return []
@@ -38,7 +38,7 @@ def lines(file: Path) -> list[bytes]:
         raise CheckpointError(f"{file} cannot be read ({error}); restore or remove it") from error
 
 
-def parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
+def parse_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
     """One record of a log."""
     try:
         record = json.loads(line)
@@ -56,12 +56,12 @@ def _fits(item: tuple[str, Any]) -> bool:
     return type(value) in (int, float) if figure else True
 
 
-def newest_values(records: list[dict[str, Any]]) -> dict[str, Any]:
+def latest_values(records: list[dict[str, Any]]) -> dict[str, Any]:
     """The newest value of every quantity, without the texts."""
     return {name: value for record in records for name, value in record.items() if name != "samples"}
 
 
-def held_out(found: Mapping[str, Any]) -> str:
+def format_heldout(found: Mapping[str, Any]) -> str:
     """How a model, or a codec alone, does on held-out text, in words."""
     if "valid_reconstruction" in found:
         return f"{found['valid_reconstruction']:.1%} of held-out tokens survive the codec"
@@ -70,7 +70,7 @@ def held_out(found: Mapping[str, Any]) -> str:
     return f"{found['valid_bits_per_char']:.4f} bits per character of held-out text{_above(found)}"
 
 
-def brief(found: Mapping[str, Any]) -> str:
+def format_brief(found: Mapping[str, Any]) -> str:
     """The same for a progress bar."""
     if "valid_reconstruction" in found:
         return f"held out {found['valid_reconstruction']:.1%} survive"
@@ -80,10 +80,10 @@ def brief(found: Mapping[str, Any]) -> str:
 
 def _above(found: Mapping[str, Any]) -> str:
     if "valid_excess_bits_per_char" in found and "valid_excess_stderr" in found:
-        return f", {above_truth(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
+        return f", {format_excess(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
     return ""
 
 
-def above_truth(value: float, stderr: float) -> str:
+def format_excess(value: float, stderr: float) -> str:
     """The distance from the truth, as every command states it."""
     return f"{value:.4f} ± {stderr:.4f} above the truth"

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.core.vocab import ABOVE_0, BELOW_1, FINITE, require_range
+from redraft.core.vocab import ABOVE_ZERO, BELOW_ONE, FINITE, require_range
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.checkpoints import serialization
 from redraft.models.config import DiffusionLMConfig
 from redraft.training.data.framing import Framing
-from redraft.training.data.pairs import Classified
-from redraft.training.data.sources import Corpus, Endless
-from redraft.training.objectives.objective import Goal, Objective
+from redraft.training.data.pairs import HasClasses
+from redraft.training.data.sources import Corpus, InfiniteCorpus
+from redraft.training.objectives.objective import Objective, TrainingGoal
 
 
 @dataclass(frozen=True)
-class Optimiser:
+class OptimizerConfig:
     """AdamW, for the hidden matrices also Muon; warm-up, then a cosine down to `floor` of the rate (1: constant)."""
 
     lr: float = 3e-4
@@ -39,12 +39,12 @@ class Optimiser:
         require_range(self, 0, FINITE, "lr", "muon", "eps", "weight_decay")
         require_range(self, 0, math.inf, "warmup")
         require_range(self, 0, 1, "floor", "ema")
-        require_range(self, ABOVE_0, math.inf, "clip")
-        if not all(0 <= beta <= BELOW_1 for beta in self.betas):
+        require_range(self, ABOVE_ZERO, math.inf, "clip")
+        if not all(0 <= beta <= BELOW_ONE for beta in self.betas):
             raise ValueError(f"betas={self.betas}; each must be at least 0 and below 1")
 
 
-WATCHING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep", "tensorboard")
+_WATCHING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Run:
     """A whole experiment: what decides the weights, and (from `log_every` on) how the training is watched."""
 
     model: DiffusionLMConfig
-    data: Corpus | Endless
+    data: Corpus | InfiniteCorpus
     tokenizer: Tokenizer
     framing: Framing
-    objective: Goal = field(default_factory=Objective)
+    objective: TrainingGoal = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
-    optimiser: Optimiser = field(default_factory=Optimiser)
+    optimiser: OptimizerConfig = field(default_factory=OptimizerConfig)
     steps: int = 1000
     batch: int = 64  # rows of a step, over all workers
     micro: int = 1  # parts of a worker's rows: gradient accumulation
@@ -89,7 +89,7 @@ class Run:
 
     def _require_classes(self) -> None:
         """What tells classes apart, or is told them, knows as many as the data has."""
-        if not isinstance(self.data, Classified):
+        if not isinstance(self.data, HasClasses):
             return
         own = len(self.data.classes)
         known = {"attributes": self.model.attributes or None, "network.classes": self.model.network.classes}
@@ -100,12 +100,12 @@ class Run:
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that name the run: what decides its weights, not how it is watched."""
-        return serialization.digest(self, besides=WATCHING)
+        return serialization.digest(self, besides=_WATCHING)
 
     def is_held(self, described: serialization.JSON) -> bool:
         """Whether a saved config is this run, perhaps watched differently."""
         try:
-            other = serialization.from_json(described, serialization.modules(serialization.to_json(self)))
+            other = serialization.from_json(described, serialization.external_modules(serialization.to_json(self)))
         except serialization.ConfigError:
             return False
         return isinstance(other, Run) and other.digest == self.digest

@@ -11,34 +11,32 @@ from dataclasses import fields, replace
 from typing import Any
 
 from redraft.core.processes.base import Process
-from redraft.core.processes.gaussian import Gaussian, Preserving
+from redraft.core.processes.gaussian import Gaussian, VariancePreserving
 from redraft.core.processes.masked import Masked
 from redraft.core.schedules.base import Schedule
-from redraft.core.schedules.transforms import Retimed
-from redraft.core.text.tokenizers import Tokenizer, Words
+from redraft.core.schedules.transforms import PiecewiseLogSnr
+from redraft.core.text.tokenizers import Tokenizer, WordTokenizer
 from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.remask import Revise
-from redraft.decoding.samplers.replacement import Replaced
-from redraft.models.auxiliary.tagger import Kinds
+from redraft.decoding.samplers.remask import GuidedStar
+from redraft.decoding.samplers.replacement import NoisedPrompt
+from redraft.models.auxiliary.tagger import TagSet
 from redraft.models.codecs.base import CodecConfig
 from redraft.models.codecs.embedding import Embedding
-from redraft.models.codecs.modules.size import Size
+from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.models.networks.attention import Causal, Full
 from redraft.models.networks.config import TransformerConfig
-from redraft.training.data.corpora.points import Blobs
-from redraft.training.data.corpora.story_tags import STORY_TAGS
-from redraft.training.data.corpora.story_tasks import StoryClasses
-from redraft.training.data.framing import Documents, Framing, Packed
-from redraft.training.data.pair_framing import Labelled, Pairs, Sourced, Spans
-from redraft.training.data.pairs import JsonlClasses
-from redraft.training.data.sources import Corpus, Endless
-from redraft.training.objectives.losses import Match, Recover, Term
-from redraft.training.objectives.objective import Attribution, Autoencode, Mistakes, Objective
-from redraft.training.objectives.tagging import Foreseeing, Tagging
-from redraft.training.runs.run import Optimiser, Run
+from redraft.training.data.annotations import as_annotated
+from redraft.training.data.framing import DocumentRows, Framing, PackedRows
+from redraft.training.data.pair_framing import EncoderRows, LabeledRows, PairRows, SpanRows
+from redraft.training.data.pairs import HasClasses
+from redraft.training.data.sources import Corpus, InfiniteCorpus
+from redraft.training.objectives.losses import LossTerm, SquaredError, TokenCrossEntropy
+from redraft.training.objectives.objective import AttributeObjective, CodecObjective, ErrorHeadObjective, Objective
+from redraft.training.objectives.tagging import FutureTaggerObjective, TaggerObjective
+from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def with_model(run: Run, **parts: Any) -> Run:
@@ -83,30 +81,30 @@ def with_length(run: Run, length: int) -> Run:
     return replace(with_network(run, positions=None if known is None else known + more), framing=framing)
 
 
-def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | Endless, framing: Framing) -> Run:
+def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
     """Masked diffusion of other texts by the same network, with a position for each place of their rows."""
     network = replace(run.model.network, positions=framing.length)
     model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
     return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
 
 
-def with_data(run: Run, data: Corpus | Endless) -> Run:
+def with_data(run: Run, data: Corpus | InfiniteCorpus) -> Run:
     """The same run on other text: a document of an endless corpus to a row, any other corpus packed into rows.
 
     Packed rows start in the middle of a text, where positions in the row say little; rotary positions also encode
     distances. On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
     """
-    if isinstance(data, Endless):
-        return replace(run, data=data, framing=Documents(run.framing.length, tail=True))
+    if isinstance(data, InfiniteCorpus):
+        return replace(run, data=data, framing=DocumentRows(run.framing.length, tail=True))
     run = with_network(run, rotary=run.model.network.rotary or TransformerConfig.rotary)
-    return replace(run, data=data, framing=Packed(run.framing.length))
+    return replace(run, data=data, framing=PackedRows(run.framing.length))
 
 
-def whole_rows(run: Run) -> Run:
+def without_partial_noising(run: Run) -> Run:
     """The same run without partial noising: sources are learnt like targets, and given only in sampling."""
-    if not isinstance(run.framing, Pairs):
+    if not isinstance(run.framing, PairRows):
         raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use Pairs")
-    return replace(run, framing=replace(run.framing, joint=True), sampler=Replaced(run.sampler))
+    return replace(run, framing=replace(run.framing, joint=True), sampler=NoisedPrompt(run.sampler))
 
 
 # --- conditions ---
@@ -117,7 +115,7 @@ def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run
 
     A tenth of the rows loses its source, so that guidance can compare.
     """
-    if not isinstance(run.framing, Sourced | Spans) or not isinstance(run.objective, Objective):
+    if not isinstance(run.framing, EncoderRows | SpanRows) or not isinstance(run.objective, Objective):
         raise ValueError(f"an encoder reads sources beside the row: use Sourced or Spans, not {run.framing}")
     encoder = replace(
         run.model.network,
@@ -130,16 +128,22 @@ def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run
     return replace(with_model(run, encoder=encoder), objective=replace(run.objective, drop_condition=0.1))
 
 
-def with_classes(run: Run, data: Blobs | StoryClasses | JsonlClasses) -> Run:
+def with_classes(run: Run, data: Corpus | InfiniteCorpus) -> Run:
     """The same run on texts with classes; the network must see time, since the label is added to it.
 
     A tenth of the rows loses its class, so that guidance can compare.
     """
     if not isinstance(run.objective, Objective):
         raise ValueError(f"classes are for denoisers, and {type(run.objective).__name__}() trains none")
-    framing = Labelled(run.framing.length, tail=not run.framing.padded)
+    framing = LabeledRows(run.framing.length, tail=not run.framing.padded)
     run = replace(run, data=data, framing=framing, objective=replace(run.objective, drop_condition=0.1))
-    return with_network(run, classes=len(data.classes))
+    return with_network(run, classes=_class_count(data))
+
+
+def _class_count(data: Corpus | InfiniteCorpus) -> int:
+    if not isinstance(data, HasClasses):
+        raise ValueError(f"{type(data).__name__} has no classes; give texts with classes, such as JsonlClasses")
+    return len(data.classes)
 
 
 # --- noise ---
@@ -156,7 +160,7 @@ def with_vectors(
     process: Gaussian,
     codec: CodecConfig,
     head: VectorHead = PredictX(),
-    loss: Term = Match(),
+    loss: LossTerm = SquaredError(),
     hint: bool = True,
 ) -> Run:
     """The same run on the vectors of a codec: its network reads and gives vectors, sees time, and takes hints."""
@@ -171,8 +175,10 @@ def with_embedding(run: Run) -> Run:
     Cross-entropy, started from what z alone reveals (Plaid), learns faster here than the squared error of Diffusion-LM.
     Noise is spread over the levels at which a word or its kind is in doubt: `redraft levels` measures them.
     """
-    process = Gaussian(run.model.vocab, Preserving(Retimed((1.0, -6.0))))
-    return with_vectors(run, process, Embedding(32, kinds=0.75), PredictTokens(prior=True), Recover(), hint=False)
+    process = Gaussian(run.model.vocab, VariancePreserving(PiecewiseLogSnr((1.0, -6.0))))
+    return with_vectors(
+        run, process, Embedding(32, kinds=0.75), PredictTokens(prior=True), TokenCrossEntropy(), hint=False
+    )
 
 
 def with_schedule(run: Run, schedule: Schedule) -> Run:
@@ -180,10 +186,10 @@ def with_schedule(run: Run, schedule: Schedule) -> Run:
     process = run.model.process
     if not isinstance(process, Gaussian):
         raise ValueError(f"{type(process).__name__} is not Gaussian noise; give it another process instead")
-    return with_model(run, process=replace(process, path=Preserving(schedule)))
+    return with_model(run, process=replace(process, path=VariancePreserving(schedule)))
 
 
-def with_head(run: Run, head: Head | VectorHead, loss: Term) -> Run:
+def with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
     """The same run with another head, and the loss for it."""
     return replace(with_model(run, head=head), objective=Objective(loss))
 
@@ -196,56 +202,58 @@ def with_errors(run: Run, base: str) -> Run:
     return replace(
         with_model(run, errors=True),
         base=base,
-        objective=Mistakes(),
-        sampler=Revise(64),
-        optimiser=Optimiser(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
+        objective=ErrorHeadObjective(),
+        sampler=GuidedStar(64),
+        optimiser=OptimizerConfig(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
     )
 
 
-def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] = STORY_TAGS, layers: int = 2) -> Run:
+def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, layers: int = 2) -> Run:
     """A tagger of noisy rows, or of what is to come, beside any model of words; that, in `base`, is not changed.
 
-    lexicon: the kind of each word, such as its part of speech; by default those of the embedded stories.
+    lexicon: the kind of each word, such as its part of speech; None: the tags of the run's corpus.
     """
-    if not isinstance(words := run.tokenizer, Words):
+    if not isinstance(words := run.tokenizer, WordTokenizer):
         raise ValueError("kinds are those of words: a tagger needs a model whose tokens are words (Words)")
+    if (tags := as_annotated(run.data).tags() if lexicon is None else lexicon) is None:
+        raise ValueError("a tagger needs the part of speech of each word, which this corpus has not; give a lexicon")
     causal = isinstance(run.model.network.pattern, Causal)
     return replace(
-        with_model(run, kinds=Kinds.of_words(words.words, run.model.vocab.size, lexicon, layers)),
+        with_model(run, kinds=TagSet.of_words(words.words, run.model.vocab.size, tags, layers)),
         base=base,
-        objective=Foreseeing() if causal else Tagging(),
-        optimiser=Optimiser(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
+        objective=FutureTaggerObjective() if causal else TaggerObjective(),
+        optimiser=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 2,
         samples=0,  # the model beside it does not change
         eval_every=run.steps // 2,
     )
 
 
-def with_attribute(run: Run, base: str, data: StoryClasses | JsonlClasses) -> Run:
+def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
     """A layer that tells the class of noisy text, beside any model of tokens; that, in `base`, is not changed."""
     return replace(
-        with_model(run, attributes=len(data.classes)),
+        with_model(run, attributes=_class_count(data)),
         base=base,
         data=data,
-        framing=Labelled(run.framing.length, tail=not run.framing.padded),
-        objective=Attribution(),
-        optimiser=Optimiser(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
+        framing=LabeledRows(run.framing.length, tail=not run.framing.padded),
+        objective=AttributeObjective(),
+        optimiser=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
         samples=0,  # the model beside it does not change
         eval_every=run.steps // 4,
     )
 
 
-def codec_of(run: Run, batch: int = 8) -> Run:
+def codec_stage(run: Run, batch: int = 8) -> Run:
     """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained.
 
     Small batches, for many steps in few minutes.
     """
-    return replace(run, base=None, objective=Autoencode(), samples=0, batch=batch)
+    return replace(run, base=None, objective=CodecObjective(), samples=0, batch=batch)
 
 
-def diffusion_on(run: Run, base: str, loss: Term = Match()) -> Run:
+def diffusion_stage(run: Run, base: str, loss: LossTerm = SquaredError()) -> Run:
     """The second stage: the diffusion of the latents of a codec that was trained before, in the directory `base`."""
     return replace(run, base=base, objective=Objective(loss))
 
@@ -258,12 +266,12 @@ def shrunken(run: Run) -> Run:
     narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "ids": None}
     network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)
     encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
-    return with_model(run, network=network, encoder=encoder, codec=_shrunken(run.model.codec))
+    return with_model(run, network=network, encoder=encoder, codec=_shrunken_codec(run.model.codec))
 
 
-def _shrunken(codec: Any) -> Any:
+def _shrunken_codec(codec: Any) -> Any:
     held = {field.name: getattr(codec, field.name) for field in fields(codec)} if codec is not None else {}
-    sizes = {name: Size(16, 1, 2) for name, value in held.items() if isinstance(value, Size)}
+    sizes = {name: TransformerSize(16, 1, 2) for name, value in held.items() if isinstance(value, TransformerSize)}
     return replace(codec, **sizes) if sizes else codec
 
 

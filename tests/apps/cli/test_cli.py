@@ -20,32 +20,41 @@ import redraft
 from redraft import tasks
 from redraft.apps import Train, parse_verb
 from redraft.apps.cli import VERBS, main
-from redraft.apps.cli.arguments import parse_settings, suggestion
+from redraft.apps.cli.arguments import parse_settings, suggest
 from redraft.apps.cli.models import open_model
-from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
-from redraft.apps.cli.run_arguments import make_tokenizer, recipe, source
-from redraft.core import Bytes, Characters, Hub, Retimed, Tokenizer, Vocab, Words, train_bpe
-from redraft.decoding import NAMED, Ancestral, Blocks, Dual, Entropy, FirstHitting, Sampler, Unmask
+from redraft.apps.cli.run_arguments import make_tokenizer, parse_run, parse_source
+from redraft.core import (
+    ByteTokenizer,
+    CharTokenizer,
+    HubTokenizer,
+    PiecewiseLogSnr,
+    Tokenizer,
+    Vocab,
+    WordTokenizer,
+    train_bpe,
+)
+from redraft.decoding import SAMPLERS, Ancestral, Blocks, DualCache, Entropy, FirstHitting, Sampler, Unmask
 from redraft.evaluation import Law
 from redraft.models import Causal, DiffusionLM
 from redraft.models.checkpoints import serialization
 from redraft.training import (
     PRESETS,
     PURPOSES,
-    STORIES,
+    STORY_LANGUAGE,
     TINY,
     Bound,
-    Documents,
+    DocumentRows,
     Jsonl,
-    Packed,
+    PackedRows,
     Parquet,
     Sotu,
-    StoriesData,
+    StoryCorpus,
     TextFiles,
-    evaluation,
-    parameters,
-    tokenise,
+    first_batches,
+    load_rows,
+    parameter_count,
 )
 from redraft.training.runs import run, variations
 
@@ -162,7 +171,7 @@ def test_settings_replace_what_they_name_and_nothing_else(name: str) -> None:
 def test_settings_reach_what_a_protocol_annotates() -> None:
     preset = PRESETS["bd3_tiny"]()
     assert settings(preset, "--sampler.sampler.steps", "3", "--data.seed", "5") == replace(
-        preset, sampler=replace(preset.sampler, sampler=Ancestral(3)), data=StoriesData(5)
+        preset, sampler=replace(preset.sampler, sampler=Ancestral(3)), data=StoryCorpus(5)
     )
 
 
@@ -194,10 +203,10 @@ def texts(tmp_path: Path) -> dict[str, Path]:
 def test_data_of_ones_own(texts: dict[str, Path], name: str, kind: type) -> None:
     found = training("mdlm_tiny", "--data", str(texts[name]), "--length", "9")
     assert type(found.data) is kind
-    assert found.framing == Packed(9)
+    assert found.framing == PackedRows(9)
     assert found.model.network.rotary == 10_000.0  # rows that begin anywhere
-    assert isinstance(found.tokenizer, Hub)  # the words of the stories would not fit
-    rows = tokenise(found.data, "valid", found.tokenizer, found.framing)
+    assert isinstance(found.tokenizer, HubTokenizer)  # the words of the stories would not fit
+    rows = load_rows(found.data, "valid", found.tokenizer, found.framing)
     assert rows.tally.documents == 2  # numbers 18 and 38
     assert all("öne" in text for text in kind(found.data.paths).documents("train", rows.tally))
 
@@ -206,20 +215,20 @@ def test_several_files_and_their_own_settings(texts: dict[str, Path]) -> None:
     both = [str(path) for path in sorted(texts["folder"].iterdir())]
     found = training("mdlm_tiny", "--data", *both, "--data.split-by", "file", "--tokenizer", "bytes")
     assert found.data == TextFiles(tuple(both), split_by="file")
-    assert source(["stories"]) == StoriesData()
-    assert source(["sotu"]) == Sotu()
-    assert source(both[:1], undivided=True) == TextFiles((both[0],), (both[0],), (both[0],))
+    assert parse_source(["stories"]) == StoryCorpus()
+    assert parse_source(["sotu"]) == Sotu()
+    assert parse_source(both[:1], undivided=True) == TextFiles((both[0],), (both[0],), (both[0],))
 
 
 @pytest.mark.parametrize("preset", ["mdlm_tiny", "ar_tiny", "bd3_tiny"])
 @pytest.mark.parametrize(
     ("choice", "kind", "size"),
     [
-        ("chars", Characters, 0),
-        ("bytes", Bytes, 259),
-        ("words", Words, 0),
-        ("words:5", Words, 9),
-        ("bpe:270", Hub, 270),
+        ("chars", CharTokenizer, 0),
+        ("bytes", ByteTokenizer, 259),
+        ("words", WordTokenizer, 0),
+        ("words:5", WordTokenizer, 9),
+        ("bpe:270", HubTokenizer, 270),
     ],
 )
 def test_everything_follows_the_tokenizer(
@@ -232,7 +241,7 @@ def test_everything_follows_the_tokenizer(
     assert found.model.process.vocab == vocab
     assert (found.model.ports.reads, found.model.ports.writes) == (vocab.size, vocab.size)
     assert not isinstance(found.model.network.pattern, Causal) or found.model.ports.start == vocab.mask
-    assert parameters(found.model) == sum(p.numel() for p in DiffusionLM(found.model).parameters())
+    assert parameter_count(found.model) == sum(p.numel() for p in DiffusionLM(found.model).parameters())
 
 
 def test_a_tokenizer_may_be_a_file(texts: dict[str, Path], tmp_path: Path) -> None:
@@ -249,14 +258,14 @@ def test_a_tokenizer_may_be_a_file(texts: dict[str, Path], tmp_path: Path) -> No
 def test_the_stories_keep_their_words() -> None:
     assert training("mdlm_tiny", "--data", "stories") == PRESETS["mdlm_tiny"]()
     letters = training("mdlm_tiny", "--tokenizer", "chars")
-    assert set("".join(STORIES.words())) < set(letters.tokenizer.alphabet)  # type: ignore[attr-defined]
-    assert isinstance(letters.framing, Documents)
+    assert set("".join(STORY_LANGUAGE.words())) < set(letters.tokenizer.alphabet)  # type: ignore[attr-defined]
+    assert isinstance(letters.framing, DocumentRows)
 
 
 def test_data_and_path_of_text8(tmp_path: Path) -> None:
     (tmp_path / "text8").write_text("x")
     assert training("mdlm_text8", "--data", str(tmp_path / "text8")).data.path == str(tmp_path / "text8")  # type: ignore[union-attr]
-    assert training("mdlm_text8", "--data", "stories").data == StoriesData()
+    assert training("mdlm_text8", "--data", "stories").data == StoryCorpus()
 
 
 def test_learned_positions_follow_the_length() -> None:
@@ -270,7 +279,7 @@ def test_learned_positions_follow_the_length() -> None:
 
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "my_recipe.py").write_text("from redraft import presets\nrun = small = presets.ar_tiny\n")
-    assert recipe(f"{tmp_path / 'my_recipe.py'}:small") == (PRESETS["ar_tiny"](), None)
+    assert parse_run(f"{tmp_path / 'my_recipe.py'}:small") == (PRESETS["ar_tiny"](), None)
     assert Train(f"{tmp_path / 'my_recipe.py'}:run")._name == "my_recipe"
     assert Train("a.py:small")._name == "small"
     assert Train("mdlm_tiny")._name == "mdlm_tiny"
@@ -362,7 +371,7 @@ def test_of_several_workers_one_speaks(tmp_path: Path) -> None:
 def test_the_others_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("RANK", "1")
     emit({}, True, "text")
-    note("text")
+    print_note("text")
     assert capsys.readouterr() == ("", "")
     with pytest.raises(SystemExit):
         main(["trian"])
@@ -376,7 +385,7 @@ def test_generate_is_what_python_would_write(say: Say, mdlm: Path) -> None:
     """Texts on stdout, one JSON object each, the cost on stderr."""
     out, err = say("generate", mdlm, "One", "--rows", "2", "--seed", "5", "--new", "9", "--json")
     it = open_model(mdlm)
-    written = tasks.fill(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
+    written = tasks.sample_canvases(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
     assert [record["text"] for record in objects(out)] == written.texts
     assert {(r["prompt"], r["seed"], r["run"], r["nfe"]) for r in objects(out)} == {("One", 5, it.name, written.nfe)}
     assert "network calls per text" in err
@@ -396,7 +405,7 @@ def test_a_row_is_as_long_as_in_training(say: Say, mdlm: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "bd3_tiny", "ar_tiny"])
-@pytest.mark.parametrize("sampler", ["own", *NAMED])
+@pytest.mark.parametrize("sampler", ["own", *SAMPLERS])
 def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name: str, sampler: str) -> None:
     out, _ = say("generate", runs[name], "One", "--new", "6", "--sampler", sampler)
     assert out.startswith("One")
@@ -406,8 +415,8 @@ def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name:
 def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     full, blocks = open_model(runs["mdlm_tiny"]), open_model(runs["bd3_tiny"])
 
-    def chosen(it: tasks.Opened, **options: Any) -> Sampler:
-        return tasks.choose_sampler(it, tasks.Decoding(**options))[0]
+    def chosen(it: tasks.TextModel, **options: Any) -> Sampler:
+        return tasks.choose_sampler(it, tasks.DecodingSettings(**options))[0]
 
     assert chosen(full) == full.sampler
     assert chosen(full, steps=3) == replace(full.sampler, steps=3)
@@ -417,7 +426,7 @@ def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     assert chosen(blocks, sampler="first-hitting") == Blocks(FirstHitting(), stop=True)
     assert chosen(full, sampler="ancestral", decode_block=4) == Blocks(Ancestral(), decode_block=4, stop=True)
     dual = chosen(full, sampler="ancestral", decode_block=4, cache="dual", refresh=2)
-    assert dual == Blocks(Ancestral(), decode_block=4, cache=Dual(2), stop=True)
+    assert dual == Blocks(Ancestral(), decode_block=4, cache=DualCache(2), stop=True)
     assert chosen(full, sampler=Unmask(7)) == Unmask(7)
 
 
@@ -505,16 +514,18 @@ def test_eval_measures_against_the_truth(mdlm: Path) -> None:
     found = {record["name"]: record for record in objects(out)}
     it = open_model(mdlm)
     assert it.run is not None
-    rows = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), 6)
+    rows = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), 6)
     direct = redraft.training.likelihood(it.model, rows, draws=2, seed=4)
     assert found["bits_per_token"]["value"] == pytest.approx(direct.bits_per_token)
     assert found["bits_per_token"]["stderr"] == pytest.approx(direct.stderr)
     assert found["bits_per_char"]["value"] == pytest.approx(direct.bits_per_char)
-    stories = [StoriesData().document("valid", index) for index in range(6)]
-    over, error = redraft.training.excess(direct, [STORIES.log_prob(story) for story in stories])
+    stories = [StoryCorpus().document("valid", index) for index in range(6)]
+    over, error = redraft.training.excess_bits(direct, [STORY_LANGUAGE.log_prob(story) for story in stories])
     assert found["excess_bits_per_char"]["value"] == pytest.approx(over)
     assert found["excess_bits_per_char"]["stderr"] == pytest.approx(error)
-    assert found["entropy_bits_per_char"]["value"] == pytest.approx(STORIES.entropy_per_char() / redraft.training.BIT)
+    assert found["entropy_bits_per_char"]["value"] == pytest.approx(
+        STORY_LANGUAGE.entropy_per_char() / redraft.training.NATS_PER_BIT
+    )
     assert found["grammatical"]["value"] == 0  # after three steps
     assert found["nfe"]["value"] > 0
     assert found["tokens_per_second"]["value"] > 0
@@ -525,7 +536,7 @@ def test_eval_measures_the_bound_of_a_chain(say: Say, mdlm: Path) -> None:
     out, _ = say("eval", mdlm, "--rows", "2", "--draws", "2", "--samples", "0", "--steps", "5", "--json")
     it = open_model(mdlm)
     assert it.run is not None
-    rows = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), 2)
+    rows = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), 2)
     chain = redraft.training.likelihood(it.model, rows, draws=2, bound=Bound(steps=5))
     first = objects(out)[0]
     assert (first["name"], first["steps"]) == ("bits_per_token", 5)
@@ -558,7 +569,7 @@ def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp
     assert [row["logsnr"] for row in table] == sorted((row["logsnr"] for row in table), reverse=True)
     assert table[0]["accuracy"] > 0.8 > 0.1 > table[-1]["accuracy"]  # of z: most at first, nothing at last
     schedule = serialization.from_json(fitted["schedule"])
-    assert isinstance(schedule, Retimed)
+    assert isinstance(schedule, PiecewiseLogSnr)
     assert schedule.logsnrs[0] == pytest.approx(table[0]["logsnr"])
     out, err = say("levels", run, "--rows", "4", "--levels", "5", "--picture", picture)
     assert "schedule = Retimed" in out
@@ -574,7 +585,7 @@ def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp
 def test_show_lists_all_presets(say: Say) -> None:
     found = {record["name"]: record for record in objects(say("show", "--json")[0])}
     assert found.keys() == PRESETS.keys()
-    assert found["mdlm_tiny"]["parameters"] == parameters(PRESETS["mdlm_tiny"]().model)
+    assert found["mdlm_tiny"]["parameters"] == parameter_count(PRESETS["mdlm_tiny"]().model)
     assert found["mdlm_owt"]["parameters"] is None  # its tokenizer decides
     text, _ = say("show")
     *_, last = groups = text.split("\n\n")
@@ -836,14 +847,14 @@ def test_a_bug_keeps_its_traceback(say: Say, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nearest_names_or_all() -> None:
-    assert suggestion("trian", ["train", "eval"]) == "did you mean train?"
-    assert suggestion("zzz", ["train", "eval"]) == "there are train, eval"
+    assert suggest("trian", ["train", "eval"]) == "did you mean train?"
+    assert suggest("zzz", ["train", "eval"]) == "there are train, eval"
 
 
 def test_tokenizers_learn_from_the_training_split_alone(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("\n\n".join("b" if i == 18 else "a" for i in range(20)))
-    letters = make_tokenizer("chars", source([str(tmp_path / "x.txt")]))
-    assert isinstance(letters, Characters)
+    letters = make_tokenizer("chars", parse_source([str(tmp_path / "x.txt")]))
+    assert isinstance(letters, CharTokenizer)
     assert letters.alphabet == "a"
     changed = variations.with_tokenizer(PRESETS["mdlm_tiny"](), letters)
     assert {f.name for f in fields(changed) if getattr(changed, f.name) != getattr(PRESETS["mdlm_tiny"](), f.name)} == {

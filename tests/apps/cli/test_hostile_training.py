@@ -26,20 +26,37 @@ import torch
 import redraft.training
 from redraft.apps.cli import main
 from redraft.apps.cli.commands.train import _leave
-from redraft.apps.cli.run_arguments import source
-from redraft.core import Bytes, Tokenizer, Vocab, train_bpe
-from redraft.models import Busy, CheckpointError, ConfigError, TransformerConfig, latest, only_writer, save
+from redraft.apps.cli.run_arguments import parse_source
+from redraft.core import ByteTokenizer, Tokenizer, Vocab, train_bpe
+from redraft.models import (
+    CheckpointError,
+    ConfigError,
+    DirectoryLocked,
+    TransformerConfig,
+    exclusive_lock,
+    latest_checkpoint,
+    save_checkpoint,
+)
 from redraft.models.checkpoints import serialization as config
 from redraft.models.checkpoints.lock import LOCK_FILE
-from redraft.models.checkpoints.reader import read_checkpoint, seal
-from redraft.training import PRESETS, Optimiser, ProgressBar, Run, Tally, TextFiles, least_memory, waiting
+from redraft.models.checkpoints.reader import manifest_digest, read_checkpoint
+from redraft.training import (
+    PRESETS,
+    DataStats,
+    OptimizerConfig,
+    ProgressBar,
+    Run,
+    TextFiles,
+    minimum_memory,
+    show_waiting,
+)
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers
 
 
 def preset(name: str) -> Run:
     takes = signature(PRESETS[name]).parameters
-    return PRESETS[name](**({"tokenizer": Bytes()} if "tokenizer" in takes else {}))
+    return PRESETS[name](**({"tokenizer": ByteTokenizer()} if "tokenizer" in takes else {}))
 
 
 def numbers(value: Any) -> Iterator[tuple[Any, str, int | float]]:
@@ -83,11 +100,11 @@ def test_no_number_of_a_preset_may_be_nonsense(name: str) -> None:
 )
 def test_an_optimiser_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^{next(iter(wrong))}=.*must be"):
-        Optimiser(**wrong)
+        OptimizerConfig(**wrong)
 
 
 def test_an_optimiser_may_stand_still_and_need_not_clip() -> None:
-    assert Optimiser(lr=0.0, clip=math.inf, ema=1.0, floor=0.0, muon=0.0).warmup == 0
+    assert OptimizerConfig(lr=0.0, clip=math.inf, ema=1.0, floor=0.0, muon=0.0).warmup == 0
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
@@ -123,13 +140,13 @@ def train(out: Path, *more: object, code: int = 0) -> None:
 
 def test_two_trainings_never_share_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The second one ends with one line that names the first, and leaves everything as it is; readers do not wait."""
-    with only_writer(tmp_path / "run"):
+    with exclusive_lock(tmp_path / "run"):
         train(tmp_path / "run", "--quiet", code=2)
         (said,) = capsys.readouterr().err.splitlines()
         assert f"is being written by process {os.getpid()} on {socket.gethostname()}; wait until it ends" in said
         assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
     train(tmp_path / "run", "--quiet")
-    with only_writer(tmp_path / "run"):
+    with exclusive_lock(tmp_path / "run"):
         before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
         train(tmp_path / "run", "--quiet", code=2)
         assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
@@ -146,18 +163,18 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "1\n"
-    with pytest.raises(Busy, match=f"written by process {holder.pid} on "), only_writer(tmp_path):
+    with pytest.raises(DirectoryLocked, match=f"written by process {holder.pid} on "), exclusive_lock(tmp_path):
         raise AssertionError
     holder.kill()
     holder.communicate()
     assert str(holder.pid) in (tmp_path / LOCK_FILE).read_text()
-    with only_writer(tmp_path):
+    with exclusive_lock(tmp_path):
         assert (tmp_path / LOCK_FILE).read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
 
 
 def test_a_training_that_cannot_begin_leaves_the_directory_of_another_alone(tmp_path: Path) -> None:
     """It has no claim on it yet, so that it looks fresh."""
-    with only_writer(tmp_path / "run"):
+    with exclusive_lock(tmp_path / "run"):
         _leave(tmp_path / "run")
         assert (tmp_path / "run" / LOCK_FILE).exists()
     _leave(tmp_path / "run")
@@ -169,7 +186,7 @@ def test_a_training_that_cannot_begin_leaves_the_directory_of_another_alone(tmp_
 
 def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
     """A signal after the second step."""
-    update = redraft.training.update
+    update = redraft.training.optimizer_step
 
     def signalled(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
@@ -248,7 +265,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def exported(trained: Path, tmp_path: Path) -> Path:
     """The same as a directory without a manifest: nothing but its own contents tells what is wrong with it."""
-    newest = latest(trained)
+    newest = latest_checkpoint(trained)
     assert newest is not None
     (tmp_path / "model").mkdir()
     for name in ("config.json", "model.safetensors"):
@@ -269,13 +286,13 @@ def refused(argv: list[object], capsys: pytest.CaptureFixture[str], code: int = 
 
 def rewrite(run: Path, **contents: dict[str, Any]) -> None:
     """Another checkpoint of the same step, with other documents or tensors and a manifest that fits them."""
-    path = latest(run)
+    path = latest_checkpoint(run)
     assert path is not None
     saved = read_checkpoint(path)
     shutil.rmtree(path)
     tensors = {name: {**named, **contents.get(name, {})} for name, named in saved.tensors.items()}
     documents = {name: contents.get(name, document) for name, document in saved.documents.items()}
-    save(run, saved.step, tensors, documents)
+    save_checkpoint(run, saved.step, tensors, documents)
 
 
 @pytest.mark.parametrize("size", [0, -1, 10**9, 10**30])
@@ -321,7 +338,7 @@ def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_weights_that_are_no_numbers(value: float, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = latest(run)
+    path = latest_checkpoint(run)
     assert path is not None
     weights = dict(read_checkpoint(path).tensors["model"])
     name = "network.blocks.0.norm1.weight"
@@ -335,7 +352,7 @@ def test_weights_that_are_no_numbers(value: float, run: Path, capsys: pytest.Cap
 def test_weights_that_are_no_numbers_are_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    update = redraft.training.update
+    update = redraft.training.optimizer_step
 
     def spoilt(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
@@ -370,13 +387,13 @@ def test_a_log_with_a_line_that_is_no_record(line: str, run: Path, capsys: pytes
 
 @pytest.mark.parametrize("name", ["../outside.json", "/etc/passwd.json", "a/../b.json", "..", "sub/x.json", "\0.json"])
 def test_a_manifest_that_leads_out(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = latest(run)
+    path = latest_checkpoint(run)
     assert path is not None
     (run / "outside.json").write_text("{}")
     manifest = json.loads((path / "manifest.json").read_text())
     manifest.pop("digest")
     manifest["files"][name] = {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "tensors": {}}
-    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": seal(manifest)}))
+    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": manifest_digest(manifest)}))
     with pytest.raises(CheckpointError, match="cannot be a file of a checkpoint"):
         read_checkpoint(path)
     assert "cannot be a file of a checkpoint" in refused(["generate", path], capsys)
@@ -461,7 +478,7 @@ def test_what_is_no_text_is_not_learnt(name: str, tmp_path: Path, capsys: pytest
 def test_what_is_no_text_can_be_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(PDF)
     (tmp_path / "b.txt").write_text("Once upon a time.\f\n\nThere was \x1b[1mone\x1b[0m.")
-    tally = Tally()
+    tally = DataStats()
     files = TextFiles((str(tmp_path / "a.txt"), str(tmp_path / "b.txt")), on_bad="skip")
     assert len(list(files.documents("train", tally))) == 2
     assert tally.bad == 1
@@ -496,12 +513,12 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to(tmp_path)
-    found = source([str(tmp_path)])
+    found = parse_source([str(tmp_path)])
     assert isinstance(found, TextFiles)
     assert [Path(path).name for path in found.paths] == ["a.txt", "b.txt"]
     monkeypatch.setattr("redraft.apps.cli.run_arguments._MOST_FILES", 3)
     with pytest.raises(ValueError, match="holds more than 3 files; name a smaller directory"):
-        source([str(tmp_path)])
+        parse_source([str(tmp_path)])
 
 
 @pytest.mark.parametrize(
@@ -569,18 +586,18 @@ def test_sizes_are_checked_before_anything_is_built(
 def test_every_preset_says_what_it_needs() -> None:
     for name in ("mdlm_tiny", "mdlm_owt", "llada_8b"):
         if name in PRESETS:
-            need = least_memory(preset(name))
+            need = minimum_memory(preset(name))
             assert all(part > 0 for part in need.values())
     run = preset("mdlm_tiny")
-    assert least_memory(replace(run, micro=4))["batch"] * 4 == least_memory(run)["batch"]
-    assert least_memory(replace(run, shard=True), 4)["model"] * 4 == least_memory(run)["model"]
+    assert minimum_memory(replace(run, micro=4))["batch"] * 4 == minimum_memory(run)["batch"]
+    assert minimum_memory(replace(run, shard=True), 4)["model"] * 4 == minimum_memory(run)["model"]
 
 
 def test_waiting_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with waiting("reading the text", seconds=0.01):
+    with show_waiting("reading the text", seconds=0.01):
         time.sleep(0.2)
     assert capsys.readouterr().err.startswith("reading the text, 0:00:00 so far\n")
-    with waiting("reading the text", shown=False, seconds=0.01):
+    with show_waiting("reading the text", shown=False, seconds=0.01):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
 
@@ -613,7 +630,7 @@ def test_a_figure_that_is_no_number(run: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("steps", [0, -1, 10**15])
 def test_samplers_of_absurdly_many_steps(steps: int, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = latest(run)
+    path = latest_checkpoint(run)
     assert path is not None
     document = read_checkpoint(path).documents["config"]
     document["sampler"]["steps"] = steps
@@ -650,7 +667,7 @@ def spoil(part: str, saved: Any) -> dict[str, Any]:
     ],
 )
 def test_a_checkpoint_from_which_no_training_goes_on(part: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = latest(run)
+    path = latest_checkpoint(run)
     assert path is not None
     rewrite(run, **spoil(part, read_checkpoint(path)))
     log = (run / "metrics.jsonl").read_bytes()

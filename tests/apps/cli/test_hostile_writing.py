@@ -190,8 +190,8 @@ def test_seeds_do_not_repeat(say: Say, runs: dict[str, Path]) -> None:
 def test_what_is_cold_takes_the_likeliest(cold: float) -> None:
     log_p = torch.tensor([[0.1, 0.5, 0.4], [0.7, 0.3, 0.0]]).log()
     u = torch.tensor([0.99, 0.01], dtype=torch.float64)
-    assert randomness.draw(log_p, u, cold).tolist() == [1, 0]
-    assert randomness.draw(log_p, u, 1e300).tolist() == [2, 0]  # all that can be, equally
+    assert randomness.sample_categorical(log_p, u, cold).tolist() == [1, 0]
+    assert randomness.sample_categorical(log_p, u, 1e300).tolist() == [2, 0]  # all that can be, equally
     for wrong in (math.nan, math.inf, -1.0):
         with pytest.raises(ValueError, match="0 takes the likeliest token"):
             Confidence(wrong)
@@ -229,12 +229,12 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     alone, _ = say(*command)
     whole = canvases.Writing.record
 
-    def spy(writing: tasks.Writing) -> tasks.Record:
+    def spy(writing: tasks.DecodingLoop) -> tasks.TextResults:
         sizes.append(len(writing.start.z))
         return whole(writing)
 
     monkeypatch.setattr(canvases.Writing, "record", spy)
-    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(10 * need, 4 * need + 1, None))
+    monkeypatch.setattr(machine, "memory", lambda: machine.MemoryInfo(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
     assert timeless(few) == timeless(alone)
@@ -276,8 +276,8 @@ def test_no_more_steps_than_can_change_anything(say: Say, runs: dict[str, Path])
 def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
     masked, causal, uniform = (open_model(runs[name]) for name in ("mdlm", "ar", "udlm"))
 
-    def chosen(it: tasks.Opened, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
-        return tasks.choose_sampler(it, tasks.Decoding(sampler=name, steps=steps), 7)
+    def chosen(it: tasks.TextModel, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
+        return tasks.choose_sampler(it, tasks.DecodingSettings(sampler=name, steps=steps), 7)
 
     assert chosen(masked, "any-order")[0] == Unmask(7, AnyOrder())
     assert chosen(masked, "ancestral")[0].steps == 7000
@@ -292,7 +292,7 @@ def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) 
     """That is why they may be left out."""
     it = open_model(runs["mdlm"])
     canvas = it.model.canvas(new=5, rows=3)
-    some, many = (tasks.fill(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
+    some, many = (tasks.sample_canvases(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
     assert some == many
 
 
@@ -569,7 +569,7 @@ def test_a_terminal_that_knows_ascii_alone(
 
 
 def test_what_ascii_lacks_looks_alike() -> None:
-    streams.prepare()
+    streams.prepare_streams()
     said = "╭─ 2 × 3 ± 0.1 ≤ … ⠑⢄⠀ ▒ Grüße \udcff 😀"
     assert said.encode("ascii", "redraft").decode() == "+- 2 x 3 +- 0.1 <= ... ..  # Gr\\xfc\\xdfe \\udcff \\U0001f600"
     assert "\udcff".encode("utf-8", "redraft") == b"\\udcff"

@@ -22,11 +22,11 @@ from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
 from redraft.apps.reports import demo, findings, page as report
 from redraft.apps.reports.demo import next_commands
-from redraft.apps.reports.findings import Gap, Trained, cut, filled
-from redraft.apps.reports.samples import judged
+from redraft.apps.reports.findings import CutStory, DemoModel, cut_story, fill_story
+from redraft.apps.reports.samples import judged_sample
 from redraft.core import split_words
 from redraft.decoding import Ancestral
-from redraft.training import BIT, STORIES, Run, TrainingError, presets
+from redraft.training import NATS_PER_BIT, STORY_LANGUAGE, Run, TrainingError, presets
 
 KEYS = [
     "bits_per_char",
@@ -86,19 +86,19 @@ def result(out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def trained(out: Path) -> Trained:
+def trained(out: Path) -> DemoModel:
     with shrunk():
-        return Trained.fit(demo.runs(0, 4.0)[0], out, quiet=True)
+        return DemoModel.fit(demo.runs(0, 4.0)[0], out, quiet=True)
 
 
 def test_the_result_has_its_keys_and_true_numbers(out: Path) -> None:
     found = result(out)
     assert list(found)[: len(KEYS)] == KEYS
-    assert found["entropy_bits_per_char"] == pytest.approx(STORIES.entropy_per_char() / BIT)
+    assert found["entropy_bits_per_char"] == pytest.approx(STORY_LANGUAGE.entropy_per_char() / NATS_PER_BIT)
     assert found["bits_per_char"] > found["entropy_bits_per_char"]
     assert found["ar_bits_per_char"] > found["entropy_bits_per_char"]
     stories = [findings.StoriesData().document("test", i) for i in range(6)]
-    truth = -sum(map(STORIES.log_prob, stories)) / sum(map(len, stories)) / BIT
+    truth = -sum(map(STORY_LANGUAGE.log_prob, stories)) / sum(map(len, stories)) / NATS_PER_BIT
     assert found["excess_bits_per_char"] == pytest.approx(found["bits_per_char"] - truth, rel=1e-5)
     assert 0 <= found["grammatical"] <= 1
     tokens = STEPS * BATCH * small().framing.length
@@ -121,7 +121,7 @@ def test_the_report_is_sound_and_has_the_numbers(out: Path) -> None:
     assert all(f"{found[key]:.4f}" in page.text for key in keys)
     assert f"{found['bits_per_char'] - found['excess_bits_per_char']:.4f}" in page.text, "the truth of the same stories"
     assert f"{found['tokens_per_second']:,.0f} tokens a second" in page.text
-    assert f"learnt in {report.clock(found['train_seconds'])}" in page.text
+    assert f"learnt in {report.format_duration(found['train_seconds'])}" in page.text
     assert page.tags.count("article") == 6 + 2 + 3  # stories, filled gaps, moments of learning
     assert page.tags.count("polyline") == 4
     assert f"run {found['run']}" in page.text.lower()
@@ -193,12 +193,12 @@ def test_the_story_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "training: step" in captured.err, "progress goes to stderr"
 
 
-def test_gaps_are_filled_and_all_else_stays(trained: Trained) -> None:
+def test_gaps_are_filled_and_all_else_stays(trained: DemoModel) -> None:
     for index in (0, 1, 2):
-        gap, story = cut(trained, index), trained.story(index)
+        gap, story = cut_story(trained, index), trained.story(index)
         assert len(gap.hidden) == 2
         assert [int(n) for n in re.findall(r"\[\[(\d+)\]\]", gap.template)] == [len(split_words(h)) for h in gap.hidden]
-        infill = filled(trained, gap, seed=1)
+        infill = fill_story(trained, gap, seed=1)
         holes = iter(gap.hidden)
         runs = groupby(infill.tokens, lambda token: token.state == "given")
         restored = ["".join(t.text for t in run) if given else next(holes) for given, run in runs]
@@ -206,7 +206,7 @@ def test_gaps_are_filled_and_all_else_stays(trained: Trained) -> None:
         assert "".join(t.text for t in infill.tokens) == infill.judged.text
 
 
-def test_a_filled_text_ends_as_in_training(trained: Trained) -> None:
+def test_a_filled_text_ends_as_in_training(trained: DemoModel) -> None:
     canvas = trained.ended(trained.model.infill("One [[2]]."))
     end = trained.run.model.vocab.eos
     assert canvas.z.shape == canvas.fixed.shape == (1, trained.run.framing.length)
@@ -216,7 +216,7 @@ def test_a_filled_text_ends_as_in_training(trained: Trained) -> None:
         trained.ended(trained.model.infill("One [[100]]."))
 
 
-def test_the_story_shown_is_one_of_those_written(out: Path, trained: Trained) -> None:
+def test_the_story_shown_is_one_of_those_written(out: Path, trained: DemoModel) -> None:
     with shrunk():
         texts = findings.fill(trained.model, trained.run.sampler, trained.blank(8)).texts
     root = ElementTree.fromstring((out / "writing.svg").read_text("utf-8"))
@@ -224,19 +224,19 @@ def test_the_story_shown_is_one_of_those_written(out: Path, trained: Trained) ->
 
 
 def test_the_truth_about_a_text() -> None:
-    story = STORIES.story(0, 0)
-    assert judged(story.text) == report.Sample(story.text, story.log_prob / BIT, len(story.text))
+    story = STORY_LANGUAGE.story(0, 0)
+    assert judged_sample(story.text) == report.Sample(story.text, story.log_prob / NATS_PER_BIT, len(story.text))
     words = story.text.split(" ")
-    wrong = judged(" ".join([*words[:7], "the", *words[7:]]))
+    wrong = judged_sample(" ".join([*words[:7], "the", *words[7:]]))
     assert wrong.bits == -math.inf
     assert wrong.right == len(" ".join(words[:7]))
-    unfinished = judged(" ".join(words[:7]))
+    unfinished = judged_sample(" ".join(words[:7]))
     assert (unfinished.whole, unfinished.right) == (False, len(unfinished.text))
-    assert judged("") == report.Sample("", -math.inf, 0)
+    assert judged_sample("") == report.Sample("", -math.inf, 0)
 
 
-def test_the_commands_to_go_on_are_ones_that_the_command_line_knows(out: Path, trained: Trained) -> None:
-    gap: Gap = cut(trained, 6)
+def test_the_commands_to_go_on_are_ones_that_the_command_line_knows(out: Path, trained: DemoModel) -> None:
+    gap: CutStory = cut_story(trained, 6)
     verbs = []
     for command in next_commands(out, gap.template):
         program, *words = shlex.split(command.line)

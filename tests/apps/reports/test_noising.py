@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from redraft.apps import noised, strip
+from redraft.apps import noise_text, strip
 from redraft.apps.cli import main
 from redraft.core import Insertion
-from redraft.core.text.tokenizers import HIDDEN
+from redraft.core.text.tokenizers import MASK_GLYPH
 from redraft.models import DiffusionLM
 from redraft.training import presets
 from redraft.training.runs import variations
@@ -28,17 +28,17 @@ def model(name: str) -> DiffusionLM:
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "udlm_tiny", "gidd_tiny", "flex_tiny", "d3pm_tiny", "diffusion_lm_tiny"])
 def test_a_text_becomes_noise(name: str) -> None:
-    found = noised(model(name), TEXT, TIMES)
+    found = noise_text(model(name), TEXT, TIMES)
     assert [noisy.t for noisy in found] == list(TIMES)
     assert (found[0].kept, found[0].frame.text) == (1.0, TEXT)
     assert found[0].kept >= found[1].kept >= found[2].kept >= found[3].kept
     assert found[3].kept < 0.2
-    assert noised(model(name), TEXT, TIMES, seed=1) != found
+    assert noise_text(model(name), TEXT, TIMES, seed=1) != found
 
 
 def test_what_is_hidden_stays_hidden_and_in_its_place() -> None:
-    found = noised(model("mdlm_tiny"), TEXT, TIMES)
-    hidden = [{token.position for token in noisy.frame.tokens if HIDDEN in token.text} for noisy in found]
+    found = noise_text(model("mdlm_tiny"), TEXT, TIMES)
+    hidden = [{token.position for token in noisy.frame.tokens if MASK_GLYPH in token.text} for noisy in found]
     assert hidden[0] < hidden[1] < hidden[2] < hidden[3]
     assert [1 - len(places) / 13 for places in hidden] == pytest.approx([noisy.kept for noisy in found])
 
@@ -48,7 +48,7 @@ def test_words_that_are_left_of_an_insertion_keep_their_places() -> None:
     together = variations.with_model(
         run, process=Insertion(run.model.vocab)
     )  # where words stand beside what is missing
-    clean, noisy = noised(DiffusionLM(together.model, together.tokenizer), TEXT, (0.0, 0.5))
+    clean, noisy = noise_text(DiffusionLM(together.model, together.tokenizer), TEXT, (0.0, 0.5))
     words = {token.position: token.text.strip() for token in clean.frame.tokens}
     left = [token for token in noisy.frame.tokens if token.state == "settled"]
     assert 0 < len(left) < len(words)
@@ -57,12 +57,12 @@ def test_words_that_are_left_of_an_insertion_keep_their_places() -> None:
 
 
 def test_latents_are_decoded_whatever_they_say() -> None:
-    found = noised(model("ld4tg_tiny"), TEXT, TIMES)
+    found = noise_text(model("ld4tg_tiny"), TEXT, TIMES)
     assert all(0 <= noisy.kept <= 1 for noisy in found)
 
 
 def test_the_strip_begins_with_the_text() -> None:
-    drawn = ElementTree.fromstring(strip(noised(model("mdlm_tiny"), TEXT, TIMES)))
+    drawn = ElementTree.fromstring(strip(noise_text(model("mdlm_tiny"), TEXT, TIMES)))
     first, *_, last = drawn.findall(f"{SVG}g")
     name, *words = ["".join(text.itertext()) for text in first.findall(f"{SVG}text")]
     assert (name, len(words)) == ("t = 0.00", 13)
@@ -73,7 +73,7 @@ def test_the_strip_begins_with_the_text() -> None:
 @pytest.mark.parametrize(("text", "times", "message"), [("", (0.5,), "no text to noise"), (TEXT, (2.0,), "1 is noise")])
 def test_wrong_noise_is_refused(text: str, times: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        noised(model("mdlm_tiny"), text, times)
+        noise_text(model("mdlm_tiny"), text, times)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_command(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [line[:18] for line in (lines[0], lines[-1])] == ["t 0.00  100% kept ", "t 1.00    0% kept "]
     assert lines[0].endswith(TEXT)
     assert len(lines) == 6
-    assert file.read_text("utf-8") == strip(noised(model("mdlm_tiny"), TEXT, [i / 5 for i in range(6)]))
+    assert file.read_text("utf-8") == strip(noise_text(model("mdlm_tiny"), TEXT, [i / 5 for i in range(6)]))
     main(["noise", str(trained), "--times", "2", "--json"])
     first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["t"], first["kept"], last["kept"]) == (0.0, 1.0, 0.0)

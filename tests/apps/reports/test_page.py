@@ -29,10 +29,10 @@ from redraft.apps.reports.page import (
     Sample,
     Samples,
     Section,
-    stretches,
+    token_spans,
 )
 from redraft.apps.reports.watch import TokenState
-from redraft.core.text.tokenizers import HIDDEN
+from redraft.core.text.tokenizers import MASK_GLYPH
 
 VOID = {"meta", "input"}
 EVIL = "</script><script>alert(\"x\")</script> & 'quoted'"
@@ -76,7 +76,7 @@ def frame(step: int, *tokens: tuple[int, str, TokenState]) -> Frame:
 
 def writing() -> tuple[Frame, ...]:
     """A given word, two words in any order, and an end token in the fourth place."""
-    hidden = HIDDEN
+    hidden = MASK_GLYPH
     return (
         frame(
             0, (0, "The", "given"), (1, f" {hidden}", "noise"), (2, f" {hidden}", "noise"), (3, f" {hidden}", "noise")
@@ -88,11 +88,11 @@ def writing() -> tuple[Frame, ...]:
 
 
 def page_of(*blocks: Element) -> str:
-    return report.page("A title", "A summary", [Section("A section", blocks, "A note")], "A footer")
+    return report.render_page("A title", "A summary", [Section("A section", blocks, "A note")], "A footer")
 
 
 def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> None:
-    file = report.write(
+    file = report.write_page(
         tmp_path / "new" / "report.html", "A title", "A summary", [Section("One", (Playback(writing()),))]
     )
     page = file.read_text("utf-8")
@@ -115,7 +115,7 @@ def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> N
         Charts((Chart(EVIL, EVIL, EVIL, (Curve(EVIL, ((1, 2.0), (2, 1.0))),), Bar(EVIL, 0.5)),)),
         Samples((Sample(EVIL, -math.inf, 3, EVIL), Sample(EVIL))),
         FilledTexts((FilledText((Token(EVIL, "given", 0), Token(EVIL, "new", 1)), Sample(EVIL), (EVIL,)),)),
-        Playback((frame(0, (0, HIDDEN, "noise")), frame(1, (0, EVIL, "new")))),
+        Playback((frame(0, (0, MASK_GLYPH, "noise")), frame(1, (0, EVIL, "new")))),
     ],
     ids=lambda block: type(block).__name__,
 )
@@ -123,7 +123,7 @@ def test_everything_from_outside_is_escaped(block: Element) -> None:
     plain, evil = Balance(page_of()), Balance(page_of(block))
     assert evil.tags.count("script") == plain.tags.count("script") + isinstance(block, Playback)
     assert "alert" in evil.text
-    title = Balance(report.page(EVIL, EVIL, [Section(EVIL, (), EVIL)], EVIL))
+    title = Balance(report.render_page(EVIL, EVIL, [Section(EVIL, (), EVIL)], EVIL))
     assert title.tags == plain.tags
     assert title.text.count(EVIL) == 6  # twice the title
 
@@ -166,8 +166,8 @@ def test_ticks_are_round() -> None:
     assert charts.ticks(680) == [0, 200, 400, 600]
     assert charts.ticks(0.9) == [0, 0.2, 0.4, 0.6, 0.8]
     assert charts.ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    assert charts.round_numbers(0.15, 7) == [0.2, 0.5, 1, 2, 5]
-    assert charts.round_numbers(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
+    assert charts.log_ticks(0.15, 7) == [0.2, 0.5, 1, 2, 5]
+    assert charts.log_ticks(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
 
 
 @pytest.mark.parametrize("steps", [1, 9, 150, 2000, 20000])
@@ -185,7 +185,12 @@ def test_every_axis_has_ticks_inside_the_picture(steps: int, low: float) -> None
 
 
 def test_time_as_one_says_it() -> None:
-    assert [report.clock(s) for s in (0.25, 59.94, 60, 231.6)] == ["0.2 s", "59.9 s", "1 min 0 s", "3 min 52 s"]
+    assert [report.format_duration(s) for s in (0.25, 59.94, 60, 231.6)] == [
+        "0.2 s",
+        "59.9 s",
+        "1 min 0 s",
+        "3 min 52 s",
+    ]
 
 
 def test_samples_show_the_first_wrong_word() -> None:
@@ -216,7 +221,7 @@ def test_infills_tell_given_from_written() -> None:
 
 
 def test_stretches_join_steps_that_look_the_same() -> None:
-    columns = [[(s.lo, s.hi, s.token and s.token.state) for s in column] for column in stretches(writing())]
+    columns = [[(s.lo, s.hi, s.token and s.token.state) for s in column] for column in token_spans(writing())]
     assert columns == [
         [(0, 4, "given")],
         [(0, 3, "noise"), (3, 4, "new")],
@@ -267,7 +272,7 @@ def test_a_picture_shows_noise_becoming_text() -> None:
 def test_places_in_a_picture_do_not_move() -> None:
     text = "word " * 60
     tokens = [(i, "word" if i == 0 else " word") for i in range(60)]
-    first = frame(0, *((i, HIDDEN if i == 0 else f" {HIDDEN}", "noise") for i, _ in tokens))
+    first = frame(0, *((i, MASK_GLYPH if i == 0 else f" {MASK_GLYPH}", "noise") for i, _ in tokens))
     last = frame(1, *((i, word, "new") for i, word in tokens))
     groups = ElementTree.fromstring(pictures.picture([first, last])).findall(f"{SVG}g")
     bars = [(r.attrib["x"], int(r.attrib["y"]) - 3) for r in groups[0].iter(f"{SVG}rect")]
@@ -288,7 +293,7 @@ def test_the_page_plays_in_a_browser(tmp_path: Path) -> None:
       document.body.dataset.hidden = document.querySelector(".controls").hidden;
       strip.dispatchEvent(new MouseEvent("click", { clientX: box.x + 1, clientY: box.y + 1 }));
     });</script>"""
-    file = report.write(tmp_path / "report.html", "A title", "", [Section("One", (Playback(writing()),))])
+    file = report.write_page(tmp_path / "report.html", "A title", "", [Section("One", (Playback(writing()),))])
     file.write_text(file.read_text("utf-8").replace("</body>", f"{click}</body>"), "utf-8")
     command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom", file.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
@@ -296,4 +301,4 @@ def test_the_page_plays_in_a_browser(tmp_path: Path) -> None:
     assert '<span class="new">band</span>' in unescape(dom), "as it stood before the click"
     assert "<output>step 0</output>" in dom
     assert '<span class="given">The</span> <span class="noise">band</span> <span class="noise">sang</span>' in dom
-    assert f'<span class="noise">{HIDDEN}</span>' in dom
+    assert f'<span class="noise">{MASK_GLYPH}</span>' in dom

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import redraft_here
 from test_page import Balance
 
 from redraft import fit
@@ -17,8 +17,7 @@ from redraft.training.runs import variations
 
 
 def report(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "redraft.apps.cli", "report", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return redraft_here("report", *words)
 
 
 def small(run: Run) -> Run:

@@ -13,36 +13,36 @@ import torch
 import redraft
 from redraft.apps import learned_scene, score_error, score_of
 from redraft.apps.cli import main
-from redraft.core import Canvas, Context, Gaussian, Mean, randomness
-from redraft.decoding import Classifier, ClassifierFree, EvenLogSnr, Heun, last
-from redraft.evaluation import Mixture, MixtureOracle, ModeClassifier, modes
-from redraft.models import CELL, Coordinates, read_point, spell_point
-from redraft.training import Blobs, evaluation, fit, presets, tokenise
+from redraft.core import Canvas, Context, Gaussian, VectorPrediction, randomness
+from redraft.decoding import ClassifierFree, GradientClassifier, Heun, UniformLogSnrGrid, final_canvas
+from redraft.evaluation import Mixture, MixtureOracle, ModeClassifier, nearest_modes
+from redraft.models import CELL_SIZE, Coordinates, format_point, parse_point
+from redraft.training import GaussianMixtureCorpus, first_batches, fit, load_rows, presets
 from redraft.training.runs import variations
 
 SVG = "{http://www.w3.org/2000/svg}"
 RUN = presets.points_tiny()
 PROCESS = RUN.model.process
 assert isinstance(PROCESS, Gaussian)
-MIXTURE = Mixture.of_blobs(Blobs())
+MIXTURE = Mixture.of_blobs(GaussianMixtureCorpus())
 
 
 def test_a_text_is_a_point() -> None:
     codec = Coordinates().build(RUN.tokenizer.vocab)
-    texts = ["-1.204 +0.731", "+0.000 -9.999", spell_point((123.0, -0.0004))]
+    texts = ["-1.204 +0.731", "+0.000 -9.999", format_point((123.0, -0.0004))]
     tokens = torch.tensor([RUN.tokenizer.encode(text) for text in texts])
     x = codec.encode(tokens)
     assert torch.allclose(x[:, 0], torch.tensor([[-1.204, 0.731], [0, -9.999], [9.999, 0]]))
     assert [RUN.tokenizer.decode(row.tolist()) for row in codec.decode(x)] == [*texts[:2], "+9.999 +0.000"]
-    assert read_point("-1.204 +0.731") == (-1.204, 0.731)
-    assert [read_point(text) for text in ("1.204 0.731", "a b", "", "-1.204 +0.73")] == [None] * 4
+    assert parse_point("-1.204 +0.731") == (-1.204, 0.731)
+    assert [parse_point(text) for text in ("1.204 0.731", "a b", "", "-1.204 +0.73")] == [None] * 4
     with pytest.raises(ValueError, match="a point of 2 numbers has 13 letters, not 12"):
         codec.encode(tokens[:, :12])
 
 
 def test_cells_share_the_mass_of_the_decoder() -> None:
-    codec = Coordinates(width=1, noise=2 * CELL).build(RUN.tokenizer.vocab)
-    cells = [spell_point((0.5 + k * CELL,)) for k in range(-30, 31)]
+    codec = Coordinates(width=1, noise=2 * CELL_SIZE).build(RUN.tokenizer.vocab)
+    cells = [format_point((0.5 + k * CELL_SIZE,)) for k in range(-30, 31)]
     tokens = torch.tensor([RUN.tokenizer.encode(text) for text in cells])
     z = torch.full((len(cells), 1, 1), 0.50037)
     nats = codec.nll(z, tokens)
@@ -53,10 +53,10 @@ def test_cells_share_the_mass_of_the_decoder() -> None:
 
 
 def test_points_have_the_law_they_claim() -> None:
-    blobs = Blobs()
+    blobs = GaussianMixtureCorpus()
     texts = [blobs.document("valid", index) for index in range(4000)]
     assert texts[:3] != [blobs.document("train", index) for index in range(3)]
-    x = torch.tensor([read_point(text) for text in texts], dtype=torch.float64)
+    x = torch.tensor([parse_point(text) for text in texts], dtype=torch.float64)
     mean, covariance = MIXTURE.moments()
     assert torch.allclose(x.mean(0), mean, atol=0.08)
     assert torch.allclose(x.T.cov(), covariance, atol=0.1)
@@ -74,7 +74,7 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
     class Conditional:
         block = None
 
-        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Mean:
+        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> VectorPrediction:
             some = MIXTURE if context.label is None else Mixture(*(v[1:2] for v in (MIXTURE.means, MIXTURE.std)), one)
             return MixtureOracle(some, PROCESS.path)(z, t, context)
 
@@ -85,7 +85,7 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
     z, t = 2 * randomness.rng(0, 20).normal(1, 2), torch.linspace(0.05, 1, 20)[:, None]
     oracle, classifier = MixtureOracle(MIXTURE, PROCESS.path), ModeClassifier(MIXTURE, PROCESS.path, 1)
     for scale in (0.0, 1.0, 3.0):
-        by_classifier = Classifier(classifier, PROCESS, scale)(oracle)(z, t, Context()).x
+        by_classifier = GradientClassifier(classifier, PROCESS, scale)(oracle)(z, t, Context()).x
         free = ClassifierFree(scale)(Conditional())(z, t, Context(label=torch.ones(20, dtype=torch.int64))).x
         assert torch.allclose(by_classifier, free, atol=1e-6)
 
@@ -106,12 +106,16 @@ def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
     scene = learned_scene(MIXTURE, model, 1)
     assert score_error(scene, 0.3) < 0.25
     assert score_error(scene, 0.15) < 0.6
-    still = replace(scene, denoise=lambda z, t, context: Mean(torch.zeros_like(z)))  # type: ignore[arg-type]
+    still = replace(scene, denoise=lambda z, t, context: VectorPrediction(torch.zeros_like(z)))  # type: ignore[arg-type]
     assert score_error(still, 0.15) > 0.8, "a denoiser that knows nothing is far off"
     blank = Canvas(torch.zeros(400, 1, 2), torch.zeros(400, 1, dtype=torch.bool))
     with torch.no_grad():
-        x = last(Heun(12, EvenLogSnr())(model, model.process, blank, rng=randomness.rng(0, 400))).z[:, 0].double()
-    shares = torch.bincount(modes(x, MIXTURE)[0], minlength=3) / len(x)
+        x = (
+            final_canvas(Heun(12, UniformLogSnrGrid())(model, model.process, blank, rng=randomness.rng(0, 400)))
+            .z[:, 0]
+            .double()
+        )
+    shares = torch.bincount(nearest_modes(x, MIXTURE)[0], minlength=3) / len(x)
     assert torch.allclose(shares.double(), MIXTURE.weights, atol=0.12), "each mode has its weight"
     z = x[:1]
     assert torch.allclose(
@@ -131,10 +135,10 @@ def _slope(z: torch.Tensor, t: float) -> torch.Tensor:
 def test_the_bound_of_points_is_above_the_truth(trained: Path) -> None:
     from redraft import load
 
-    rows = evaluation(tokenise(RUN.data, "valid", RUN.tokenizer, RUN.framing), 64)
+    rows = first_batches(load_rows(RUN.data, "valid", RUN.tokenizer, RUN.framing), 64)
     found = redraft.training.likelihood(load(trained), rows, draws=32)
-    truth = [Blobs().log_prob(Blobs().document("valid", index)) for index in range(64)]
-    above, error = redraft.training.excess(found, truth)
+    truth = [GaussianMixtureCorpus().log_prob(GaussianMixtureCorpus().document("valid", index)) for index in range(64)]
+    above, error = redraft.training.excess_bits(found, truth)
     assert -3 * error < above < 0.6
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from torch import Tensor
 
 from redraft.apps import Frame, display, frames, styled
-from redraft.core import Bytes, Canvas, Characters, Context, Masked, Tokenizer, Words, rng
+from redraft.core import ByteTokenizer, Canvas, CharTokenizer, Context, Masked, Tokenizer, WordTokenizer, rng
 from redraft.decoding import Ancestral, Blocks, Sampler, Unmask
 from redraft.models import BlockCausal, Causal, DiffusionLM
 
-WORDS = Words(("a", "cat", "sat", "."))  # ids 0..3, unknown 4, eos 5, pad 6, mask 7
+WORDS = WordTokenizer(("a", "cat", "sat", "."))  # ids 0..3, unknown 4, eos 5, pad 6, mask 7
 Build = Callable[..., DiffusionLM]
 
 
@@ -65,7 +65,7 @@ def test_after_the_end_only_noise_is_shown(model: Callable[..., DiffusionLM]) ->
 
 
 def test_signs_and_padding_have_no_token(model: Callable[..., DiffusionLM]) -> None:
-    signs = Words(("a", "cat"), ("bos", "eos", "pad", "mask"))  # unknown 2, bos 3, eos 4, pad 5, mask 6
+    signs = WordTokenizer(("a", "cat"), ("bos", "eos", "pad", "mask"))  # unknown 2, bos 3, eos 4, pad 5, mask 6
     (frame,) = frames([canvas([3, 0, 6, 5], given=[0, 1], pad=[3])], model(signs))
     assert short(frame) == [("a", "given"), (" ▒", "noise")]
 
@@ -84,7 +84,7 @@ def test_insertion_moves_what_is_written(model: Callable[..., DiffusionLM]) -> N
     assert found[3] == [("a", "new"), (" ▒", "noise"), (" sat", "settled"), (".", "given")]
 
 
-@pytest.mark.parametrize("tokenizer", [Bytes(), Characters("é€x")], ids=["bytes", "characters"])
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer("é€x")], ids=["bytes", "characters"])
 def test_a_character_of_several_tokens_is_shown_once(model: Callable[..., DiffusionLM], tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("xé€x")
     (frame,) = frames([canvas(ids)], model(tokenizer))
@@ -127,7 +127,7 @@ def test_elsewhere_than_in_a_terminal_each_change_is_a_line(model: Callable[...,
 
 
 def test_line_breaks_and_markup_are_text(model: Callable[..., DiffusionLM]) -> None:
-    letters = Characters("[b]\n")
+    letters = CharTokenizer("[b]\n")
     out = io.StringIO()
     display([canvas(letters.encode("[b]\n[b]"))], model(letters), console=Console(file=out), delay=0)
     assert out.getvalue() == "[b]↵[b]\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redraft.apps import ApiError, Desk, Room
+from redraft.apps import ApiError, QueueLimits, RequestQueue
 
 
 @dataclass
@@ -22,8 +22,8 @@ class Line:
         self.sent.append(message)
 
 
-def full(cost: float = 1e9, **room: Any) -> Desk:
-    desk = Desk(Line(), Room(width=1, waiting=2, cost=cost, **room))
+def full(cost: float = 1e9, **room: Any) -> RequestQueue:
+    desk = RequestQueue(Line(), QueueLimits(width=1, waiting=2, cost=cost, **room))
     for _ in range(3):
         desk.submit({}, 20_000.0)
     return desk
@@ -50,7 +50,7 @@ def test_nobody_is_sent_away_for_long() -> None:
 
 
 def test_cost_fills_a_queue_too() -> None:
-    desk = Desk(Line(), Room(width=1, waiting=9, cost=50_000.0))
+    desk = RequestQueue(Line(), QueueLimits(width=1, waiting=9, cost=50_000.0))
     for _ in range(3):
         desk.submit({}, 20_000.0)
     desk.require_room()  # a cheap one would fit
@@ -61,7 +61,7 @@ def test_cost_fills_a_queue_too() -> None:
 
 
 def test_nothing_is_taken_while_it_loads_or_ends() -> None:
-    desk = Desk(Line(ready=False), Room())
+    desk = RequestQueue(Line(ready=False), QueueLimits())
     with pytest.raises(ApiError) as caught:
         desk.require_room()
     assert (caught.value.status, caught.value.code) == (503, "loading")

@@ -13,10 +13,10 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 from bench.requests import Answer, Client, bodies, cost_bombs
-from redraft.apps import ApiError, Bounds, Supervisor, build
+from redraft.apps import ApiError, RequestLimits, Supervisor, build_app
 from redraft.apps.server import jobs, schemas
-from redraft.apps.server.jobs import written_out
-from redraft.apps.server.schemas import parsed
+from redraft.apps.server.jobs import expanded_length
+from redraft.apps.server.schemas import parse_body
 from tests.apps.server.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {
@@ -50,13 +50,13 @@ def _try(operation: Any, server: Server) -> None:
 
 def test_strange_bodies_are_understood_or_refused() -> None:
     """A tenth of what `python -m bench.reliability i1` sends, up to where the model process would begin."""
-    openapi = build(Supervisor({})).openapi()
+    openapi = build_app(Supervisor({})).openapi()
     models = [{"id": "bytes", "steps": 64, "length": 96, "block": None}]
     errors: list[ApiError] = []
     for path, raw in bodies(openapi, 2000, seed=7):
         kind, job = ROUTES[path]
         try:
-            job(parsed(kind, raw), models, Bounds())
+            job(parse_body(kind, raw), models, RequestLimits())
         except ApiError as error:
             errors.append(error)
     assert {error.status for error in errors} == {400, 404}
@@ -117,7 +117,7 @@ def test_cost_bombs_are_refused_at_once(server: Server) -> None:
     ],
 )
 def test_patterns_are_measured_before_they_are_compiled(pattern: str, size: int) -> None:
-    assert written_out(pattern) == size
+    assert expanded_length(pattern) == size
 
 
 SPECIALS = ["<|mask|>", "[MASK]", "<|eos|>", "</s>", "<pad>", "<|endoftext|>", "[[3]]", "[[*]]", "▒", "<bos>", "\x00"]

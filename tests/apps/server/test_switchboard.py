@@ -11,22 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.apps import Cancelled, NotFinite, Switchboard, TooLate
-from redraft.core import Canvas, Context, Rng, Vocab, rng, steady_rows
+from redraft.apps import BatchScheduler, Cancelled, DeadlineExceeded, NonFiniteOutput
+from redraft.core import Canvas, Context, Rng, Vocab, batch_invariant_rows, rng
 from redraft.decoding import (
     Ancestral,
     Blocks,
     Confidence,
     ConfidenceThreshold,
-    Dual,
+    DualCache,
     FirstHitting,
-    Prefix,
+    PrefixCache,
     Sampler,
     Unmask,
-    last,
+    final_canvas,
 )
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, TransformerConfig, read_out_together
-from redraft.tasks import calls
+from redraft.models import BlockCausal, Causal, DiffusionLM, Full, TransformerConfig, project_ragged
+from redraft.tasks import count_calls
 from tests.conftest import Build
 
 SAMPLERS: dict[str, list[Sampler]] = {
@@ -36,8 +36,8 @@ SAMPLERS: dict[str, list[Sampler]] = {
         Unmask(5, Confidence()),
         Unmask(4, ConfidenceThreshold(0.4)),
         Blocks(Unmask(2, Confidence()), decode_block=3),
-        Blocks(Unmask(2), decode_block=4, cache=Dual()),
-        Blocks(Ancestral(2), decode_block=2, cache=Prefix(1)),
+        Blocks(Unmask(2), decode_block=4, cache=DualCache()),
+        Blocks(Ancestral(2), decode_block=2, cache=PrefixCache(1)),
     ],
     "blocks": [Blocks(Ancestral(3)), Blocks(Unmask(2, Confidence()), stop=True), Blocks(Ancestral(2), cache=False)],
     "causal": [Blocks(Ancestral(1)), Blocks(Ancestral(1), stop=True), Blocks(Ancestral(1), cache=False)],
@@ -77,18 +77,18 @@ def test_texts_are_the_same_alone_and_in_company(
         pytest.skip("a causal network sees no time")
     model = build(PATTERNS[kind], replace(tiny, time=time)).eval()
     asked = requests(kind, vocab)
-    alone = [last(sampler(model, model.process, canvas, rng=keys)).z for sampler, canvas, keys in asked]
+    alone = [final_canvas(sampler(model, model.process, canvas, rng=keys)).z for sampler, canvas, keys in asked]
     together: dict[int, Tensor] = {}
 
     def work(i: int) -> Callable[[], None]:
         sampler, canvas, keys = asked[i]
 
         def run() -> None:
-            together[i] = last(sampler(model, model.process, canvas, rng=keys)).z
+            together[i] = final_canvas(sampler(model, model.process, canvas, rng=keys)).z
 
         return run
 
-    board = Switchboard([model.network], least=16)
+    board = BatchScheduler([model.network], least=16)
     board.run([work(i) for i in range(len(asked))])
     board.close([model.network])
     assert model.network.merger is None
@@ -104,7 +104,7 @@ def writing(
 
     def run() -> None:
         try:
-            found[seed] = last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z.tolist()
+            found[seed] = final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z.tolist()
         except Exception as error:
             found[seed] = type(error)
 
@@ -113,8 +113,8 @@ def writing(
 
 def test_cancelled_and_late_writers_end_alone(build: Build, vocab: Vocab) -> None:
     model, canvas, found = build().eval(), rows(vocab, 1, 12, 0), dict[int, object]()
-    alone = last(Ancestral(6)(model, model.process, canvas, rng=rng(2, 1))).z.tolist()
-    board = Switchboard([model.network])
+    alone = final_canvas(Ancestral(6)(model, model.process, canvas, rng=rng(2, 1))).z.tolist()
+    board = BatchScheduler([model.network])
     first = board.start(writing(model, canvas, 0, found))
     board.start(writing(model, canvas, 1, found), deadline=time.monotonic() + 1e-9)
     board.start(writing(model, canvas, 2, found))
@@ -123,7 +123,7 @@ def test_cancelled_and_late_writers_end_alone(build: Build, vocab: Vocab) -> Non
     while board.authors:
         board.round()
     board.close([model.network])
-    assert found == {0: Cancelled, 1: TooLate, 2: alone}
+    assert found == {0: Cancelled, 1: DeadlineExceeded, 2: alone}
 
 
 def test_numbers_that_are_not_finite_end_one_writer(build: Build, vocab: Vocab) -> None:
@@ -132,10 +132,10 @@ def test_numbers_that_are_not_finite_end_one_writer(build: Build, vocab: Vocab) 
     bad = replace(bad, z=torch.full_like(bad.z, 3))
     good = replace(good, z=torch.where(good.z == 3, 2, good.z))
     model.network.embedding.weight[3] = torch.nan
-    board = Switchboard([model.network])
+    board = BatchScheduler([model.network])
     board.run([writing(model, good, 0, found), writing(model, bad, 1, found), writing(model, good, 2, found)])
     board.close([model.network])
-    assert found[1] is NotFinite
+    assert found[1] is NonFiniteOutput
     assert isinstance(found[0], list)
     assert isinstance(found[2], list)
 
@@ -143,7 +143,7 @@ def test_numbers_that_are_not_finite_end_one_writer(build: Build, vocab: Vocab) 
 def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: TransformerConfig, vocab: Vocab) -> None:
     model, found = build(network=replace(tiny, positions=12)).eval(), dict[int, object]()
     canvases = [rows(vocab, 1, size, 0) for size in (12, 13, 9)]
-    board = Switchboard([model.network])
+    board = BatchScheduler([model.network])
     board.run([writing(model, canvas, i, found) for i, canvas in enumerate(canvases)])
     board.close([model.network])
     assert found[1] is ValueError, "this network knows 12 positions"
@@ -154,7 +154,7 @@ def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: Transform
 def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) -> None:
     """While the long row has one pass, the short one has as many as cost twice as much."""
     model, found = build().eval(), dict[int, object]()
-    board = Switchboard([model.network], overhead=1)
+    board = BatchScheduler([model.network], overhead=1)
     canvas = Canvas(torch.zeros(1, 20, dtype=torch.int64), torch.zeros(1, 20, dtype=torch.bool))
     long = board.start(writing(model, rows(vocab, 4, 60, 0), 0, found))
     short = board.start(writing(model, canvas, 1, found, Unmask(20)))
@@ -170,13 +170,13 @@ def test_calls_are_counted_for_each_writer(build: Build, vocab: Vocab) -> None:
     model, counts = build().eval(), dict[int, int]()
 
     def run(i: int) -> None:
-        with calls(model) as counted:
-            last(Unmask(i)(model, model.process, rows(vocab, i, 9, 0), rng=rng(0, i)))
+        with count_calls(model) as counted:
+            final_canvas(Unmask(i)(model, model.process, rows(vocab, i, 9, 0), rng=rng(0, i)))
         counts[i] = counted.rows
 
     for i in (1, 2, 3):
         run(i)
-    alone, board = dict(counts), Switchboard([model.network])
+    alone, board = dict(counts), BatchScheduler([model.network])
     board.run([partial(run, i) for i in (1, 2, 3)])
     board.close([model.network])
     assert counts == alone
@@ -185,7 +185,7 @@ def test_calls_are_counted_for_each_writer(build: Build, vocab: Vocab) -> None:
 
 def test_products_are_steady_here() -> None:
     """With rows to spare, or by MKL's own order, a row of a product is the same in any company."""
-    least = steady_rows([(32, 96), (96, 32), (32, 300)])
+    least = batch_invariant_rows([(32, 96), (96, 32), (32, 300)])
     assert least is not None
     x, w = torch.arange(64 * 32).float().sin().view(64, 32), torch.arange(96 * 32).float().cos().view(96, 32)
     assert torch.equal((x @ w.T)[:least], x[:least] @ w.T)
@@ -193,5 +193,5 @@ def test_products_are_steady_here() -> None:
 
 def test_nothing_asked_is_answered_by_nothing(build: Build) -> None:
     network = build().network
-    none, some = read_out_together(network, [torch.zeros(0, 16), torch.zeros(2, 16)])
+    none, some = project_ragged(network, [torch.zeros(0, 16), torch.zeros(2, 16)])
     assert (none.shape, some.shape) == ((0, 7), (2, 7))

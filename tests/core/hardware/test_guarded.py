@@ -14,7 +14,7 @@ from typing import NoReturn
 import pytest
 import torch
 
-from redraft.core import Outcome, attempt
+from redraft.core import ForkedResult, run_forked
 from redraft.core.hardware import forked
 
 pytestmark = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
@@ -30,13 +30,13 @@ def fail() -> None:
 
 
 def test_a_result_comes_back() -> None:
-    assert attempt(lambda: {"threads": torch.get_num_threads(), "pid": os.getpid()}).value["threads"] == 1
-    assert attempt(os.getpid).value != os.getpid()
+    assert run_forked(lambda: {"threads": torch.get_num_threads(), "pid": os.getpid()}).value["threads"] == 1
+    assert run_forked(os.getpid).value != os.getpid()
 
 
 @pytest.mark.parametrize("number", [signal.SIGILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_signal_kills_the_child_alone(number: signal.Signals) -> None:
-    assert attempt(lambda: die(number)) == Outcome(trouble=f"dies of {number.name}")
+    assert run_forked(lambda: die(number)) == ForkedResult(trouble=f"dies of {number.name}")
 
 
 def children() -> set[str]:
@@ -46,16 +46,16 @@ def children() -> set[str]:
 
 def test_a_child_that_hangs_is_killed() -> None:
     before = children()
-    assert attempt(lambda: time.sleep(60), seconds=0.2) == Outcome(trouble="does not end within 0.2 seconds")
+    assert run_forked(lambda: time.sleep(60), seconds=0.2) == ForkedResult(trouble="does not end within 0.2 seconds")
     assert children() == before  # nobody is left behind
 
 
 def test_an_error_is_told() -> None:
-    assert attempt(fail) == Outcome(trouble="fails (RuntimeError: no such kernel)")
+    assert run_forked(fail) == ForkedResult(trouble="fails (RuntimeError: no such kernel)")
 
 
 def test_a_child_without_a_word() -> None:
-    assert attempt(lambda: os._exit(0)) == Outcome(trouble="ends without a word")
+    assert run_forked(lambda: os._exit(0)) == ForkedResult(trouble="ends without a word")
 
 
 def test_it_is_silent_and_leaves_no_file(tmp_path: Path) -> None:
@@ -86,15 +86,15 @@ def test_after_two_threads_of_openmp_and_from_another_thread() -> None:
 def test_children_that_somebody_else_collects() -> None:
     usual = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert attempt(lambda: 7) == Outcome(7)
-        assert attempt(die) == Outcome(trouble="ends without a word")
+        assert run_forked(lambda: 7) == ForkedResult(7)
+        assert run_forked(die) == ForkedResult(trouble="ends without a word")
     finally:
         signal.signal(signal.SIGCHLD, usual)
 
 
 def test_no_fork_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    found = attempt(lambda: 7)
+    found = run_forked(lambda: 7)
     assert not found.tried
     assert "no fork" in found.trouble
 
@@ -104,15 +104,17 @@ def test_no_room_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    assert attempt(lambda: 7) == Outcome(trouble="cannot be tried (Resource temporarily unavailable)", tried=False)
+    assert run_forked(lambda: 7) == ForkedResult(
+        trouble="cannot be tried (Resource temporarily unavailable)", tried=False
+    )
 
 
 def test_two_threads_at_a_time() -> None:
-    found: list[Outcome] = []
+    found: list[ForkedResult] = []
     work = lambda: float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum())  # noqa: E731
-    threads = [threading.Thread(target=lambda: found.append(attempt(work))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(run_forked(work))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [Outcome(64.0**3)] * 3
+    assert found == [ForkedResult(64.0**3)] * 3

@@ -13,15 +13,25 @@ from typing import Any
 import pytest
 import torch
 
-from redraft.core import GB, Cpu, Facts, InstructionSet, Memory, advice, can_fork, cpu_quota, memory_limit
+from redraft.core import (
+    GB,
+    CpuInfo,
+    InstructionSet,
+    MemoryInfo,
+    SystemReport,
+    can_fork,
+    cpu_quota,
+    diagnose_system,
+    memory_limit,
+)
 
-HEALTHY = Facts(
+HEALTHY = SystemReport(
     redraft="0.1.0",
     python="3.11",
     platform="Linux",
     torch="2.13",
-    cpu=Cpu("a CPU", cores=8, allowed=8, quota=None, threads=2),
-    memory=Memory(int(16 * GB), int(8 * GB), None),
+    cpu=CpuInfo("a CPU", cores=8, allowed=8, quota=None, threads=2),
+    memory=MemoryInfo(int(16 * GB), int(8 * GB), None),
     instructions=(InstructionSet("AVX2", "", 80.0, 1.0), InstructionSet("AVX512_CORE_BF16", "", 90.0, 200.0)),
     fp32=170.0,
     disk_free=int(100 * GB),
@@ -64,14 +74,14 @@ def test_as_text_even_where_the_environment_is_wrong() -> None:
 
 
 def test_nothing_is_wrong() -> None:
-    assert list(advice(HEALTHY)) == []
+    assert list(diagnose_system(HEALTHY)) == []
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cpu": Cpu("a CPU", 64, 64, 1.5, 64)}, "64 threads for 1.5 granted cores: set OMP_NUM_THREADS=1"),
-        ({"cpu": Cpu("a CPU", 64, 4, None, 8)}, "8 threads for 4 granted cores: set OMP_NUM_THREADS=4"),
+        ({"cpu": CpuInfo("a CPU", 64, 64, 1.5, 64)}, "64 threads for 1.5 granted cores: set OMP_NUM_THREADS=1"),
+        ({"cpu": CpuInfo("a CPU", 64, 4, None, 8)}, "8 threads for 4 granted cores: set OMP_NUM_THREADS=4"),
         ({"fp32": 20.0}, "2 threads are no faster than one"),
         (
             {"instructions": (InstructionSet("AVX512_CORE_AMX", "dies of SIGILL"),)},
@@ -79,18 +89,18 @@ def test_nothing_is_wrong() -> None:
             "for other programs set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16",
         ),
         ({"precision": None, "reason": "REDRAFT_PRECISION=fp8: it must be"}, "REDRAFT_PRECISION=fp8: it must be"),
-        ({"memory": Memory(int(8 * GB), int(GB), None)}, "1.0 GB of memory are free"),
+        ({"memory": MemoryInfo(int(8 * GB), int(GB), None)}, "1.0 GB of memory are free"),
         ({"disk_free": int(GB / 2)}, "0.5 GB of disk are free here"),
     ],
 )
 def test_a_line_for_each_trouble(change: dict[str, Any], words: str) -> None:
-    (line,) = advice(replace(HEALTHY, **change))
+    (line,) = diagnose_system(replace(HEALTHY, **change))
     assert words in line
 
 
 def test_a_gpu_that_torch_does_not_find(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    (line,) = advice(replace(HEALTHY, gpus=()))
+    (line,) = diagnose_system(replace(HEALTHY, gpus=()))
     assert line.startswith("this torch is built for CUDA but finds no GPU")
 
 

@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from redraft.core import (
-    Between,
     Canvas,
-    Chain,
-    Clamped,
+    ClampedLogSnr,
     CosineOffset,
     CosineSquared,
-    Exploding,
+    DiscreteChain,
+    ForwardVariance,
     Gaussian,
-    Large,
+    LearnedVariance,
     Linear,
-    Mean,
-    Noised,
-    Path,
-    Preserving,
-    Retimed,
+    NoisePath,
+    NoisySample,
+    PiecewiseLogSnr,
+    PosteriorVariance,
     Schedule,
-    Shifted,
-    Small,
+    ShiftedLogSnr,
     Sqrt,
-    Straight,
+    StraightPath,
     TanD,
+    VarianceExploding,
+    VariancePreserving,
+    VectorPrediction,
     Vocab,
     VPLinear,
     eps_from_x,
@@ -43,14 +43,14 @@ from redraft.core import (
 )
 from redraft.models import from_json, to_json
 
-PATHS: list[Path] = [
-    Preserving(),
-    Preserving(Clamped(Sqrt())),
-    Preserving(Clamped(TanD())),
-    Preserving(Retimed((8.0, 3.0, 1.0, -2.0, -9.0))),
-    Preserving(Chain(Sqrt(), 50)),
-    Exploding(),
-    Straight(),
+PATHS: list[NoisePath] = [
+    VariancePreserving(),
+    VariancePreserving(ClampedLogSnr(Sqrt())),
+    VariancePreserving(ClampedLogSnr(TanD())),
+    VariancePreserving(PiecewiseLogSnr((8.0, 3.0, 1.0, -2.0, -9.0))),
+    VariancePreserving(DiscreteChain(Sqrt(), 50)),
+    VarianceExploding(),
+    StraightPath(),
 ]
 every_path = pytest.mark.parametrize("path", PATHS, ids=repr)
 VOCAB = Vocab(4)
@@ -73,7 +73,7 @@ def canvas(z: Tensor) -> Canvas:
 
 
 @every_path
-def test_the_log_snr_falls_and_is_finite(path: Path) -> None:
+def test_the_log_snr_falls_and_is_finite(path: NoisePath) -> None:
     logsnr = path.logsnr(torch.linspace(0, 1, 101))
     assert logsnr.dtype == torch.float64
     assert bool(logsnr.isfinite().all())
@@ -82,13 +82,13 @@ def test_the_log_snr_falls_and_is_finite(path: Path) -> None:
 
 
 @every_path
-def test_time_is_the_inverse_of_the_log_snr(path: Path) -> None:
+def test_time_is_the_inverse_of_the_log_snr(path: NoisePath) -> None:
     t = torch.linspace(0.01, 0.99, 50, dtype=torch.float64)
     assert torch.allclose(path.time(path.logsnr(t)), t, atol=1e-9)
 
 
 @every_path
-def test_time_zero_is_clean_and_its_limit_is_not(path: Path) -> None:
+def test_time_zero_is_clean_and_its_limit_is_not(path: NoisePath) -> None:
     a, s = path.scales(torch.tensor([0.0, 1e-9]))
     assert (float(a[0]), float(s[0])) == (1.0, 0.0)
     assert float(s[1]) > 0
@@ -97,14 +97,14 @@ def test_time_zero_is_clean_and_its_limit_is_not(path: Path) -> None:
 
 
 @every_path
-def test_slopes_are_the_derivatives(path: Path) -> None:
+def test_slopes_are_the_derivatives(path: NoisePath) -> None:
     t, h = torch.tensor([0.11, 0.4, 0.83], dtype=torch.float64), 1e-6
     for slope, of in zip((*path.slopes(t), path.logsnr_slope(t)), (path.signal, path.noise, path.logsnr), strict=True):
         assert torch.allclose(slope, (of(t + h) - of(t - h)) / (2 * h), rtol=1e-6, atol=1e-8)
 
 
 @every_path
-def test_slopes_are_finite_at_the_ends(path: Path) -> None:
+def test_slopes_are_finite_at_the_ends(path: NoisePath) -> None:
     """A weight that is not a number would spoil the gradient even of places that are masked out."""
     with torch.inference_mode():
         slopes = (*path.slopes(torch.tensor([0.0, 1.0])), path.logsnr_slope(torch.tensor([0.0, 1.0])))
@@ -112,7 +112,7 @@ def test_slopes_are_finite_at_the_ends(path: Path) -> None:
 
 
 @every_path
-def test_two_formulas_for_the_diffusion_of_the_sde(path: Path) -> None:
+def test_two_formulas_for_the_diffusion_of_the_sde(path: NoisePath) -> None:
     """g² = −s²·λ' = ds²/dt − 2f·s², f = d ln a/dt"""
     t = torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
     s, slope = path.noise(t), path.slopes(t)[1]
@@ -129,14 +129,18 @@ def test_the_rates_of_variance_preserving_noise() -> None:
         (Sqrt(), 1 / (2 * root * (1 - root))),
     ]
     for schedule, beta in betas:
-        path = Preserving(Clamped(schedule))
+        path = VariancePreserving(ClampedLogSnr(schedule))
         assert torch.allclose(path.diffusion(t), beta, rtol=1e-9)
         assert torch.allclose(path.drift(t), -beta / 2, rtol=1e-9)
 
 
 def test_paths_are_what_they_are_called() -> None:
     t = torch.linspace(0, 1, 11, dtype=torch.float64)
-    preserving, exploding, straight = Preserving(Clamped(CosineSquared())), Exploding(0.1, 10.0), Straight(0.01, 0.98)
+    preserving, exploding, straight = (
+        VariancePreserving(ClampedLogSnr(CosineSquared())),
+        VarianceExploding(0.1, 10.0),
+        StraightPath(0.01, 0.98),
+    )
     assert torch.allclose(preserving.signal(t) ** 2 + preserving.noise(t) ** 2, torch.ones_like(t))
     assert bool((exploding.signal(t) == 1).all())
     assert exploding.noise(t)[[0, 5, 10]].tolist() == pytest.approx([0.1, 1.0, 10.0])
@@ -148,12 +152,14 @@ def test_paths_are_what_they_are_called() -> None:
 @pytest.mark.parametrize("schedule", [CosineSquared(), Linear(), TanD(), CosineOffset(), Linear(0.1)], ids=repr)
 def test_a_schedule_without_a_finite_log_snr_is_refused(schedule: Schedule) -> None:
     with pytest.raises(ValueError, match=r"use Clamped\(schedule\)"):
-        Preserving(schedule)
-    assert Preserving(Clamped(schedule)).prior_std == 1
+        VariancePreserving(schedule)
+    assert VariancePreserving(ClampedLogSnr(schedule)).prior_std == 1
 
 
-@pytest.mark.parametrize("make", [lambda: Exploding(2, 1), lambda: Exploding(0, 1), lambda: Straight(0.5, 1.0)])
-def test_noise_must_rise_from_above_zero(make: type[Path]) -> None:
+@pytest.mark.parametrize(
+    "make", [lambda: VarianceExploding(2, 1), lambda: VarianceExploding(0, 1), lambda: StraightPath(0.5, 1.0)]
+)
+def test_noise_must_rise_from_above_zero(make: type[NoisePath]) -> None:
     with pytest.raises(ValueError, match="noise rises"):
         make()
 
@@ -162,7 +168,7 @@ def test_noise_must_rise_from_above_zero(make: type[Path]) -> None:
 
 
 @every_path
-def test_predictions_of_one_x(path: Path) -> None:
+def test_predictions_of_one_x(path: NoisePath) -> None:
     """ε, v and the score by definition, for x and ε that are known."""
     a, s = path.scales(at(0.02, 0.5, 0.98)[..., None])
     x, eps = vectors(3), vectors(3, seed=1)
@@ -175,14 +181,14 @@ def test_predictions_of_one_x(path: Path) -> None:
 
 
 def test_what_is_clean_is_x_whatever_was_predicted() -> None:
-    z, (a, s) = vectors(1), Preserving().scales(at(0.0)[..., None])
+    z, (a, s) = vectors(1), VariancePreserving().scales(at(0.0)[..., None])
     for convert in (x_from_eps, x_from_v, x_from_score):
         assert torch.equal(convert(vectors(1, seed=3), z, a, s), z)
 
 
 def test_errors_of_the_predictions_are_weights_of_one_error() -> None:
     """‖ε − ε̂‖² = SNR·‖x − x̂‖², ‖v − v̂‖² = (SNR + 1)·‖x − x̂‖² where variance is preserved."""
-    path, t = Preserving(), at(0.3)[..., None]
+    path, t = VariancePreserving(), at(0.3)[..., None]
     a, s = path.scales(t)
     z, x, guess = vectors(1), vectors(1, seed=1), vectors(1, seed=2)
     error, snr = (x - guess).square(), path.logsnr(t).exp()
@@ -238,7 +244,7 @@ def test_tokens_are_no_vectors() -> None:
 
 
 def test_the_prior_leaves_what_is_fixed() -> None:
-    process, z = Gaussian(VOCAB, Exploding()), vectors(2)
+    process, z = Gaussian(VOCAB, VarianceExploding()), vectors(2)
     given = torch.tensor([[True, False, False], [False, False, True]])
     start = process.prior(Canvas(z, given), rng=rng(0, 2)).z
     assert torch.equal(start[given], z[given])
@@ -247,7 +253,7 @@ def test_the_prior_leaves_what_is_fixed() -> None:
 
 def test_the_kl_of_a_prior_that_is_not_reached() -> None:
     """½Σ(a²x² + s² − 1 − ln s²), with a² = σ(−2) left at t = 1."""
-    process, x = Gaussian(VOCAB, Preserving(Clamped(CosineSquared(), low=-2.0))), vectors(2)
+    process, x = Gaussian(VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), low=-2.0))), vectors(2)
     kept = 1 / (1 + math.exp(2))
     expected = (kept * x.square() - kept - math.log(1 - kept)).sum(-1) / 2
     assert torch.allclose(process.prior_kl(x), expected)
@@ -270,10 +276,12 @@ def test_the_posterior_of_ddpm() -> None:
 
 
 @every_path
-@pytest.mark.parametrize("variance", [Small(), Large(), Between()], ids=repr)
-def test_the_last_step_is_the_prediction(path: Path, variance: Small | Large | Between) -> None:
+@pytest.mark.parametrize("variance", [PosteriorVariance(), ForwardVariance(), LearnedVariance()], ids=repr)
+def test_the_last_step_is_the_prediction(
+    path: NoisePath, variance: PosteriorVariance | ForwardVariance | LearnedVariance
+) -> None:
     process, x = Gaussian(VOCAB, path, variance), vectors(2).float()
-    pred = Mean(x, spread=torch.full_like(x, 0.5))
+    pred = VectorPrediction(x, spread=torch.full_like(x, 0.5))
     end = process.step(pred, canvas(vectors(2, seed=1).float()), 0 * at(1, 1), at(0.1, 1.0), rng=rng(0, 2))
     assert torch.equal(end.z, x)
 
@@ -281,7 +289,7 @@ def test_the_last_step_is_the_prediction(path: Path, variance: Small | Large | B
 def test_a_step_keeps_the_hint_and_what_is_fixed() -> None:
     process, z, x = Gaussian(VOCAB), vectors(1).float(), vectors(1, seed=1).float()
     before = Canvas(z, torch.tensor([[True, False, False]]))
-    after = process.step(Mean(x), before, at(0.3), at(0.6), rng=rng(0))
+    after = process.step(VectorPrediction(x), before, at(0.3), at(0.6), rng=rng(0))
     assert after.context.hint is x
     assert torch.equal(after.z[:, 0], z[:, 0])
     assert bool((after.z[:, 1:] != z[:, 1:]).all())
@@ -290,8 +298,8 @@ def test_a_step_keeps_the_hint_and_what_is_fixed() -> None:
 
 def test_the_large_variance_is_beta() -> None:
     """1 − ᾱ_t/ᾱ_s in DDPM's letters, and that of the forward step."""
-    process, s, t = Gaussian(VOCAB, variance=Large()), at(0.4), at(0.6)
-    _, variance = process.reverse(Mean(vectors(1)), vectors(1, seed=1), s, t)
+    process, s, t = Gaussian(VOCAB, variance=ForwardVariance()), at(0.4), at(0.6)
+    _, variance = process.reverse(VectorPrediction(vectors(1)), vectors(1, seed=1), s, t)
     before, kept = (process.path.signal(u) ** 2 for u in (s, t))
     assert float(variance) == pytest.approx(float(1 - kept / before))
     assert float(variance) == pytest.approx(float(process.transition(s, t)[1]))
@@ -299,9 +307,9 @@ def test_the_large_variance_is_beta() -> None:
 
 def test_the_large_variance_is_right_for_normal_data() -> None:
     """If x ~ N(0, I), all z are, and z_s | z_t ~ N(a_t/a_s·z_t, 1 − (a_t/a_s)²); x̂ = a_t·z_t."""
-    process, z, s, t = Gaussian(VOCAB, variance=Large()), vectors(1), at(0.2), at(0.8)
+    process, z, s, t = Gaussian(VOCAB, variance=ForwardVariance()), vectors(1), at(0.2), at(0.8)
     factor, _ = process.transition(s, t)
-    mean, variance = process.reverse(Mean(process.path.signal(t) * z), z, s, t)
+    mean, variance = process.reverse(VectorPrediction(process.path.signal(t) * z), z, s, t)
     assert torch.allclose(mean, factor * z)
     assert float(variance) == pytest.approx(float(1 - factor**2))
 
@@ -309,60 +317,66 @@ def test_the_large_variance_is_right_for_normal_data() -> None:
 def test_a_learnt_variance_lies_between() -> None:
     """Spread 0 is the small one, 1 the large one, and 0.3 their geometric mean with that weight; so is its bound."""
     x, z, s, t = vectors(1), vectors(1, seed=1), at(0.4), at(0.6)
-    noised = Noised(z, t, vectors(1, seed=2))
+    noised = NoisySample(z, t, vectors(1, seed=2))
 
-    def said(variance: Small | Large | Between, spread: float) -> tuple[Tensor, Tensor]:
-        process, pred = Gaussian(VOCAB, variance=variance), Mean(x, spread=torch.full_like(x, spread))
+    def said(variance: PosteriorVariance | ForwardVariance | LearnedVariance, spread: float) -> tuple[Tensor, Tensor]:
+        process, pred = Gaussian(VOCAB, variance=variance), VectorPrediction(x, spread=torch.full_like(x, spread))
         return process.reverse(pred, z, s, t)[1], process.nelbo(pred, noised, s)
 
-    for fixed, spread in ((Small(), 0.0), (Large(), 1.0)):
-        for ours, theirs in zip(said(Between(), spread), said(fixed, spread), strict=True):
+    for fixed, spread in ((PosteriorVariance(), 0.0), (ForwardVariance(), 1.0)):
+        for ours, theirs in zip(said(LearnedVariance(), spread), said(fixed, spread), strict=True):
             assert torch.allclose(ours, theirs)
-    small, large, between = said(Small(), 0)[0], said(Large(), 0)[0], said(Between(), 0.3)[0]
+    small, large, between = (
+        said(PosteriorVariance(), 0)[0],
+        said(ForwardVariance(), 0)[0],
+        said(LearnedVariance(), 0.3)[0],
+    )
     assert torch.allclose(between, small**0.7 * large**0.3)
 
 
 def test_a_learnt_variance_needs_a_network_that_says_it() -> None:
-    process, z = Gaussian(VOCAB, variance=Between()), vectors(1)
+    process, z = Gaussian(VOCAB, variance=LearnedVariance()), vectors(1)
     with pytest.raises(ValueError, match="needs a head that predicts the spread"):
-        process.step(Mean(z), canvas(z), at(0.4), at(0.6), rng=rng(0))
+        process.step(VectorPrediction(z), canvas(z), at(0.4), at(0.6), rng=rng(0))
 
 
 # --- the bound ---
 
 
-@pytest.mark.parametrize("variance", [Small(), Large(), Between()], ids=repr)
+@pytest.mark.parametrize("variance", [PosteriorVariance(), ForwardVariance(), LearnedVariance()], ids=repr)
 @every_path
-def test_the_bound_of_a_step_is_a_kl(path: Path, variance: Small | Large | Between) -> None:
+def test_the_bound_of_a_step_is_a_kl(
+    path: NoisePath, variance: PosteriorVariance | ForwardVariance | LearnedVariance
+) -> None:
     process, x, guess, z = Gaussian(VOCAB, path, variance), vectors(1), vectors(1, seed=1), vectors(1, seed=2)
-    s, t, pred = at(0.4), at(0.6), Mean(guess, spread=torch.sigmoid(vectors(1, seed=3)))
+    s, t, pred = at(0.4), at(0.6), VectorPrediction(guess, spread=torch.sigmoid(vectors(1, seed=3)))
     q, p = (
         torch.distributions.Normal(mean, variance.sqrt().expand_as(mean))
         for mean, variance in (process.posterior(x, z, s, t), process.reverse(pred, z, s, t))
     )
     kl = torch.distributions.kl_divergence(q, p).sum(-1)
-    assert torch.allclose(process.nelbo(pred, Noised(z, t, x), s), kl, rtol=1e-9)
+    assert torch.allclose(process.nelbo(pred, NoisySample(z, t, x), s), kl, rtol=1e-9)
 
 
 @every_path
-def test_the_steps_of_the_bound_add_up_to_its_integral(path: Path) -> None:
+def test_the_steps_of_the_bound_add_up_to_its_integral(path: NoisePath) -> None:
     """For one error everywhere: ½(SNR_0 − SNR_1)·error², the end at s = 0 being the finite one."""
     process, x, guess = Gaussian(VOCAB, path), vectors(1), vectors(1, seed=1)
     snr = path.logsnr(torch.tensor([0.0, 1.0])).exp()
     whole = (snr[0] - snr[1]) / 2 * (x - guess).square().sum(-1)
     grid = torch.linspace(0, 1, 11, dtype=torch.float64)[:, None, None]
-    steps = sum(process.nelbo(Mean(guess), Noised(x, t, x), s) for s, t in pairwise(grid))
+    steps = sum(process.nelbo(VectorPrediction(guess), NoisySample(x, t, x), s) for s, t in pairwise(grid))
     assert torch.allclose(torch.as_tensor(steps), whole, rtol=1e-9)
     t, h = at(0.45), 1e-5
-    step = process.nelbo(Mean(guess), Noised(x, t + h, x), t - h)
-    assert torch.allclose(process.nelbo(Mean(guess), Noised(x, t, x)), step / (2 * h), rtol=1e-5)
+    step = process.nelbo(VectorPrediction(guess), NoisySample(x, t + h, x), t - h)
+    assert torch.allclose(process.nelbo(VectorPrediction(guess), NoisySample(x, t, x)), step / (2 * h), rtol=1e-5)
 
 
 @pytest.mark.parametrize("s", [None, at(0.2)], ids=["continuous", "steps"])
 def test_nothing_is_learnt_of_prompts_and_padding(s: Tensor | None) -> None:
     process, x, guess = Gaussian(VOCAB), vectors(1, places=4), vectors(1, places=4, seed=1).requires_grad_()
     t, pad = torch.tensor([[0.0, 0.5, 0.7, 0.5]]), torch.tensor([[False, False, False, True]])
-    nats = process.nelbo(Mean(guess), process.noise(x, t, pad=pad, rng=rng(0)), s)
+    nats = process.nelbo(VectorPrediction(guess), process.noise(x, t, pad=pad, rng=rng(0)), s)
     assert (nats[0] > 0).tolist() == [False, True, True, False]
     assert nats[0, [0, 3]].tolist() == [0, 0]
     (slope,) = torch.autograd.grad(nats.sum(), guess)
@@ -371,23 +385,23 @@ def test_nothing_is_learnt_of_prompts_and_padding(s: Tensor | None) -> None:
 
 
 def test_only_the_small_variance_has_a_limit() -> None:
-    for variance in (Large(), Between()):
+    for variance in (ForwardVariance(), LearnedVariance()):
         process, x = Gaussian(VOCAB, variance=variance), vectors(1)
         assert not process.continuous
         with pytest.raises(ValueError, match=r"use Bound\(steps=T\)"):
-            process.nelbo(Mean(x, spread=x), Noised(x, at(0.5), x))
+            process.nelbo(VectorPrediction(x, spread=x), NoisySample(x, at(0.5), x))
     assert Gaussian(VOCAB).continuous
 
 
 def test_the_bound_is_of_the_dtype_of_the_vectors() -> None:
     process, x = Gaussian(VOCAB), vectors(1).float()
     for s in (None, at(0.2)):
-        assert process.nelbo(Mean(x + 1), process.noise(x, at(0.5), rng=rng(0)), s).dtype == torch.float32
+        assert process.nelbo(VectorPrediction(x + 1), process.noise(x, at(0.5), rng=rng(0)), s).dtype == torch.float32
 
 
 # --- at home ---
 
 
 def test_the_process_is_its_configuration() -> None:
-    process = Gaussian(VOCAB, Preserving(Shifted(Clamped(TanD(5.0)), 0.5)), Large())
+    process = Gaussian(VOCAB, VariancePreserving(ShiftedLogSnr(ClampedLogSnr(TanD(5.0)), 0.5)), ForwardVariance())
     assert from_json(to_json(process)) == process

@@ -17,27 +17,27 @@ from torch import Tensor
 from redraft.core import (
     Batch,
     Canvas,
-    Characters,
+    CategoricalGaps,
+    CharTokenizer,
     Context,
     Cosine,
     CosineSquared,
-    Counted,
-    Expected,
     Exponential,
     Insertion,
-    Known,
     Linear,
     Masked,
-    Noised,
+    NoisySample,
+    PoissonGaps,
     Polynomial,
     Prediction,
     Rng,
+    TablePrediction,
     Vocab,
-    inserted,
-    pkl,
-    poisson,
+    insert_masks,
+    poisson_kl,
     rng,
-    thin,
+    sample_poisson,
+    thin_counts,
 )
 from redraft.decoding import (
     Ancestral,
@@ -47,30 +47,30 @@ from redraft.decoding import (
     FirstHitting,
     Margin,
     Sampler,
-    Strides,
+    SlidingWindow,
     Unmask,
-    last,
+    final_canvas,
 )
 from redraft.evaluation import (
     SENTENCE_VOCAB,
-    AtOnce,
+    InsertAtOnce,
+    NoisedSentences,
+    SentenceLanguage,
     SentenceOracle,
-    Sentences,
-    Ways,
     quadrature,
     sentence_integrand,
     written_sentences,
 )
 from redraft.evaluation.laws import insertion, suite, tokens as check
 from redraft.evaluation.laws.insertion import _LONGEST
-from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, GapLayer, Shift, Subs, TransformerConfig, UpTo
-from redraft.tasks import fill, generated
-from redraft.training import Bound, Objective, Recover, Stratified, likelihood, load
+from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, GapHead, Shift, Subs, TransformerConfig, VariableHole
+from redraft.tasks import generated_mask, sample_canvases
+from redraft.training import Bound, Objective, StratifiedTimes, TokenCrossEntropy, likelihood, load
 
 CHANCE = 1e-4
 PAD, MASK = 6, 7
 WORDS = Vocab(8, mask=MASK, pad=PAD)
-LETTERS = Characters("abcdef", ("pad", "mask"))
+LETTERS = CharTokenizer("abcdef", ("pad", "mask"))
 PROCESS = Insertion(WORDS, Polynomial(2.0), Linear())
 SQUARE = Insertion(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0))
 seeds = st.integers(0, 10**6)
@@ -131,7 +131,7 @@ def test_nothing_is_learnt_of_a_row_that_is_given() -> None:
     noised = PROCESS.noise(x, torch.zeros(1, 3), rng=rng(0))
     assert torch.equal(noised.z, x)
     gaps = torch.full((1, 4), 2.0, requires_grad=True)
-    nats = PROCESS.nelbo(Known(torch.zeros(1, 3, 8), missing=Expected.of(gaps)), noised)
+    nats = PROCESS.nelbo(TablePrediction(torch.zeros(1, 3, 8), missing=PoissonGaps.of(gaps)), noised)
     nats.sum().backward()
     assert nats.tolist() == [[0.0] * 4]
     assert gaps.grad is not None
@@ -171,7 +171,7 @@ def test_inserted_masks_move_the_rest(seed: int) -> None:
     fixed = torch.where(pad, ~room, torch.rand(6, 7, generator=g) < 0.5)
     gaps_open = (torch.rand(6, 8, generator=g) < 0.7) & (torch.arange(8) <= (~pad).sum(-1, keepdim=True))
     count = torch.randint(0, 4, (6, 8), generator=g) * gaps_open
-    after = inserted(Canvas(z, fixed, Context(pad=pad), open=gaps_open), count, WORDS)
+    after = insert_masks(Canvas(z, fixed, Context(pad=pad), open=gaps_open), count, WORDS)
     assert after.context.pad is not None and after.open is not None  # noqa: PT018
     for i in range(6):
         left, tokens, doors = int(room[i].sum()), [], []
@@ -204,7 +204,7 @@ def test_the_last_step_inserts_nothing() -> None:
     start = Canvas(
         torch.full((1, 4), PAD), ~full, Context(pad=full), open=torch.tensor([[True, False, False, False, False]])
     )
-    said = Known(torch.zeros(1, 4, 8), missing=Expected.of(torch.full((1, 5), 100.0)))
+    said = TablePrediction(torch.zeros(1, 4, 8), missing=PoissonGaps.of(torch.full((1, 5), 100.0)))
     for s, size in ((0.5, 4), (0.0, 0)):
         after = PROCESS.step(said, start, column(s, 1), column(1.0, 1), rng=rng(0))
         assert after.context.pad is not None
@@ -218,29 +218,29 @@ def test_the_last_step_inserts_nothing() -> None:
 def test_poisson_counts(mean: float) -> None:
     """Mean and variance, also where e^−mean is zero in any float; `most` is the limit, a mean of zero gives none."""
     n = 50_000
-    drawn = poisson(torch.full((1, n), mean), rng(4).uniform(n), 10_000).double()
+    drawn = sample_poisson(torch.full((1, n), mean), rng(4).uniform(n), 10_000).double()
     assert drawn.mean().item() == pytest.approx(mean, abs=5 * (mean / n) ** 0.5)
     assert drawn.var().item() == pytest.approx(mean, abs=0.05 * mean + 1e-4)
-    assert int(poisson(torch.full((1, n), mean), rng(4).uniform(n), 3).max()) == min(3, int(drawn.max()))
+    assert int(sample_poisson(torch.full((1, n), mean), rng(4).uniform(n), 3).max()) == min(3, int(drawn.max()))
 
 
 def test_thinned_counts() -> None:
     count = torch.tensor([[3, 0, 1000]]).repeat(2000, 1)
-    kept = thin(count, column(0.25, 2000), rng(5, 2000))
+    kept = thin_counts(count, column(0.25, 2000), rng(5, 2000))
     assert (kept <= count).all()
     assert kept.double().mean(0).tolist() == pytest.approx([0.75, 0, 250], rel=0.05)
     assert kept[:, 2].double().var().item() == pytest.approx(1000 * 0.25 * 0.75, rel=0.15)
-    assert torch.equal(thin(count, column(1.0, 2000), rng(5, 2000)), count)
-    assert int(thin(torch.zeros_like(count), column(0.5, 2000), rng(5, 2000)).sum()) == 0
+    assert torch.equal(thin_counts(count, column(1.0, 2000), rng(5, 2000)), count)
+    assert int(thin_counts(torch.zeros_like(count), column(0.5, 2000), rng(5, 2000)).sum()) == 0
 
 
 def test_arrivals_are_poisson_or_a_thinned_count() -> None:
     rows, share = 20_000, column(0.3, 20_000)
-    arrived = Expected.of(torch.full((rows, 1), 4.0)).draw(share, rng=rng(1, rows)).double()
+    arrived = PoissonGaps.of(torch.full((rows, 1), 4.0)).draw(share, rng=rng(1, rows)).double()
     # Poisson(1.2), though never more than the gaps there are: here one
     assert float((arrived > 0).double().mean()) == pytest.approx(1 - 2.718281828**-1.2, abs=0.015)
     p = torch.tensor([0.2, 0.0, 0.5, 0.3])
-    counts = Counted(p.log().expand(rows, 2, 4)).draw(share, rng=rng(2, rows)).double()
+    counts = CategoricalGaps(p.log().expand(rows, 2, 4)).draw(share, rng=rng(2, rows)).double()
     q = 0.3  # P(k) = Σ_g p(g)·binomial(k; g, q)
     none = 0.2 + 0.5 * (1 - q) ** 2 + 0.3 * (1 - q) ** 3
     assert counts.mean().item() == pytest.approx(q * 1.9, abs=0.015)
@@ -250,27 +250,29 @@ def test_arrivals_are_poisson_or_a_thinned_count() -> None:
 
 def test_what_a_count_costs() -> None:
     count = torch.tensor([[0, 3]])
-    assert Expected.of(torch.tensor([[0.5, 2.0]])).nll(count).tolist() == [
+    assert PoissonGaps.of(torch.tensor([[0.5, 2.0]])).nll(count).tolist() == [
         pytest.approx([0.5, 2 - 3 * 0.6931472 + 1.7917595], abs=1e-5)
     ]
     log_p = torch.randn(1, 2, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
-    assert Counted(log_p).nll(count).tolist() == [[-log_p[0, 0, 0].item(), -log_p[0, 1, 3].item()]]
-    assert Counted(log_p).mean[0, 0].item() == pytest.approx(sum(k * log_p[0, 0, k].exp().item() for k in range(4)))
+    assert CategoricalGaps(log_p).nll(count).tolist() == [[-log_p[0, 0, 0].item(), -log_p[0, 1, 3].item()]]
+    assert CategoricalGaps(log_p).mean[0, 0].item() == pytest.approx(
+        sum(k * log_p[0, 0, k].exp().item() for k in range(4))
+    )
 
 
 def test_a_gap_that_is_called_closed_costs_a_finite_loss() -> None:
     """An expected count may underflow while its logarithm does not: training met a loss of infinity there."""
     config = TransformerConfig(width=8, layers=1, heads=2, time=8, gaps=4)
-    layer = GapLayer(config, 4)
+    layer = GapHead(config, 4)
     with torch.no_grad():
         layer.initialise()
         layer.output.bias.fill_(-200.0)
-    gaps = Expected(layer(torch.randn(1, 3, 8), None))
+    gaps = PoissonGaps(layer(torch.randn(1, 3, 8), None))
     assert gaps.mean.tolist() == [[0.0] * 3]
-    noised = Noised(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1), torch.zeros(1, 2, dtype=torch.int64))
+    noised = NoisySample(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1), torch.zeros(1, 2, dtype=torch.int64))
     opened = torch.ones(1, 3, dtype=torch.bool)
     noised = noised._replace(gaps=torch.tensor([[0, 2, 0]]), open=opened, arrived=torch.tensor([[2]]))
-    nats = PROCESS.nelbo(Known(torch.zeros(1, 2, 8), missing=gaps), noised)
+    nats = PROCESS.nelbo(TablePrediction(torch.zeros(1, 2, 8), missing=gaps), noised)
     assert float(nats.detach().sum()) == pytest.approx(4.0 * (-2 + 2 * (200 - math.log(4) + math.log(2 / 3))))
     nats.sum().backward()
     assert layer.output.bias.grad is not None
@@ -290,9 +292,9 @@ def integral(oracle: SentenceOracle) -> float:
 class Loose(Insertion):
     """The paper's loss as if it were a likelihood: m − g + g·log(g/m) for each gap."""
 
-    def nelbo(self, pred: Known, noised: Noised, s: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def nelbo(self, pred: TablePrediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:  # type: ignore[override]
         assert noised.gaps is not None
-        wrong = pkl(noised.gaps.double(), pred.gaps.mean) - (
+        wrong = poisson_kl(noised.gaps.double(), pred.gaps.mean) - (
             pred.gaps.mean - noised.gaps - torch.xlogy(noised.gaps, pred.gaps.mean)
         )
         return super().nelbo(pred, noised) + self.insert_schedule.rate(noised.t) * wrong
@@ -300,8 +302,8 @@ class Loose(Insertion):
 
 def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
     """{ab, ba}, each half the time: log 2, where the paper's loss gives 2 log 2."""
-    toy = Sentences.of()
-    pair = Sentences(torch.tensor([[0, 1, 3], [1, 0, 3]]), torch.full((2,), 0.5, dtype=torch.float64))
+    toy = SentenceLanguage.of()
+    pair = SentenceLanguage(torch.tensor([[0, 1, 3], [1, 0, 3]]), torch.full((2,), 0.5, dtype=torch.float64))
     log2 = torch.tensor(2.0).log().item()
     for schedules in ((Linear(), Linear()), (Polynomial(2.0), Polynomial(3.0)), (CosineSquared(), Linear())):
         process = Insertion(SENTENCE_VOCAB, *schedules)
@@ -309,7 +311,7 @@ def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
         assert integral(SentenceOracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-4)
     assert integral(SentenceOracle(pair, Loose(SENTENCE_VOCAB))) == pytest.approx(2 * log2, abs=1e-3)
     assert integral(SentenceOracle(toy, Loose(SENTENCE_VOCAB))) - toy.entropy == pytest.approx(0.8305, abs=1e-3)
-    one = Sentences(torch.tensor([[0, 3, 3], [3, 3, 3]]), torch.tensor([0.3, 0.7], dtype=torch.float64))
+    one = SentenceLanguage(torch.tensor([[0, 3, 3], [3, 3, 3]]), torch.tensor([0.3, 0.7], dtype=torch.float64))
     assert integral(SentenceOracle(one, Loose(SENTENCE_VOCAB))) == pytest.approx(one.entropy, abs=1e-4), (
         "no gap of two: no difference"
     )
@@ -335,18 +337,18 @@ def test_gaps_of_a_known_text_cost_nothing_at_any_time(seed: int, t: float) -> N
     average = torch.where(noised.open, noised.gaps.sum(-1, keepdim=True) / (noised.arrived + 1.0), 0.0)
     sure = torch.full((4, 12, 8), -torch.inf)
     sure[..., 0] = 0.0
-    nats = PROCESS.nelbo(Known(sure, missing=Expected.of(average.clamp(min=1e-30))), noised)
+    nats = PROCESS.nelbo(TablePrediction(sure, missing=PoissonGaps.of(average.clamp(min=1e-30))), noised)
     assert nats.sum(-1).tolist() == pytest.approx([0.0] * 4, abs=1e-4)
 
 
 def test_the_bound_rises_with_any_error() -> None:
-    toy = Sentences.of()
+    toy = SentenceLanguage.of()
     assert integral(SentenceOracle(toy, SQUARE, counted=True)) == pytest.approx(toy.entropy, abs=1e-4)
     assert [integral(SentenceOracle(toy, SQUARE, blur=b)) > toy.entropy + 0.05 for b in (0.003, 0.1)] == [True, True]
 
 
 def test_all_at_once_is_mask_noise_on_a_known_length() -> None:
-    process, toy = Insertion(SENTENCE_VOCAB, AtOnce(), Cosine()), Sentences.of()
+    process, toy = Insertion(SENTENCE_VOCAB, InsertAtOnce(), Cosine()), SentenceLanguage.of()
     x, pad = toy.x.repeat(40, 1), toy.pad.repeat(40, 1)
     noised = process.noise(x, column(0.6, len(x)), pad=pad, rng=rng(0, len(x)))
     assert noised.gaps is not None
@@ -361,27 +363,27 @@ def test_all_at_once_is_mask_noise_on_a_known_length() -> None:
 
 def test_draws_of_time_near_zero_tame_the_noise() -> None:
     """E[(weight·integrand)²] of linear schedules, where the rate is 1/t: with t = u² twenty times smaller."""
-    process, toy = Insertion(SENTENCE_VOCAB), Sentences.of()
-    ways, oracle = Ways.of(toy, process), SentenceOracle(toy, process)
+    process, toy = Insertion(SENTENCE_VOCAB), SentenceLanguage.of()
+    ways, oracle = NoisedSentences.of(toy, process), SentenceOracle(toy, process)
     time, weight = quadrature(64)
     noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
     seen = (p * torch.where(p > 0, nats, 0.0) ** 2).sum(-1) * weight * (time > 1e-6)
-    tamed = float((seen * Stratified(power=2.0).weight(time)).sum())
+    tamed = float((seen * StratifiedTimes(power=2.0).weight(time)).sum())
     assert float(seen.sum()) > 20 * tamed
 
 
 def test_continuous_time_only() -> None:
     noised = PROCESS.noise(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1), rng=rng(0))
     with pytest.raises(ValueError, match=r"use Bound\(\) without steps"):
-        PROCESS.nelbo(Known(torch.zeros(1, 2, 8)), noised, column(0.4, 1))
+        PROCESS.nelbo(TablePrediction(torch.zeros(1, 2, 8)), noised, column(0.4, 1))
 
 
 # --- the laws ---
 
 
 def test_every_law_holds() -> None:
-    rows = list(suite.check(SQUARE))
+    rows = list(suite.check_process(SQUARE))
     assert [r for r in rows if not r.ok] == []
     assert len({r.law for r in rows}) == 12
 
@@ -389,7 +391,7 @@ def test_every_law_holds() -> None:
 def test_the_laws_catch_a_loose_bound() -> None:
     failed = [
         r.law
-        for r in insertion._growing_bound(SQUARE, SentenceOracle(Sentences.of(), Loose(SENTENCE_VOCAB)))
+        for r in insertion._growing_bound(SQUARE, SentenceOracle(SentenceLanguage.of(), Loose(SENTENCE_VOCAB)))
         if not r.ok
     ]
     assert failed == ["bound = entropy, length included"]
@@ -413,7 +415,7 @@ class Forgetful(Insertion):
 
 
 def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
-    oracle = SentenceOracle(Sentences.of(), Hasty(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
+    oracle = SentenceOracle(SentenceLanguage.of(), Hasty(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
     assert check.chi_square(written_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
     failed = [r.law for r in insertion._lost_and_found(Forgetful(SENTENCE_VOCAB)) if not r.ok]
@@ -423,7 +425,7 @@ def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
 @pytest.mark.parametrize("sampler", [Unmask(32, Margin(1.0)), Unmask(32, Entropy(1.0))], ids=repr)
 def test_any_order_of_revealing_writes_the_language(sampler: Sampler) -> None:
     """Scores that do not depend on the drawn token: one mask after the other has the law of chance."""
-    oracle = SentenceOracle(Sentences.of(), SQUARE, counted=True)
+    oracle = SentenceOracle(SentenceLanguage.of(), SQUARE, counted=True)
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
     assert check.chi_square(written_sentences(oracle, sampler, rng(5, 4000)), p) > CHANCE
 
@@ -520,8 +522,8 @@ def test_one_pass_answers_all_questions(writer: DiffusionLM) -> None:
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("term", [Bound(), Recover()], ids=repr)
-def test_the_gradient_reaches_every_weight(writer: DiffusionLM, term: Bound | Recover) -> None:
+@pytest.mark.parametrize("term", [Bound(), TokenCrossEntropy()], ids=repr)
+def test_the_gradient_reaches_every_weight(writer: DiffusionLM, term: Bound | TokenCrossEntropy) -> None:
     x, pad = random_rows(0, 4, 6)
     writer.zero_grad()
     Objective(term)(writer, Batch.of(x, pad), rng=rng(0, 4)).mean.backward()
@@ -534,7 +536,7 @@ def test_the_gradient_reaches_every_weight(writer: DiffusionLM, term: Bound | Re
 class Learnt:
     """A network in the oracle's place."""
 
-    toy: Sentences
+    toy: SentenceLanguage
     process: Insertion
     model: DiffusionLM
 
@@ -545,11 +547,11 @@ class Learnt:
 
 def test_a_network_learns_lengths_and_words() -> None:
     """The toy language, 200 steps: the bound, integrated exactly, comes near the entropy; `likelihood` estimates it."""
-    toy, steps = Sentences.of(), 200
+    toy, steps = SentenceLanguage.of(), 200
     network = TransformerConfig(width=32, layers=1, heads=2, time=16, gaps=_LONGEST)
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
-    adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(Recover())
+    adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(TokenCrossEntropy())
     before = integral(Learnt(toy, SQUARE, model))  # type: ignore[arg-type]
     for step in range(steps):
         adam.param_groups[0]["lr"] = 0.01 * min(1, 2 * (1 - step / steps))
@@ -584,7 +586,7 @@ def test_a_text_does_not_outgrow_learned_positions() -> None:
     canvas = model.canvas(["ab", "abc"], new=9)
     assert canvas.z.shape == (2, 5)
     assert (~canvas.fixed).sum(-1).tolist() == [3, 2]
-    end = last(Ancestral(8)(model, model.process, canvas, rng=rng(0, 2)))
+    end = final_canvas(Ancestral(8)(model, model.process, canvas, rng=rng(0, 2)))
     assert end.context.pad is not None
     assert not end.context.pad.any(), "an untrained network fills all the room there is"
 
@@ -594,7 +596,7 @@ def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
     canvas = writer.infill("a[[2]]b[[*]]c", rows=50, room=4)
     sizes = set()
     for sampler in (Ancestral(16), Unmask(16), Unmask(8, Confidence(1.0))):
-        end = last(sampler(writer, writer.process, canvas, rng=rng(1, 50)))
+        end = final_canvas(sampler(writer, writer.process, canvas, rng=rng(1, 50)))
         assert end.context.pad is not None
         for row, pad in zip(end.z.tolist(), end.context.pad.tolist(), strict=True):
             text = [token for token, empty in zip(row, pad, strict=True) if not empty]
@@ -602,7 +604,7 @@ def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
             assert 5 <= len(text) <= 9
             assert MASK not in text, "no mask is left"
             sizes.add(len(text))
-        assert generated(canvas, end, WORDS).sum(-1).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
+        assert generated_mask(canvas, end, WORDS).sum(-1).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
     assert len(sizes) > 2, "holes of different lengths"
 
 
@@ -610,24 +612,24 @@ def test_a_row_is_written_as_it_would_be_alone(writer: DiffusionLM) -> None:
     templates = ["a[[*]]b", "[[*]]", "abc[[*]]", "[[1]]a[[*]]b[[*]]", "fed"] * 4
     canvas, keys = writer.infill(templates, room=5), rng(7, 20)
     for sampler in (Ancestral(8), Unmask(8)):
-        together = writer.text(last(sampler(writer, writer.process, canvas, rng=keys)))
+        together = writer.text(final_canvas(sampler(writer, writer.process, canvas, rng=keys)))
         for i, template in enumerate(templates):
             single = sampler(writer, writer.process, writer.infill(template, room=5), rng=Rng(keys.key[i : i + 1]))
-            assert writer.text(last(single)) == [together[i]]
-        assert together == fill(writer, sampler, canvas, seed=7, batch=3).texts
+            assert writer.text(final_canvas(single)) == [together[i]]
+        assert together == sample_canvases(writer, sampler, canvas, seed=7, batch=3).texts
 
 
 def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:
     canvas, keys = writer.canvas("a", new=3), rng(0)
     for sampler, reason in (
         (Blocks(Ancestral(4), decode_block=2), "insertion shifts later tokens right, so it has no blocks"),
-        (Strides(Ancestral(4), 4, 2), "so it has no strides"),
+        (SlidingWindow(Ancestral(4), 4, 2), "so it has no strides"),
         (FirstHitting(), "first hitting is for mask noise, not Insertion"),
     ):
         with pytest.raises(ValueError, match=reason):
-            last(sampler(writer, writer.process, canvas, rng=keys))
+            final_canvas(sampler(writer, writer.process, canvas, rng=keys))
     with pytest.raises(ValueError, match=r"UpTo\(-1\)"):
-        UpTo(-1)
+        VariableHole(-1)
 
 
 # --- the original ---
@@ -638,7 +640,7 @@ def golden(variant: str) -> tuple[dict[str, Tensor], dict[str, float]]:
     return load_file(folder / "io.safetensors"), json.loads((folder / "expected.json").read_text())["scalars"]
 
 
-def retold(io: dict[str, Tensor]) -> tuple[Insertion, Noised]:
+def retold(io: dict[str, Tensor]) -> tuple[Insertion, NoisySample]:
     """The original's draw as ours, from its hitting times; its time τ is 1 − t."""
     process, tau = Insertion(Vocab(40, mask=38, pad=39)), io["t"][:, None]
     missing, hidden = tau < io["insertion_time"], (tau >= io["insertion_time"]) & (tau < io["unmasking_time"])
@@ -679,7 +681,7 @@ def test_the_original_s_network(variant: str) -> None:
     masked = io["mask_indices"].bool()
     assert torch.allclose(pred.at(masked), said[masked], rtol=1e-4, atol=2e-5)
     if variant == "distribution":
-        assert isinstance(pred.gaps, Counted)
+        assert isinstance(pred.gaps, CategoricalGaps)
         counts = io["length_posterior_logits"].log_softmax(-1)
         assert torch.allclose(pred.gaps.log_p[noised.open], counts[noised.open], rtol=1e-4, atol=2e-5)
 
@@ -698,10 +700,13 @@ def test_the_original_s_losses() -> None:
     io, scalars = golden("expectation")
     process, noised = retold(io)
     assert noised.gaps is not None and noised.open is not None and noised.arrived is not None  # noqa: PT018
-    pred, cells = Known(io["token_logits"].log_softmax(-1), missing=Expected.of(io["expected_gaps"])), 3 * 16
+    pred, cells = (
+        TablePrediction(io["token_logits"].log_softmax(-1), missing=PoissonGaps.of(io["expected_gaps"])),
+        3 * 16,
+    )
     rate, g, m = process.insert_schedule.rate(noised.t), noised.gaps.double(), io["expected_gaps"].double()
     unmask = float(process.unmasking.nelbo(pred, noised).sum()) / cells
-    theirs = float((rate * pkl(g, m))[noised.open].sum()) / cells
+    theirs = float((rate * poisson_kl(g, m))[noised.open].sum()) / cells
     assert unmask == pytest.approx(scalars["unmask_loss"], rel=1e-4)
     assert theirs == pytest.approx(scalars["insertion_loss"], rel=1e-4)
     assert unmask + theirs == pytest.approx(scalars["total_loss"], rel=1e-4)
@@ -716,7 +721,7 @@ def test_the_original_s_loss_of_counts() -> None:
     io, scalars = golden("distribution")
     process, noised = retold(io)
     assert noised.gaps is not None and noised.open is not None  # noqa: PT018
-    price = Counted(io["length_posterior_logits"].log_softmax(-1)).nll(noised.gaps)
+    price = CategoricalGaps(io["length_posterior_logits"].log_softmax(-1)).nll(noised.gaps)
     rate = process.insert_schedule.rate(noised.t).expand_as(price)
     theirs = float((rate[noised.open] * price[noised.open].mean()).sum()) / (3 * 16)
     assert theirs == pytest.approx(scalars["insertion_loss"], rel=1e-4)

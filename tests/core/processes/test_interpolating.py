@@ -22,26 +22,26 @@ from redraft.core import (
     CosineRatio,
     CosineSquared,
     Exponential,
-    Hybrid,
+    HybridNoise,
     Interpolating,
-    Known,
     Linear,
     Masked,
     MaskNoise,
-    Mixing,
-    Noised,
+    NoiseDistribution,
+    NoiseTimes,
+    NoisySample,
     Polynomial,
     Prediction,
     Schedule,
-    Times,
+    TablePrediction,
     UniformNoise,
     Vocab,
     ops,
     rng,
 )
-from redraft.decoding import Ancestral, last
+from redraft.decoding import Ancestral, final_canvas
 from redraft.models import DiffusionLM, Subs, TransformerConfig
-from redraft.training import Bound, Clip, Dynamic, Objective, Weight, load
+from redraft.training import Bound, BoundWeight, ClippedWeight, DynamicWeight, Objective, load
 
 PValue = Callable[[Tensor, Tensor], float]
 Build = Callable[..., DiffusionLM]
@@ -53,9 +53,9 @@ PROCESSES = [
     Interpolating(UNMASKED, Cosine()),
     Interpolating(VOCAB),
     Interpolating(VOCAB, Polynomial(2), MaskNoise()),
-    Interpolating(VOCAB, Linear(), Hybrid(0.3)),
-    Interpolating(VOCAB, CosineSquared(), Hybrid(0.6, 1.7)),
-    Interpolating(VOCAB, Exponential(0.05, 3.0), Hybrid(0.2)),
+    Interpolating(VOCAB, Linear(), HybridNoise(0.3)),
+    Interpolating(VOCAB, CosineSquared(), HybridNoise(0.6, 1.7)),
+    Interpolating(VOCAB, Exponential(0.05, 3.0), HybridNoise(0.2)),
 ]
 every_process = pytest.mark.parametrize("process", PROCESSES, ids=repr)
 
@@ -64,24 +64,24 @@ def words(process: Interpolating) -> Tensor:
     return torch.tensor([i for i in range(process.vocab.size) if i != process.vocab.mask])
 
 
-def guess(process: Interpolating, rows: int, length: int, seed: int = 0, free: bool = False) -> Known:
+def guess(process: Interpolating, rows: int, length: int, seed: int = 0, free: bool = False) -> TablePrediction:
     """A random x̂ in float64, never the mask."""
     raw = 2 * torch.randn(rows, length, process.vocab.size, generator=torch.Generator().manual_seed(seed)).double()
     if process.vocab.mask is not None:
         raw[..., process.vocab.mask] = -torch.inf
-    return Known(raw if free else raw.log_softmax(-1), normalised=not free)
+    return TablePrediction(raw if free else raw.log_softmax(-1), normalised=not free)
 
 
 def column(t: float, rows: int = 1) -> Tensor:
     return torch.full((rows, 1), t, dtype=torch.float64)
 
 
-def pairs(process: Interpolating, t: float) -> Noised:
+def pairs(process: Interpolating, t: float) -> NoisySample:
     """One row of all pairs of a word x and a state z that it may become."""
     table = process.marginal(t)
     each = [(x, z) for x in words(process).tolist() for z in range(process.vocab.size) if table[x, z] > 0]
     x, z = torch.tensor(each).T
-    return Noised(z[None], column(t), x[None])
+    return NoisySample(z[None], column(t), x[None])
 
 
 # --- against tables ---
@@ -101,7 +101,7 @@ def test_the_bound_is_the_price_of_wrong_ratios(process: Interpolating, free: bo
         said = process.mix(column(t)).keep * pred.x[0].exp() + noise
     rates = (process.transition(t - h, t + h) - torch.eye(V, dtype=torch.float64)) / (2 * h)  # from y (row) to z
     at = noised.z[0][:, None]
-    price = ops.pkl(q / q.gather(-1, at), said / said.gather(-1, at))
+    price = ops.poisson_kl(q / q.gather(-1, at), said / said.gather(-1, at))
     into = rates.T[noised.z[0]].scatter(-1, at, 0.0)
     assert torch.allclose(process.nelbo(pred, noised)[0].double(), (into * price).sum(-1), rtol=1e-4, atol=1e-6)
 
@@ -150,7 +150,7 @@ def test_a_step_draws_from_bayes(process: Interpolating, s: float, t: float, fre
         law = onto[:, z] * said
         if float(process.marginal(t)[words(process), z].max()) > 0:
             canvas = Canvas(torch.full((1, draws), z), torch.zeros(1, draws, dtype=torch.bool))
-            pred = Known(raw.expand(1, draws, -1), normalised=not free)
+            pred = TablePrediction(raw.expand(1, draws, -1), normalised=not free)
             drawn = process.step(pred, canvas, column(s), column(t), rng=rng(z)).z
             seen, expected = torch.bincount(drawn[0], minlength=V), draws * law / law.sum()
             assert not seen[expected == 0].any()
@@ -223,7 +223,7 @@ def test_the_prior_of_uniform_noise_has_a_closed_form(end: float) -> None:
 
 @given(p_u=st.floats(0, 0.95), power=st.floats(0.1, 2))
 def test_half_way_the_share_of_uniform_noise_is_as_asked(p_u: float, power: float) -> None:
-    mix = Interpolating(VOCAB, mixing=Hybrid(p_u, power)).mix(column(0.5))
+    mix = Interpolating(VOCAB, mixing=HybridNoise(p_u, power)).mix(column(0.5))
     assert float(4 * mix.word) == pytest.approx(p_u, abs=1e-12)
     assert float(mix.keep) == pytest.approx(float(mix.mask), abs=1e-12)
 
@@ -232,26 +232,26 @@ def test_half_way_the_share_of_uniform_noise_is_as_asked(p_u: float, power: floa
 def test_hybrid_steps_exist_up_to_power_two(power: float, s: float, t: float) -> None:
     """b/α never falls, so that every step is a probability; above two it does."""
     at = torch.tensor([min(s, t), max(s, t)], dtype=torch.float64)
-    keep, _, word = Hybrid(0.5, power).mix(1 - at, 4)
+    keep, _, word = HybridNoise(0.5, power).mix(1 - at, 4)
     assert float((word / keep).diff()) >= -1e-12
 
 
-@pytest.mark.parametrize("mixing", [MaskNoise(), Hybrid(0.1)], ids=repr)
-def test_masks_need_a_mask(mixing: Mixing) -> None:
+@pytest.mark.parametrize("mixing", [MaskNoise(), HybridNoise(0.1)], ids=repr)
+def test_masks_need_a_mask(mixing: NoiseDistribution) -> None:
     with pytest.raises(ValueError, match="this vocabulary has no mask token"):
         Interpolating(UNMASKED, mixing=mixing)
 
 
 def test_wrong_hybrids_are_refused() -> None:
     with pytest.raises(ValueError, match="above 2 some noise would have to turn back"):
-        Hybrid(0.1, 2.5)
+        HybridNoise(0.1, 2.5)
     with pytest.raises(ValueError, match="at least 0 and below 1"):
-        Hybrid(1.0)
+        HybridNoise(1.0)
 
 
-@pytest.mark.parametrize("mixing", [MaskNoise(), Hybrid(0.0)], ids=repr)
+@pytest.mark.parametrize("mixing", [MaskNoise(), HybridNoise(0.0)], ids=repr)
 @pytest.mark.parametrize("schedule", [Linear(), Cosine(), Polynomial(0.5), Exponential(0.05, 5.0)], ids=repr)
-def test_mask_noise_is_masked(mixing: Mixing, schedule: Schedule) -> None:
+def test_mask_noise_is_masked(mixing: NoiseDistribution, schedule: Schedule) -> None:
     """The same draws of noise, the same bound in continuous time and in steps, the same tables."""
     ours, theirs = Interpolating(VOCAB, schedule, mixing), Masked(VOCAB, schedule)
     x = words(ours)[torch.randint(0, 4, (3, 30), generator=torch.Generator().manual_seed(0))]
@@ -274,7 +274,7 @@ def test_mask_noise_is_masked(mixing: Mixing, schedule: Schedule) -> None:
 class Asked(Prediction):
     """Remembers where it was asked."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: TablePrediction) -> None:
         self.known, self.where = known, torch.zeros(0)
 
     @property
@@ -309,17 +309,17 @@ def test_a_step_asks_only_where_something_may_change() -> None:
     assert asked(Interpolating(UNMASKED), z, 0.0, t) == 1
 
 
-@pytest.mark.parametrize("mixing", [UniformNoise(), Hybrid(0.3)], ids=repr)
+@pytest.mark.parametrize("mixing", [UniformNoise(), HybridNoise(0.3)], ids=repr)
 def test_sampling_keeps_what_is_given_and_rows_apart(
     build: Build,
     vocab: Vocab,
-    mixing: Mixing,
+    mixing: NoiseDistribution,
     ragged: Callable[[int, int, int], Canvas],
     assert_rows_alone: Callable[[Ancestral, DiffusionLM], None],
 ) -> None:
     model = build(process=Interpolating(vocab, mixing=mixing), head=Subs(carry_over=False))
     canvas = ragged(6, 9, 3)
-    end = last(Ancestral(7)(model, model.process, canvas, rng=rng(0, 6)))
+    end = final_canvas(Ancestral(7)(model, model.process, canvas, rng=rng(0, 6)))
     assert torch.equal(end.z[canvas.fixed], canvas.z[canvas.fixed])
     assert not (end.z == vocab.masked)[~canvas.fixed].any()
     assert_rows_alone(Ancestral(5), model)
@@ -335,7 +335,7 @@ def test_both_decoders_are_distributions(direct: bool) -> None:
     raw = guess(process, 1, 1).log_weights
     for z in range(5):
         x, noisy = torch.arange(5)[None], torch.full((1, 5), z)
-        loss = process.nelbo(Known(raw.expand(1, 5, -1)), Noised(noisy, column(0.3), x), column(0.0))
+        loss = process.nelbo(TablePrediction(raw.expand(1, 5, -1)), NoisySample(noisy, column(0.3), x), column(0.0))
         said = raw[0, 0].exp() if direct else raw[0, 0].exp() * process.marginal(0.3)[:, z]
         assert torch.allclose((-loss[0].double()).exp(), said / said.sum(), rtol=1e-5)
 
@@ -344,19 +344,19 @@ def test_the_direct_decoder_draws_the_prediction_itself(p_value: PValue) -> None
     process = Interpolating(UNMASKED, direct=True)
     raw = guess(process, 1, 1).log_weights
     canvas = Canvas(torch.zeros(1, 30_000).long(), torch.zeros(1, 30_000).bool())
-    drawn = process.step(Known(raw.expand(1, 30_000, -1)), canvas, column(0.0), column(0.2), rng=rng(0)).z
+    drawn = process.step(TablePrediction(raw.expand(1, 30_000, -1)), canvas, column(0.0), column(0.2), rng=rng(0)).z
     assert p_value(torch.bincount(drawn[0], minlength=5), 30_000 * raw[0, 0].exp()) > CHANCE
 
 
 # --- precision ---
 
 
-def naive(process: Interpolating, log_x: Tensor, noised: Noised, rate: float) -> Tensor:
+def naive(process: Interpolating, log_x: Tensor, noised: NoisySample, rate: float) -> Tensor:
     """The bound in float64 with K-vectors."""
     table = process.marginal(float(noised.t[0, 0]))
     q, said = table[noised.target[0]], log_x[0].double().exp() @ table
     at = noised.z[0][:, None]
-    return (rate * ops.pkl(q / q.gather(-1, at), said / said.gather(-1, at)).scatter(-1, at, 0.0)).sum(-1)
+    return (rate * ops.poisson_kl(q / q.gather(-1, at), said / said.gather(-1, at)).scatter(-1, at, 0.0)).sum(-1)
 
 
 @pytest.mark.parametrize("t", [1e-4, 0.01, 0.5, 0.99, 1 - 1e-4, 1 - 1e-8])
@@ -366,8 +366,8 @@ def test_float32_gives_the_loss_and_its_gradient(t: float) -> None:
     process = Interpolating(Vocab(V))
     raw = torch.randn(1, 60, V, generator=torch.Generator().manual_seed(0), requires_grad=True)
     x = torch.arange(60)[None]
-    noised = Noised(torch.where(x % 3 == 0, x, (x + 7) % V), column(t), x)
-    loss = process.nelbo(Known(raw.log_softmax(-1)), noised)[0]
+    noised = NoisySample(torch.where(x % 3 == 0, x, (x + 7) % V), column(t), x)
+    loss = process.nelbo(TablePrediction(raw.log_softmax(-1)), noised)[0]
     (slope,) = torch.autograd.grad(loss.sum(), raw)
     expected = naive(process, raw.double().log_softmax(-1), noised, 1 / (V * (1 - t)))
     (right,) = torch.autograd.grad(expected.sum(), raw)
@@ -381,7 +381,7 @@ def test_float32_gives_the_loss_and_its_gradient(t: float) -> None:
 def test_the_ends_of_time_are_finite(process: Interpolating, t: float) -> None:
     noised = pairs(process, min(t, 0.5))._replace(t=column(t).float())
     pred = guess(process, 1, noised.z.shape[1])
-    assert process.nelbo(Known(pred.x.float()), noised).isfinite().all()
+    assert process.nelbo(TablePrediction(pred.x.float()), noised).isfinite().all()
 
 
 @pytest.mark.parametrize("t", [0.02, 0.5, 0.97])
@@ -396,7 +396,7 @@ def test_the_closed_form_of_udlm(t: float) -> None:
     bar_z, hat_z = bar.gather(-1, at), hat.gather(-1, at)
     inner = K / bar_z - K / hat_z - (bar / bar_z * (hat_z * bar / (hat * bar_z)).log()).sum(-1, keepdim=True)
     expected = (-1 / (K * (1 - t)) * inner).squeeze(-1)
-    assert torch.allclose(process.nelbo(Known(log_x), noised)[0].double(), expected, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(process.nelbo(TablePrediction(log_x), noised)[0].double(), expected, rtol=1e-5, atol=1e-7)
 
 
 # --- the original implementations ---
@@ -415,12 +415,16 @@ def same(found: Tensor, expected: Tensor | float, rtol: float = 1e-4, atol: floa
 GIDD = Vocab(40, mask=39)
 
 
-def gidd(p_u: float) -> tuple[Interpolating, Known, Noised]:
+def gidd(p_u: float) -> tuple[Interpolating, TablePrediction, NoisySample]:
     """Their smallest share of uniform noise is e⁻²⁰."""
     io, _ = golden("gidd")
     raw = io["logits_hf"].index_fill(-1, torch.tensor([39]), -torch.inf)
-    noised = Noised(io["z_t"], io["t"][:, None].double(), io["x0"])
-    return Interpolating(GIDD, mixing=Hybrid(max(p_u, math.exp(-20)))), Known(raw.log_softmax(-1)), noised
+    noised = NoisySample(io["z_t"], io["t"][:, None].double(), io["x0"])
+    return (
+        Interpolating(GIDD, mixing=HybridNoise(max(p_u, math.exp(-20)))),
+        TablePrediction(raw.log_softmax(-1)),
+        noised,
+    )
 
 
 @pytest.mark.parametrize("p_u", [0.0, 0.1, 0.2])
@@ -456,16 +460,16 @@ def test_gidd_rates_and_metrics(p_u: float) -> None:
         same((weight * nats).sum() / weight.sum(), scalars[f"{name}_metric_pu{p_u}"])
 
 
-def weighed(weight: Weight, process: Interpolating, pred: Known, noised: Noised) -> Tensor:
-    return Bound(weight=weight)(process, pred, noised, Times(noised.t))
+def weighed(weight: BoundWeight, process: Interpolating, pred: TablePrediction, noised: NoisySample) -> Tensor:
+    return Bound(weight=weight)(process, pred, noised, NoiseTimes(noised.t))
 
 
 @pytest.mark.parametrize("p_u", [0.0, 0.1, 0.2])
 def test_gidd_clipped_weights(p_u: float) -> None:
     io, scalars = golden("gidd")
     process, pred, noised = gidd(p_u)
-    same(Clip()(process, noised) * process.weight(noised), io[f"loss_weights_clip_pu{p_u}"], atol=0)
-    same(weighed(Clip(), process, pred, noised).mean(), scalars[f"loss_clip_pu{p_u}"])
+    same(ClippedWeight()(process, noised) * process.weight(noised), io[f"loss_weights_clip_pu{p_u}"], atol=0)
+    same(weighed(ClippedWeight(), process, pred, noised).mean(), scalars[f"loss_clip_pu{p_u}"])
 
 
 @pytest.mark.parametrize("p_u", [0.0, 0.1, 0.2])
@@ -474,7 +478,7 @@ def test_gidd_dynamic_weights(p_u: float) -> None:
     io, scalars = golden("gidd")
     process, pred, noised = gidd(p_u)
     own, theirs, share = (
-        Dynamic()(process, noised) * process.weight(noised),
+        DynamicWeight()(process, noised) * process.weight(noised),
         io[f"loss_weights_dynamic_pu{p_u}"],
         max(p_u, math.exp(-20)),
     )
@@ -500,7 +504,7 @@ def test_gidd_reverse_step() -> None:
     same(weights / weights.sum(-1, keepdim=True), law)
     z = noised.z.flatten()[:, None].expand(-1, draws).contiguous()
     canvas = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
-    pred = Known(log_x[:, None].expand(-1, draws, -1))
+    pred = TablePrediction(log_x[:, None].expand(-1, draws, -1))
     drawn = process.step(pred, canvas, column(0.55, 48), column(0.6, 48), rng=rng(0, 48)).z
     seen = torch.stack([torch.bincount(row, minlength=40) for row in drawn]).double()
     error = (seen - draws * law) / (draws * law * (1 - law)).clamp(min=1).sqrt()
@@ -511,20 +515,20 @@ def test_gidd_reverse_step() -> None:
 def test_gidd_without_uniform_noise_is_mdlm() -> None:
     """The original's own MDLM loss, whose ε is 10⁻⁴."""
     io, scalars = golden("gidd")
-    noised = Noised(io["z_t_masked"], io["t"][:, None], io["x0"])
+    noised = NoisySample(io["z_t_masked"], io["t"][:, None], io["x0"])
     with torch.no_grad():
-        pred = Known(load(GOLDEN / "gidd")(noised.z, noised.t).x)
+        pred = TablePrediction(load(GOLDEN / "gidd")(noised.z, noised.t).x)
     mdlm = Masked(GIDD).nelbo(pred, noised)
-    same(Interpolating(GIDD, mixing=Hybrid(0.0)).nelbo(pred, noised), mdlm)
+    same(Interpolating(GIDD, mixing=HybridNoise(0.0)).nelbo(pred, noised), mdlm)
     same(mdlm, io["mdlm_elbo_per_token"], rtol=1e-3)
     same(mdlm.mean(), scalars["mdlm_loss"], rtol=1e-3)
 
 
 def test_udlm_bound_and_posterior(p_value: PValue) -> None:
     io, scalars = golden("udlm")
-    process, noised = Interpolating(Vocab(40)), Noised(io["xt"], io["t"][:, None], io["x0"])
-    same(process.nelbo(Known(io["log_p_x0"]), noised), io["diffusion_loss"])
-    same(process.nelbo(Known(io["log_p_x0"]), noised).mean(), scalars["udlm_loss_zero_recon"])
+    process, noised = Interpolating(Vocab(40)), NoisySample(io["xt"], io["t"][:, None], io["x0"])
+    same(process.nelbo(TablePrediction(io["log_p_x0"]), noised), io["diffusion_loss"])
+    same(process.nelbo(TablePrediction(io["log_p_x0"]), noised).mean(), scalars["udlm_loss_zero_recon"])
     for row, t in enumerate(io["t"].double()):
         onto, early = process.transition(float(t) - 0.05, float(t)), process.marginal(float(t) - 0.05)
         law = onto[:, io["xt"][row]].T * (io["log_p_x0"][row].double().exp() @ early)
@@ -536,14 +540,14 @@ def test_udlm_with_its_network() -> None:
     io, scalars = golden("udlm")
     model = load(GOLDEN / "udlm")
     t = ((io["t"][:, None] * 1000).int() / 1000 + 1 / 1000).double()
-    process, noised = Interpolating(Vocab(40)), Noised(io["xt"], t, io["x0"])
+    process, noised = Interpolating(Vocab(40)), NoisySample(io["xt"], t, io["x0"])
     with torch.no_grad():
         chain = 1000 * process.nelbo(model(io["xt"], t), noised, t - 1 / 1000)
         clean = -model(io["x0"], 0 * t).x.gather(-1, io["x0"][..., None]).squeeze(-1)
     same(chain, io["diffusion_loss_T1000"], atol=5e-4)  # theirs is a difference of rounded logarithms, times T
     same(chain.mean(), scalars["udlm_T1000_diffusion_mean"])
     same(clean, io["recon_loss"])
-    nats = process.nelbo(Known(io["log_p_x0"]), noised._replace(t=io["t"][:, None])).mean()
+    nats = process.nelbo(TablePrediction(io["log_p_x0"]), noised._replace(t=io["t"][:, None])).mean()
     same(nats, scalars["udlm_diffusion_loss_mean"])
     same(clean.mean(), scalars["udlm_recon_loss_mean"])
     same(nats + clean.mean(), scalars["udlm_loss_with_recon"])
@@ -552,14 +556,14 @@ def test_udlm_with_its_network() -> None:
         same(process.nelbo(labelled, noised._replace(t=io["t"][:, None].double())), io["diffusion_loss_cond"])
 
 
-def multinomial(direct: bool = False) -> tuple[Interpolating, Known, Noised, Tensor]:
+def multinomial(direct: bool = False) -> tuple[Interpolating, TablePrediction, NoisySample, Tensor]:
     """T = 100, K = 27; their t counts from zero, and no step of theirs keeps less than √10⁻³."""
     io, _ = golden("multinomial")
     nearly = float(CosineRatio().keep(torch.tensor(0.99, dtype=torch.float64)))
     process = Interpolating(Vocab(27), CosineRatio(floor=math.sqrt(1e-3) * nearly), direct=direct)
-    pred = Known(io["denoiser_logits_BKL"].transpose(1, 2).log_softmax(-1))
+    pred = TablePrediction(io["denoiser_logits_BKL"].transpose(1, 2).log_softmax(-1))
     s = io["t"][:, None].double() / 100
-    return process, pred, Noised(io["xt"], s + 0.01, io["x0"]), s
+    return process, pred, NoisySample(io["xt"], s + 0.01, io["x0"]), s
 
 
 def test_multinomial_schedule() -> None:
@@ -620,18 +624,20 @@ def test_multinomial_decoders() -> None:
 
 
 def test_weights_know_interpolating_noise_only() -> None:
-    noised = Noised(torch.zeros(1, 2).long(), column(0.5), torch.zeros(1, 2).long())
+    noised = NoisySample(torch.zeros(1, 2).long(), column(0.5), torch.zeros(1, 2).long())
     with pytest.raises(ValueError, match="this weight is that of Interpolating noise; for Masked"):
-        Clip()(Masked(VOCAB), noised)
+        ClippedWeight()(Masked(VOCAB), noised)
     with pytest.raises(ValueError, match="needs uniform noise"):
-        Dynamic()(Interpolating(VOCAB, mixing=MaskNoise()), noised)
+        DynamicWeight()(Interpolating(VOCAB, mixing=MaskNoise()), noised)
     with pytest.raises(ValueError, match="leave out steps, or weight"):
-        Bound(steps=3, weight=Clip())
+        Bound(steps=3, weight=ClippedWeight())
 
 
-@pytest.mark.parametrize("loss", [Bound(), Bound(steps=4), Bound(weight=Dynamic()), Bound(weight=Clip())], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Bound(), Bound(steps=4), Bound(weight=DynamicWeight()), Bound(weight=ClippedWeight())], ids=repr
+)
 def test_every_loss_has_a_gradient(build: Build, vocab: Vocab, tiny: TransformerConfig, loss: Bound) -> None:
-    process = Interpolating(vocab, CosineSquared(), Hybrid(0.2))
+    process = Interpolating(vocab, CosineSquared(), HybridNoise(0.2))
     model = build(network=replace(tiny, time=8), process=process, head=Subs(carry_over=False))
     place = torch.arange(8).expand(16, -1)
     batch = Batch(torch.randint(0, 6, (16, 8), generator=torch.Generator().manual_seed(0)), place > 1, place == 7)

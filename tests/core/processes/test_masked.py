@@ -11,20 +11,20 @@ from torch import Tensor
 
 from redraft.core import (
     Canvas,
-    Chance,
-    Choice,
     Cosine,
     CosineSquared,
     Exponential,
     Geometric,
-    Known,
+    IndependentReveal,
     Linear,
     Masked,
-    Noised,
+    NoisySample,
+    PickResult,
     Polynomial,
     Prediction,
     Rng,
     Schedule,
+    TablePrediction,
     Vocab,
     rng,
 )
@@ -45,10 +45,10 @@ def random_tokens(seed: int, rows: int, length: int) -> Tensor:
     return TOKENS[torch.randint(0, 4, (rows, length), generator=torch.Generator().manual_seed(seed))]
 
 
-def random_prediction(seed: int, rows: int, length: int) -> Known:
+def random_prediction(seed: int, rows: int, length: int) -> TablePrediction:
     raw = torch.randn(rows, length, V, generator=torch.Generator().manual_seed(seed))
     raw[..., MASK] = -torch.inf
-    return Known(raw.log_softmax(-1))
+    return TablePrediction(raw.log_softmax(-1))
 
 
 def masked_canvas(rows: int, length: int) -> Canvas:
@@ -105,9 +105,9 @@ def test_more_time_is_more_noise(seed: int) -> None:
 class Spy:
     """A pick that reveals nothing and remembers what it was told."""
 
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> Choice:
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         self.hidden, self.share = hidden, share
-        return Choice(torch.zeros_like(hidden), torch.empty(0, dtype=torch.int64))
+        return PickResult(torch.zeros_like(hidden), torch.empty(0, dtype=torch.int64))
 
 
 @given(schedule=st.sampled_from(SCHEDULES), s=st.floats(0.001, 0.9), gap=st.floats(0.01, 0.1))
@@ -146,7 +146,7 @@ def test_a_step_changes_masked_tokens_only_and_no_given_ones(seed: int, s: float
 def test_a_step_reveals_the_share_and_draws_from_the_prediction(p_value: PValue) -> None:
     rows, length = 400, 50
     x = torch.tensor([0.1, 0.2, 0.3, 0.0, 0.4])
-    pred = Known(x.log().expand(rows, length, V))
+    pred = TablePrediction(x.log().expand(rows, length, V))
     process, spy = Masked(VOCAB, Cosine()), Spy()
     s, t = column(0.4, rows), column(0.6, rows)
     process.reveal(pred, masked_canvas(rows, length), s, t, spy, rng=rng(0, rows))
@@ -158,7 +158,7 @@ def test_a_step_reveals_the_share_and_draws_from_the_prediction(p_value: PValue)
 
 
 def test_a_pick_that_changes_nothing_asks_nothing() -> None:
-    class Silent(Known):
+    class Silent(TablePrediction):
         def at(self, where: Tensor) -> Tensor:
             raise AssertionError("nothing is revealed, so the network must not be asked")
 
@@ -166,7 +166,7 @@ def test_a_pick_that_changes_nothing_asks_nothing() -> None:
     z = Masked(VOCAB).step(pred, masked_canvas(2, 3), column(0.5, 2), column(0.5, 2), rng=rng(0, 2)).z
     assert (z == MASK).all()
     nowhere = torch.zeros(2, 3, dtype=torch.bool)
-    assert not Chance()(pred, masked_canvas(2, 3), nowhere, column(1, 2), rng=rng(0, 2)).where.any()
+    assert not IndependentReveal()(pred, masked_canvas(2, 3), nowhere, column(1, 2), rng=rng(0, 2)).where.any()
 
 
 def test_tables_compose() -> None:
@@ -239,10 +239,10 @@ def test_the_hit_of_a_window_is_that_of_its_row() -> None:
 # --- the bound ---
 
 
-def noised_at(t: Tensor, seed: int = 0, pad: Tensor | None = None) -> Noised:
+def noised_at(t: Tensor, seed: int = 0, pad: Tensor | None = None) -> NoisySample:
     x = random_tokens(seed, 2, 6)
     hide = torch.rand(2, 6, generator=torch.Generator().manual_seed(seed)) < 0.7
-    return Noised(x.masked_fill(hide, MASK), t, x, pad)
+    return NoisySample(x.masked_fill(hide, MASK), t, x, pad)
 
 
 @given(t=st.floats(1e-6, 1), seed=seeds)
@@ -294,7 +294,7 @@ def test_gradients_are_finite_and_those_of_the_formula(schedule: Schedule, t: fl
     noised.z[:, 0] = noised.target[:, 0]
     raw = torch.randn(2, 6, V, generator=torch.Generator().manual_seed(1), requires_grad=True)
     (given_loss,) = torch.autograd.grad(
-        Masked(VOCAB, schedule).nelbo(Known(raw.log_softmax(-1)), noised).sum(), raw, retain_graph=True
+        Masked(VOCAB, schedule).nelbo(TablePrediction(raw.log_softmax(-1)), noised).sum(), raw, retain_graph=True
     )
     at = torch.tensor(t, dtype=torch.float32).double()
     rate = float(-schedule.slope(at) / (1 - schedule.keep(at)))

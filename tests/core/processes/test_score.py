@@ -17,14 +17,14 @@ from redraft.core import (
     Canvas,
     Cosine,
     Geometric,
-    Hybrid,
+    HybridNoise,
     Interpolating,
-    Known,
     Linear,
     Masked,
     MaskNoise,
-    Noised,
+    NoisySample,
     Schedule,
+    TablePrediction,
     UniformNoise,
     Vocab,
     rng,
@@ -61,7 +61,7 @@ class Golden:
         states = expected["dim"]
         loss, step = expected["scalars"]["loss_mean"], expected["step_size"]
         if name == "sedd":
-            return cls(io, sedd.mask_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
+            return cls(io, sedd.absorbing_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
         return cls(io, sedd.uniform_limit(Vocab(states)), Geometric(1e-4, 20.0), step, loss)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -98,14 +98,14 @@ def test_score_entropy(golden: Golden) -> None:
 
 
 def test_euler_step(golden: Golden) -> None:
-    found = sedd.euler(golden["log_score"], golden["xt"], golden.step * golden.column("dsigma"), golden.limit)
+    found = sedd.euler_probs(golden["log_score"], golden["xt"], golden.step * golden.column("dsigma"), golden.limit)
     same(found, golden["euler_probs"])
 
 
 def test_tweedie_step_and_the_last_one(golden: Golden) -> None:
     sigma, early = golden.column("sigma"), golden.sigma(golden.column("t") - golden.step)
-    same(sedd.tweedie(golden["log_score"], golden["xt"], sigma - early, golden.limit), golden["analytic_probs"])
-    last = sedd.tweedie(golden["log_score"], golden["xt"], sigma, golden.limit)
+    same(sedd.tweedie_probs(golden["log_score"], golden["xt"], sigma - early, golden.limit), golden["analytic_probs"])
+    last = sedd.tweedie_probs(golden["log_score"], golden["xt"], sigma, golden.limit)
     words = golden["denoiser_probs"].shape[-1]  # the original drops the mask, the last state
     same(last[..., :words], golden["denoiser_probs"])
 
@@ -120,10 +120,10 @@ def test_the_score_head_is_the_original_s_output_layer() -> None:
     hidden = z == states - 1
     t = golden.column("t")
     log_x = Score().estimate(raw[hidden], z[hidden], t.expand_as(z)[hidden], process)
-    pred = Known(torch.zeros_like(raw).float().masked_scatter(hidden[..., None], log_x), normalised=False)
-    found = process.nelbo(pred, Noised(z, t, golden["x0"]))
+    pred = TablePrediction(torch.zeros_like(raw).float().masked_scatter(hidden[..., None], log_x), normalised=False)
+    found = process.nelbo(pred, NoisySample(z, t, golden["x0"]))
     same(found.double(), golden.column("dsigma") * golden["score_entropy"])
-    log_score = sedd.ratios(pred.x.double(), z, process.schedule.keep(t), golden.limit)
+    log_score = sedd.score_ratios(pred.x.double(), z, process.schedule.keep(t), golden.limit)
     same(log_score[hidden][:, :-1], golden["log_score"][hidden][:, :-1])
 
 
@@ -153,10 +153,10 @@ def test_score_entropy_is_the_bound(noise: str, schedule: Schedule, t: float, se
     process = NOISE[noise](VOCAB, schedule)
     (z, x), time = pairs(noise), torch.full((1, 1), t, dtype=torch.float64)
     log_x, keep = guess(seed, z.shape[1], spread), schedule.keep(time)
-    log_s = sedd.ratios(log_x, z, keep, sedd.limit(process))
+    log_s = sedd.score_ratios(log_x, z, keep, sedd.limiting_distribution(process))
     rate = -schedule.slope(time) / keep
-    expected = rate * sedd.score_entropy(log_s, z, x, -keep.log(), sedd.limit(process))
-    found = process.nelbo(Known(log_x, normalised=spread == 0), Noised(z, time, x))
+    expected = rate * sedd.score_entropy(log_s, z, x, -keep.log(), sedd.limiting_distribution(process))
+    found = process.nelbo(TablePrediction(log_x, normalised=spread == 0), NoisySample(z, time, x))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -168,7 +168,7 @@ def test_uniform_noise_does_not_tell_the_sum(seed: int, t: float, c: float) -> N
     keep, _, word = process.mix(time)
     other = (c * log_x.exp() + (c - 1) * word / keep).log()
     other[..., MASK] = -torch.inf
-    losses = (process.nelbo(Known(g, normalised=False), Noised(z, time, x)) for g in (log_x, other))
+    losses = (process.nelbo(TablePrediction(g, normalised=False), NoisySample(z, time, x)) for g in (log_x, other))
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
 
 
@@ -176,9 +176,9 @@ def test_uniform_noise_does_not_tell_the_sum(seed: int, t: float, c: float) -> N
 def test_a_wrong_sum_costs(seed: int, t: float) -> None:
     """Z − 1 − log Z more than the same x̂ normalised, per masked token and unit of the rate."""
     time, free = torch.full((1, 1), t, dtype=torch.float64), guess(seed, 6, 0.7)
-    noised = Noised(torch.full((1, 6), MASK), time, torch.zeros(1, 6, dtype=torch.int64))
-    loss = Masked(VOCAB).nelbo(Known(free, normalised=False), noised).double()
-    best = Masked(VOCAB).nelbo(Known(free.log_softmax(-1)), noised).double()
+    noised = NoisySample(torch.full((1, 6), MASK), time, torch.zeros(1, 6, dtype=torch.int64))
+    loss = Masked(VOCAB).nelbo(TablePrediction(free, normalised=False), noised).double()
+    best = Masked(VOCAB).nelbo(TablePrediction(free.log_softmax(-1)), noised).double()
     log_mass = free.logsumexp(-1)
     torch.testing.assert_close(loss - best, (log_mass.expm1() - log_mass) / time, rtol=1e-4, atol=1e-5)
 
@@ -187,8 +187,8 @@ def test_the_gradient_pulls_every_intensity_to_the_truth() -> None:
     raw = torch.randn(1, 3, V - 1, generator=torch.Generator().manual_seed(0)).requires_grad_()
     x, time = torch.tensor([[0, 1, 2]]), torch.full((1, 1), 0.25)
     log_x = torch.cat([raw, torch.full((1, 3, 1), -torch.inf)], -1)
-    noised = Noised(torch.full((1, 3), MASK), time, x)
-    Masked(VOCAB).nelbo(Known(log_x, normalised=False), noised).sum().backward()
+    noised = NoisySample(torch.full((1, 3), MASK), time, x)
+    Masked(VOCAB).nelbo(TablePrediction(log_x, normalised=False), noised).sum().backward()
     expected = 4 * (raw.detach().exp() - torch.nn.functional.one_hot(x, V - 1))
     torch.testing.assert_close(raw.grad, expected)
 
@@ -199,7 +199,7 @@ def test_the_gradient_pulls_every_intensity_to_the_truth() -> None:
 def drawn(process: Masked | Interpolating, log_x: Tensor, z: int, s: float, t: float, draws: int) -> Tensor:
     canvas = Canvas(torch.full((1, draws), z), torch.zeros(1, draws, dtype=torch.bool))
     at = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
-    pred = Known(log_x.expand(1, draws, V), normalised=False)
+    pred = TablePrediction(log_x.expand(1, draws, V), normalised=False)
     return process.step(pred, canvas, *at, rng=rng(3)).z[0]
 
 
@@ -212,15 +212,17 @@ def test_the_ancestral_step_is_tweedie_s(noise: str, s: float, t: float) -> None
     late, early = (-schedule.kept(torch.tensor([[u]], dtype=torch.float64)).log() for u in (t, s))
     for z in (0, 2, MASK) if noise == "mask" else (0, 2):
         state = torch.tensor([[z]])
-        log_s = sedd.ratios(log_x, state, (-late).exp(), sedd.limit(process))
-        p = sedd.proper(sedd.tweedie(log_s, state, late - early, sedd.limit(process)))[0, 0]
+        log_s = sedd.score_ratios(log_x, state, (-late).exp(), sedd.limiting_distribution(process))
+        p = sedd.clip_and_normalize(
+            sedd.tweedie_probs(log_s, state, late - early, sedd.limiting_distribution(process))
+        )[0, 0]
         assert tokens.chi_square(drawn(process, log_x, z, s, t, 20_000), p) > CHANCE
 
 
 def bayes(process: Masked | Interpolating, log_x: Tensor, z: int, s: float, t: float) -> Tensor:
     """(V,) q_{t|s}(z | y)·(α_s·x̂_y + b_s[y]), from the tables; x̂ as it is, whatever its sum."""
     keep = process.schedule.keep(torch.tensor(s, dtype=torch.float64))
-    p = process.transition(s, t)[:, z] * (keep * log_x.exp() + (1 - keep) * sedd.limit(process))
+    p = process.transition(s, t)[:, z] * (keep * log_x.exp() + (1 - keep) * sedd.limiting_distribution(process))
     return p / p.sum()
 
 
@@ -241,7 +243,7 @@ def test_the_price_of_a_step_is_its_kl(noise: str, seed: int, s: float, t: float
     process, (z, x) = NOISE[noise](VOCAB, Linear()), pairs(noise)
     late, early = (torch.full((1, 1), u, dtype=torch.float64) for u in (t, s))
     log_x, truth = guess(seed, z.shape[1], spread), torch.eye(V, dtype=torch.float64).log()
-    found = process.nelbo(Known(log_x, normalised=spread == 0), Noised(z, late, x), early).double()
+    found = process.nelbo(TablePrediction(log_x, normalised=spread == 0), NoisySample(z, late, x), early).double()
     for i, (here, true) in enumerate(zip(z[0].tolist(), x[0].tolist(), strict=True)):
         if noise == "mask" and here != MASK:
             assert float(found[0, i]) == 0
@@ -257,8 +259,13 @@ def test_a_free_sum_is_tweedie_s_in_short_steps(noise: str) -> None:
     log_x, z = guess(3, 1, 0.8), MASK if noise == "mask" else 1
     state, keep = torch.tensor([[z]]), torch.full((1, 1), 1 - t, dtype=torch.float64)
     change = (keep + dt).log() - keep.log()
-    tweedie = sedd.tweedie(sedd.ratios(log_x, state, keep, sedd.limit(process)), state, change, sedd.limit(process))
-    ours, theirs = bayes(process, log_x[0, 0], z, t - dt, t), sedd.proper(tweedie)[0, 0]
+    tweedie = sedd.tweedie_probs(
+        sedd.score_ratios(log_x, state, keep, sedd.limiting_distribution(process)),
+        state,
+        change,
+        sedd.limiting_distribution(process),
+    )
+    ours, theirs = bayes(process, log_x[0, 0], z, t - dt, t), sedd.clip_and_normalize(tweedie)[0, 0]
     others = torch.arange(V) != z
     torch.testing.assert_close(ours[others], theirs[others], rtol=1e-4, atol=1e-12)
 
@@ -266,10 +273,10 @@ def test_a_free_sum_is_tweedie_s_in_short_steps(noise: str) -> None:
 @given(seed=st.integers(0, 10**6), change=st.floats(0.001, 5))
 def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> None:
     z, limit = torch.tensor([[0, 1, 2, 3]]), sedd.uniform_limit(VOCAB)
-    log_s = sedd.ratios(guess(seed, 4, 0.0), z, torch.full((1, 1), 0.5).double(), limit)
-    p = sedd.euler(log_s, z, torch.full((1, 1), change).double(), limit)
+    log_s = sedd.score_ratios(guess(seed, 4, 0.0), z, torch.full((1, 1), 0.5).double(), limit)
+    p = sedd.euler_probs(log_s, z, torch.full((1, 1), change).double(), limit)
     torch.testing.assert_close(p.sum(-1), torch.ones(1, 4).double())
-    proper = sedd.proper(p)
+    proper = sedd.clip_and_normalize(p)
     assert (proper >= 0).all()
     torch.testing.assert_close(proper.sum(-1), torch.ones(1, 4).double())
     if bool((p >= 0).all()):
@@ -278,9 +285,9 @@ def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> N
 
 def test_both_steps_agree_when_they_are_short() -> None:
     z, limit, change = torch.tensor([[0, 3]]), sedd.uniform_limit(VOCAB), torch.full((1, 1), 1e-5).double()
-    log_s = sedd.ratios(guess(0, 2, 0.0), z, torch.full((1, 1), 0.4).double(), limit)
-    tweedie = sedd.proper(sedd.tweedie(log_s, z, change, limit))
-    torch.testing.assert_close(sedd.euler(log_s, z, change, limit), tweedie, rtol=1e-4, atol=1e-9)
+    log_s = sedd.score_ratios(guess(0, 2, 0.0), z, torch.full((1, 1), 0.4).double(), limit)
+    tweedie = sedd.clip_and_normalize(sedd.tweedie_probs(log_s, z, change, limit))
+    torch.testing.assert_close(sedd.euler_probs(log_s, z, change, limit), tweedie, rtol=1e-4, atol=1e-9)
 
 
 # --- ends that are not exact ---
@@ -314,12 +321,18 @@ def test_mask_noise_that_leaves_tokens_has_no_bound() -> None:
 
 
 def test_limits() -> None:
-    assert sedd.limit(Masked(VOCAB)).tolist() == [0, 0, 0, 0, 1]
-    assert sedd.limit(Interpolating(VOCAB, mixing=MaskNoise())).tolist() == [0, 0, 0, 0, 1]
-    assert sedd.limit(Interpolating(VOCAB, mixing=UniformNoise())).tolist() == [0.25, 0.25, 0.25, 0.25, 0]
-    assert sedd.limit(Interpolating(Vocab(4))).tolist() == [0.25] * 4
+    assert sedd.limiting_distribution(Masked(VOCAB)).tolist() == [0, 0, 0, 0, 1]
+    assert sedd.limiting_distribution(Interpolating(VOCAB, mixing=MaskNoise())).tolist() == [0, 0, 0, 0, 1]
+    assert sedd.limiting_distribution(Interpolating(VOCAB, mixing=UniformNoise())).tolist() == [
+        0.25,
+        0.25,
+        0.25,
+        0.25,
+        0,
+    ]
+    assert sedd.limiting_distribution(Interpolating(Vocab(4))).tolist() == [0.25] * 4
     with pytest.raises(ValueError, match="scores are for mask or uniform noise"):
-        sedd.limit(Interpolating(VOCAB, mixing=Hybrid(0.1)))
+        sedd.limiting_distribution(Interpolating(VOCAB, mixing=HybridNoise(0.1)))
 
 
 def test_the_scale_is_stable_where_there_is_hardly_any_noise() -> None:

@@ -12,37 +12,45 @@ from torch import Tensor
 
 from redraft.core import (
     Batch,
-    ByConfidence,
     Canvas,
-    Cap,
+    CappedRate,
+    ConfidenceRate,
     Context,
     Cosine,
-    Hybrid,
+    HybridNoise,
     Interpolating,
-    Known,
     Linear,
-    Loop,
+    LoopRate,
     Masked,
     MaskNoise,
-    Moment,
-    Noised,
+    NoisySample,
     Process,
-    Rate,
     Remask,
-    Rescale,
-    Star,
-    Switch,
+    RemaskRate,
+    RemaskStep,
+    RescaledRate,
+    StarRate,
+    TablePrediction,
     Vocab,
+    WindowedRate,
     rng,
 )
-from redraft.decoding import Ancestral, last
+from redraft.decoding import Ancestral, final_canvas
 from redraft.evaluation.laws import tokens
 from redraft.training import Bound, Objective
 
 V, MASK, CHANCE = 5, 4, 1e-4
 VOCAB = Vocab(V, mask=MASK)
-BASES = [Masked(VOCAB), Masked(VOCAB, Cosine()), Interpolating(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.3))]
-RATES: list[Rate] = [Cap(0.1), Cap(1.0), Rescale(0.4), Rescale(1.0), Star(), Switch(Star(), 0.9, 0.2), Loop(0.5)]
+BASES = [Masked(VOCAB), Masked(VOCAB, Cosine()), Interpolating(VOCAB), Interpolating(VOCAB, mixing=HybridNoise(0.3))]
+RATES: list[RemaskRate] = [
+    CappedRate(0.1),
+    CappedRate(1.0),
+    RescaledRate(0.4),
+    RescaledRate(1.0),
+    StarRate(),
+    WindowedRate(StarRate(), 0.9, 0.2),
+    LoopRate(0.5),
+]
 every_base = pytest.mark.parametrize("base", BASES, ids=tokens.name)
 every_rate = pytest.mark.parametrize("rate", RATES, ids=repr)
 
@@ -55,9 +63,9 @@ def free(z: Tensor) -> Canvas:
     return Canvas(z, torch.zeros_like(z, dtype=torch.bool))
 
 
-def guess(seed: int, *shape: int) -> Known:
+def guess(seed: int, *shape: int) -> TablePrediction:
     log_x = torch.randn(*shape, V, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return Known(log_x.index_fill(-1, torch.tensor([MASK]), -torch.inf).log_softmax(-1))
+    return TablePrediction(log_x.index_fill(-1, torch.tensor([MASK]), -torch.inf).log_softmax(-1))
 
 
 # --- the law of the step ---
@@ -66,11 +74,11 @@ def guess(seed: int, *shape: int) -> Known:
 @every_base
 @every_rate
 @pytest.mark.parametrize(("s", "t"), [(0.4, 0.7), (0.0, 0.3), (0.5, 0.5)])
-def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: Rate, s: float, t: float) -> None:
+def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: RemaskRate, s: float, t: float) -> None:
     """z_t ~ q_t(· | x), then a step with x known: z_s ~ q_s(· | x)."""
     process, x = Remask(base, rate), torch.arange(2)[:, None].repeat(1, 20_000)
     z = process.noise(x, at(t, 2), rng=rng(1, 2)).z
-    known = Known(torch.nn.functional.one_hot(x, V).double().log())
+    known = TablePrediction(torch.nn.functional.one_hot(x, V).double().log())
     after = process.step(known, free(z), at(s, 2), at(t, 2), rng=rng(2, 2)).z
     for word in range(2):
         expected = torch.eye(V, dtype=torch.float64)[word] if s == 0 else process.marginal(s)[word]
@@ -80,32 +88,38 @@ def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: Rate, s:
 @given(s=st.floats(0.01, 0.6), t=st.floats(0.61, 0.99), eta=st.floats(0, 1))
 def test_what_is_forgotten_is_made_up_for(s: float, t: float, eta: float) -> None:
     """(1 − σ)·α_t + (reveals)·(1 − α_t) = α_s, exactly; the reveals are the weight of the bound."""
-    for base, rate in product((Masked(VOCAB), Masked(VOCAB, Cosine())), (Cap(eta), Rescale(eta), Star())):
+    for base, rate in product(
+        (Masked(VOCAB), Masked(VOCAB, Cosine())), (CappedRate(eta), RescaledRate(eta), StarRate())
+    ):
         process, z = Remask(base, rate), torch.full((1, 1), MASK)
-        pred, noised = guess(0, 1, 1), Noised(z, at(t), torch.zeros_like(z))
+        pred, noised = guess(0, 1, 1), NoisySample(z, at(t), torch.zeros_like(z))
         reveal = float(process.nelbo(pred, noised, at(s)) / pred.nll(z == MASK, noised.target))
         kept, before = (float(base.schedule.keep(at(u))) for u in (t, s))
         most = min(1.0, (1 - before) / kept)
-        sigma = {Cap: min(eta, most), Rescale: eta * most, Star: 1 - before}[type(rate)]
+        sigma = {CappedRate: min(eta, most), RescaledRate: eta * most, StarRate: 1 - before}[type(rate)]
         assert (1 - sigma) * kept + reveal * (1 - kept) == pytest.approx(before, abs=1e-6)
         assert -1e-6 <= reveal <= 1 + 1e-6
 
 
 @every_rate
-def test_masks_by_either_kernel(rate: Rate) -> None:
+def test_masks_by_either_kernel(rate: RemaskRate) -> None:
     """Mask noise in closed form and as noise of any kind: the same law, as far as the second reaches."""
     s, t = 0.4, 0.7
     closed, general = Remask(Masked(VOCAB), rate), Remask(Interpolating(VOCAB, mixing=MaskNoise()), rate)
-    if rate in (Cap(1.0), Rescale(0.4), Rescale(1.0)):  # shares of another highest rate; the star is reached by all
-        closed, general = Remask(Masked(VOCAB), Cap(0.3)), Remask(general.process, Cap(0.3))
+    if rate in (
+        CappedRate(1.0),
+        RescaledRate(0.4),
+        RescaledRate(1.0),
+    ):  # shares of another highest rate; the star is reached by all
+        closed, general = Remask(Masked(VOCAB), CappedRate(0.3)), Remask(general.process, CappedRate(0.3))
     draws = 40_000
     for state in (0, MASK):
         canvas = free(torch.full((1, draws), state))
-        pred = Known(guess(1, 1, 1).x.expand(1, draws, V))
+        pred = TablePrediction(guess(1, 1, 1).x.expand(1, draws, V))
         found = [p.step(pred, canvas, at(s), at(t), rng=rng(i)).z for i, p in enumerate((closed, general))]
         p, q = (torch.bincount(z[0], minlength=V).double() / draws for z in found)
         assert float((p - q).abs().sum()) < 0.02
-    noised = Noised(torch.tensor([[MASK, 1, MASK]]), at(t), torch.tensor([[0, 1, 2]]))
+    noised = NoisySample(torch.tensor([[MASK, 1, MASK]]), at(t), torch.tensor([[0, 1, 2]]))
     a, b = (p.nelbo(guess(2, 1, 3), noised, at(s)) for p in (closed, general))
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, check_dtype=False)
 
@@ -114,12 +128,12 @@ def test_masks_by_either_kernel(rate: Rate) -> None:
 def test_rate_zero_is_the_process_itself(base: Masked | Interpolating) -> None:
     """Bit for bit under the same random numbers; also outside a switch's window, and where time moves in a loop."""
     pred = guess(3, 40, 6)
-    for rate in (Cap(0.0), Rescale(0.0), Switch(Star(), 0.3, 0.1), Loop(0.9)):
+    for rate in (CappedRate(0.0), RescaledRate(0.0), WindowedRate(StarRate(), 0.3, 0.1), LoopRate(0.9)):
         process = Remask(base, rate)
         canvas = free(base.noise(torch.zeros(40, 6, dtype=torch.int64), at(0.7, 40), rng=rng(1, 40)).z)
         ours, theirs = (p.step(pred, canvas, at(0.4, 40), at(0.7, 40), rng=rng(2, 40)).z for p in (process, base))
         assert torch.equal(ours, theirs)
-        noised = Noised(canvas.z, at(0.7, 40), torch.zeros_like(canvas.z))
+        noised = NoisySample(canvas.z, at(0.7, 40), torch.zeros_like(canvas.z))
         bounds = (p.nelbo(pred, noised, at(0.4, 40)) for p in (process, base))
         torch.testing.assert_close(*bounds, rtol=1e-4, atol=1e-5)
 
@@ -134,8 +148,8 @@ def test_the_star_forgets_where_it_was(base: Masked | Interpolating) -> None:
         if float(clean.sum()) == 0:
             continue
         p = clean / clean.sum() @ base.marginal(s)
-        pred = Known(x.x.expand(1, draws, V))
-        found = Remask(base, Star()).step(pred, free(torch.full((1, draws), z)), at(s), at(t), rng=rng(z)).z
+        pred = TablePrediction(x.x.expand(1, draws, V))
+        found = Remask(base, StarRate()).step(pred, free(torch.full((1, draws), z)), at(s), at(t), rng=rng(z)).z
         assert tokens.chi_square(found, p) > CHANCE
 
 
@@ -146,48 +160,58 @@ def test_what_is_given_stays(seed: int, t: float) -> None:
     for base in BASES:
         if isinstance(base, Interpolating) and base.mixing == Interpolating(VOCAB).mixing:
             z = z.clamp(max=MASK - 1)
-        canvas = Remask(base, Star()).step(guess(seed, 3, 8), Canvas(z, fixed), at(0.1, 3), at(t, 3), rng=rng(seed, 3))
+        canvas = Remask(base, StarRate()).step(
+            guess(seed, 3, 8), Canvas(z, fixed), at(0.1, 3), at(t, 3), rng=rng(seed, 3)
+        )
         assert torch.equal(canvas.z[fixed], z[fixed])
 
 
 # --- rates ---
 
 
-def moment(s: float, t: float) -> Moment:
-    return Moment(at(s), at(t), at(s), at(min(1.0, s / (1 - t))))  # the linear schedule
+def moment(s: float, t: float) -> RemaskStep:
+    return RemaskStep(at(s), at(t), at(s), at(min(1.0, s / (1 - t))))  # the linear schedule
 
 
 def test_rates_by_hand() -> None:
     written = torch.ones(1, 3, dtype=torch.bool)
     now = moment(0.3, 0.4)  # σ_max = 0.3/0.6
-    for rate, sigma in ((Cap(0.2), 0.2), (Cap(0.9), 0.5), (Rescale(0.1), 0.05), (Star(), 0.3), (Loop(0.2), 0.0)):
+    for rate, sigma in (
+        (CappedRate(0.2), 0.2),
+        (CappedRate(0.9), 0.5),
+        (RescaledRate(0.1), 0.05),
+        (StarRate(), 0.3),
+        (LoopRate(0.2), 0.0),
+    ):
         assert float(rate(now, written, None)) == pytest.approx(sigma)
         assert rate.blind
-    assert float(Loop(0.2)(moment(0.4, 0.4), written, None)) == pytest.approx(0.2)
-    assert float(Switch(Cap(0.2), on=0.5, off=0.3)(now, written, None)) == pytest.approx(0.2)
-    for window in (Switch(Cap(0.2), on=0.39, off=0.3), Switch(Cap(0.2), on=0.5, off=0.41)):
+    assert float(LoopRate(0.2)(moment(0.4, 0.4), written, None)) == pytest.approx(0.2)
+    assert float(WindowedRate(CappedRate(0.2), on=0.5, off=0.3)(now, written, None)) == pytest.approx(0.2)
+    for window in (WindowedRate(CappedRate(0.2), on=0.39, off=0.3), WindowedRate(CappedRate(0.2), on=0.5, off=0.41)):
         assert float(window(now, written, None)) == 0
 
 
 def test_confidence_deals_out_the_rate() -> None:
     written = torch.tensor([[True, True, False, True], [False] * 4])
     confidence = torch.tensor([[0.9, 0.1, 0.0, 0.5], [0.0] * 4])
-    now = Moment(*(value.expand(2, 1) for value in moment(0.3, 0.4)))
-    found = ByConfidence(Cap(0.2))(now, written, confidence)
+    now = RemaskStep(*(value.expand(2, 1) for value in moment(0.3, 0.4)))
+    found = ConfidenceRate(CappedRate(0.2))(now, written, confidence)
     expected = (-confidence[0][written[0]]).double().exp()
     torch.testing.assert_close(found[0][written[0]], 0.2 * expected / expected.sum())
     assert float(found[0, 2]) == 0
     assert torch.equal(found[1], torch.zeros(4).double())
-    torch.testing.assert_close(ByConfidence(Cap(0.3))(now, written, None)[0], torch.tensor([0.1, 0.1, 0, 0.1]).double())
-    assert not ByConfidence().blind
-    assert not Switch(ByConfidence()).blind
+    torch.testing.assert_close(
+        ConfidenceRate(CappedRate(0.3))(now, written, None)[0], torch.tensor([0.1, 0.1, 0, 0.1]).double()
+    )
+    assert not ConfidenceRate().blind
+    assert not WindowedRate(ConfidenceRate()).blind
 
 
 def test_the_probability_of_what_is_written_is_kept_in_mind() -> None:
     """And decides what is forgotten: what was drawn with a low one."""
-    process, rows = Remask(Masked(VOCAB), ByConfidence(Rescale(1.0))), 4000
+    process, rows = Remask(Masked(VOCAB), ConfidenceRate(RescaledRate(1.0))), 4000
     log_x = torch.tensor([[0.95, 0.05, 0, 0, 0], [0.4, 0.3, 0.3, 0, 0]]).double().log()
-    pred = Known(log_x.expand(rows, 2, V))
+    pred = TablePrediction(log_x.expand(rows, 2, V))
     canvas = process.step(pred, free(torch.full((rows, 2), MASK)), at(0.5, rows), at(1.0, rows), rng=rng(0, rows))
     shown = canvas.z != MASK
     assert canvas.confidence is not None
@@ -218,12 +242,12 @@ def test_the_price_of_a_step_is_its_kl(
     base: Masked | Interpolating, seed: int, s: float, t: float, again: float
 ) -> None:
     lost = 1 - float(base.marginal(s)[0, 0]) + float(base.marginal(s)[1, 0])  # 1 − α_s
-    process = Remask(base, Cap(min(1.0, again * lost)))
+    process = Remask(base, CappedRate(min(1.0, again * lost)))
     said = guess(seed, 1, 1)
     for x, z in product(range(2), range(V)):
         if float(base.marginal(t)[x, z]) == 0:
             continue
-        noised = Noised(torch.tensor([[z]]), at(t), torch.tensor([[x]]))
+        noised = NoisySample(torch.tensor([[z]]), at(t), torch.tensor([[x]]))
         found = float(process.nelbo(said, noised, at(s)))
         q, p = (brute(base, g, z, s, t, again) for g in (torch.eye(V, dtype=torch.float64)[x], said.x[0, 0].exp()))
         assert found == pytest.approx(float((torch.xlogy(q, q) - torch.xlogy(q, p)).sum()), rel=1e-3, abs=2e-5)
@@ -235,14 +259,14 @@ def test_gradients_are_finite(base: Masked | Interpolating) -> None:
     noised = base.noise(x, at(0.6, 6), rng=rng(0, 6))
     raw = torch.randn(6, 8, V, generator=torch.Generator().manual_seed(1)).requires_grad_()
     log_x = raw.index_fill(-1, torch.tensor([MASK]), -torch.inf).log_softmax(-1)
-    Remask(base, Rescale(0.5)).nelbo(Known(log_x), noised, at(0.5, 6)).sum().backward()
+    Remask(base, RescaledRate(0.5)).nelbo(TablePrediction(log_x), noised, at(0.5, 6)).sum().backward()
     assert raw.grad is not None
     assert bool(raw.grad.isfinite().all())
     assert bool((raw.grad != 0).any())
 
 
-@pytest.mark.parametrize("rate", [Star(), Cap(0.3), Rescale(0.5)], ids=repr)
-def test_the_bound_of_a_chain_is_one(rate: Rate) -> None:
+@pytest.mark.parametrize("rate", [StarRate(), CappedRate(0.3), RescaledRate(0.5)], ids=repr)
+def test_the_bound_of_a_chain_is_one(rate: RemaskRate) -> None:
     """One step is that of the process; more remasking costs, and with every step: there is no limit."""
     toy, base = tokens.Toy.of(), Masked(tokens.VOCAB)
     oracle, process = tokens.Oracle(toy, base), Remask(base, rate)
@@ -252,15 +276,15 @@ def test_the_bound_of_a_chain_is_one(rate: Rate) -> None:
 
 
 def test_the_star_weighs_masked_tokens_by_the_signal() -> None:
-    noised, pred = Noised(torch.full((1, 4), MASK), at(0.8), torch.tensor([[0, 1, 2, 3]])), guess(5, 1, 4)
-    found = Remask(Masked(VOCAB), Star()).nelbo(pred, noised, at(0.3))
+    noised, pred = NoisySample(torch.full((1, 4), MASK), at(0.8), torch.tensor([[0, 1, 2, 3]])), guess(5, 1, 4)
+    found = Remask(Masked(VOCAB), StarRate()).nelbo(pred, noised, at(0.3))
     torch.testing.assert_close(found, 0.7 * pred.nll(noised.z == MASK, noised.target), check_dtype=False)
 
 
 def test_it_trains_as_a_chain(build: object, vocab: Vocab) -> None:
     """`Objective(Bound(steps=T))` with the wrapper in the model: finite, and larger than without."""
     losses = []
-    for process in (Masked(vocab), Remask(Masked(vocab), Star())):
+    for process in (Masked(vocab), Remask(Masked(vocab), StarRate())):
         model = build(process=process)  # type: ignore[operator]
         batch = Batch.of(torch.randint(0, 6, (64, 5), generator=torch.Generator().manual_seed(0)))
         losses.append(float(Objective(Bound(steps=32))(model, batch, rng=rng(0, 64)).mean.detach()))
@@ -270,8 +294,8 @@ def test_it_trains_as_a_chain(build: object, vocab: Vocab) -> None:
 # --- a whole way ---
 
 
-@pytest.mark.parametrize("rate", [Cap(0.05), Rescale(0.1), Switch(Star(), 0.5, 0.05)], ids=repr)
-def test_so_many_are_masked_as_the_time_says(rate: Rate) -> None:
+@pytest.mark.parametrize("rate", [CappedRate(0.05), RescaledRate(0.1), WindowedRate(StarRate(), 0.5, 0.05)], ids=repr)
+def test_so_many_are_masked_as_the_time_says(rate: RemaskRate) -> None:
     process, rows, length = Remask(Masked(VOCAB), rate), 2000, 8
     steps = list(Ancestral(20)(_Even(), process, free(torch.zeros(rows, length, dtype=torch.int64)), rng=rng(0, rows)))
     assert len(steps) == 21
@@ -282,7 +306,7 @@ def test_so_many_are_masked_as_the_time_says(rate: Rate) -> None:
 
 
 def test_confidence_masks_more_than_the_time_says_and_still_ends() -> None:
-    process, rows = Remask(Masked(VOCAB), ByConfidence()), 500
+    process, rows = Remask(Masked(VOCAB), ConfidenceRate()), 500
     steps = list(Ancestral(20)(_Even(), process, free(torch.zeros(rows, 8, dtype=torch.int64)), rng=rng(0, rows)))
     assert float((steps[10].z == MASK).double().mean()) > 0.55
     assert bool((steps[-1].z != MASK).all())
@@ -291,8 +315,8 @@ def test_confidence_masks_more_than_the_time_says_and_still_ends() -> None:
 class _Even:
     block = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Known:
-        return Known(torch.tensor([0.25, 0.25, 0.25, 0.25, 0]).log().expand(*z.shape, V))
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> TablePrediction:
+        return TablePrediction(torch.tensor([0.25, 0.25, 0.25, 0.25, 0]).log().expand(*z.shape, V))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
@@ -302,7 +326,7 @@ def test_padding_and_prompts_are_left_alone() -> None:
     z = torch.tensor([[1, 2, 0, 0, 3, 3]])
     canvas = Canvas(z, torch.tensor([[True, True, False, False, True, True]]), Context(pad=z == 3))
     for base in BASES:
-        end = last(Ancestral(6)(_Even(), Remask(base, Star()), canvas, rng=rng(0)))
+        end = final_canvas(Ancestral(6)(_Even(), Remask(base, StarRate()), canvas, rng=rng(0)))
         assert end.z[0, [0, 1, 4, 5]].tolist() == [1, 2, 3, 3]
 
 
@@ -310,20 +334,20 @@ def test_padding_and_prompts_are_left_alone() -> None:
 
 
 def test_there_is_no_continuous_limit_and_no_transition() -> None:
-    process: Process = Remask(Masked(VOCAB), Star())
+    process: Process = Remask(Masked(VOCAB), StarRate())
     assert not process.continuous
-    noised = Noised(torch.full((1, 2), MASK), at(0.5), torch.zeros(1, 2, dtype=torch.int64))
+    noised = NoisySample(torch.full((1, 2), MASK), at(0.5), torch.zeros(1, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"use Bound\(steps=T\)"):
         process.nelbo(guess(0, 1, 2), noised)
     with pytest.raises(ValueError, match="no transition of z_s alone"):
         process.transition(0.2, 0.5)
     with pytest.raises(ValueError, match="looks at the text"):
-        Remask(Masked(VOCAB), ByConfidence()).nelbo(guess(0, 1, 2), noised, at(0.2))
+        Remask(Masked(VOCAB), ConfidenceRate()).nelbo(guess(0, 1, 2), noised, at(0.2))
 
 
 def test_the_rest_is_the_process_s() -> None:
     for base in BASES:
-        process, x = Remask(base, Star()), torch.randint(0, 4, (2, 5), generator=torch.Generator().manual_seed(0))
+        process, x = Remask(base, StarRate()), torch.randint(0, 4, (2, 5), generator=torch.Generator().manual_seed(0))
         assert process.vocab is base.vocab
         assert process.jump == base.jump
         assert torch.equal(process.marginal(0.3), base.marginal(0.3))
@@ -337,13 +361,13 @@ def test_the_rest_is_the_process_s() -> None:
 
 def test_errors() -> None:
     for bad in (-0.1, 1.1):
-        for rate in (Cap, Rescale, Loop):
+        for rate in (CappedRate, RescaledRate, LoopRate):
             with pytest.raises(ValueError, match="a probability lies between 0 and 1"):
                 rate(bad)
     with pytest.raises(ValueError, match="time falls from 1 to 0"):
-        Switch(Star(), on=0.1, off=0.5)
+        WindowedRate(StarRate(), on=0.1, off=0.5)
     with pytest.raises(ValueError, match="direct=False"):
         Remask(replace(Interpolating(VOCAB), direct=True))
     with pytest.raises(ValueError, match="only Masked reveals tokens"):
-        Remask(Interpolating(VOCAB), ByConfidence())
+        Remask(Interpolating(VOCAB), ConfidenceRate())
     assert Linear() == Masked(VOCAB).schedule

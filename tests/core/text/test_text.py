@@ -16,10 +16,10 @@ import tokenizers
 from hypothesis import given, settings, strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from redraft.core import Bytes, Characters, Hub, Tokenizer, Words, train_bpe
-from redraft.core.text.tokenizers import HIDDEN, TEXT8, UNKNOWN
+from redraft.core import ByteTokenizer, CharTokenizer, HubTokenizer, Tokenizer, WordTokenizer, train_bpe
+from redraft.core.text.tokenizers import MASK_GLYPH, TEXT8, UNKNOWN
 from redraft.models.checkpoints import serialization
-from redraft.training import STORIES
+from redraft.training import STORY_LANGUAGE
 
 PROSE = [
     "the cat sat on the mat, and the dog sat on the log.",
@@ -66,18 +66,18 @@ def gpt() -> tokenizers.Tokenizer:
     return made
 
 
-def saved(folder: Path, backend: tokenizers.Tokenizer) -> Hub:
+def saved(folder: Path, backend: tokenizers.Tokenizer) -> HubTokenizer:
     backend.save(str(folder / "tokenizer.json"))
-    return Hub.load(folder)
+    return HubTokenizer.load(folder)
 
 
 @pytest.fixture(params=["characters", "bytes", "words", "bpe", "bert", "word level", "unigram", "gpt"])
 def anyone(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
     everything = "".join(map(chr, range(32, 127))) + "▒�▁Ġ\n"
     ours: dict[str, Tokenizer] = {
-        "characters": Characters(everything, ("bos", "eos", "pad", "mask")),
-        "bytes": Bytes(("bos", "eos", "pad", "mask")),
-        "words": Words(("the", "cat", "MASK", "mask", "[", "]"), ("bos", "eos", "pad", "mask")),
+        "characters": CharTokenizer(everything, ("bos", "eos", "pad", "mask")),
+        "bytes": ByteTokenizer(("bos", "eos", "pad", "mask")),
+        "words": WordTokenizer(("the", "cat", "MASK", "mask", "[", "]"), ("bos", "eos", "pad", "mask")),
         "bpe": BPE,
     }
     if request.param in ours:
@@ -96,21 +96,21 @@ def special_ids(tokenizer: Tokenizer) -> set[int]:
 
 
 def test_our_kinds_put_content_first_and_the_mask_last() -> None:
-    assert Characters(TEXT8).vocab.size == 28
-    assert Characters(TEXT8).vocab.mask == 27
-    vocab = Bytes(("bos", "eos", "pad", "mask")).vocab
+    assert CharTokenizer(TEXT8).vocab.size == 28
+    assert CharTokenizer(TEXT8).vocab.mask == 27
+    vocab = ByteTokenizer(("bos", "eos", "pad", "mask")).vocab
     assert (vocab.size, vocab.bos, vocab.eos, vocab.pad, vocab.mask) == (260, 256, 257, 258, 259)
-    vocab = Words(("a", "b")).vocab
+    vocab = WordTokenizer(("a", "b")).vocab
     assert (vocab.size, vocab.bos, vocab.eos, vocab.pad, vocab.mask) == (6, None, 3, 4, 5)
     vocab = BPE.vocab
     assert (vocab.size, vocab.bos, vocab.mask) == (320, 316, 319)
-    assert Bytes(()).vocab.mask is None
+    assert ByteTokenizer(()).vocab.mask is None
 
 
 @pytest.mark.parametrize("specials", [("mask", "eos"), ("mask", "mask"), ("cls",)])
 def test_specials_out_of_order_are_refused(specials: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="in this order"):
-        Bytes(specials).vocab  # type: ignore[arg-type]  # noqa: B018
+        ByteTokenizer(specials).vocab  # type: ignore[arg-type]  # noqa: B018
 
 
 # Round trips
@@ -118,12 +118,12 @@ def test_specials_out_of_order_are_refused(specials: tuple[str, ...]) -> None:
 
 @given(st.text())
 def test_bytes_round_trip(text: str) -> None:
-    assert Bytes().decode(Bytes().encode(text)) == text
+    assert ByteTokenizer().decode(ByteTokenizer().encode(text)) == text
 
 
 @given(st.binary())
 def test_bytes_carry_any_bytes(data: bytes) -> None:
-    assert bytes(Bytes().encode(data.decode("utf-8", "surrogateescape"))) == data
+    assert bytes(ByteTokenizer().encode(data.decode("utf-8", "surrogateescape"))) == data
 
 
 @given(st.text())
@@ -134,13 +134,13 @@ def test_bpe_round_trip(text: str) -> None:
 
 @given(st.text(alphabet=TEXT8))
 def test_character_round_trip(text: str) -> None:
-    assert Characters(TEXT8).decode(Characters(TEXT8).encode(text)) == text
+    assert CharTokenizer(TEXT8).decode(CharTokenizer(TEXT8).encode(text)) == text
 
 
 def test_stories_round_trip_as_words() -> None:
-    words = Words(STORIES.words())
+    words = WordTokenizer(STORY_LANGUAGE.words())
     for index in range(500):
-        text = STORIES.story(7, index).text
+        text = STORY_LANGUAGE.story(7, index).text
         ids = words.encode(text)
         assert words.unknown not in ids
         assert words.decode(ids) == text
@@ -148,7 +148,7 @@ def test_stories_round_trip_as_words() -> None:
 
 @given(st.text())
 def test_words_are_cut_as_promised(text: str) -> None:
-    words = Words(("a", "b", "ab", "0", "_", "."))
+    words = WordTokenizer(("a", "b", "ab", "0", "_", "."))
     expected = [words.words.index(w) if w in words.words else words.unknown for w in re.findall(r"\w+|[^\w\s]", text)]
     assert words.encode(text) == expected
 
@@ -168,16 +168,16 @@ def test_decode_drops_frame_and_shows_masks(anyone: Tokenizer) -> None:
     frame = [i for i in (vocab.bos, vocab.eos, vocab.pad) if i is not None]
     assert anyone.decode(frame + content + frame) == anyone.decode(content)
     assert vocab.mask is not None
-    assert HIDDEN in anyone.decode([*content, vocab.mask])
+    assert MASK_GLYPH in anyone.decode([*content, vocab.mask])
     assert "___" in anyone.decode([*content, vocab.mask, *content], mask="___")
 
 
 def test_masks_keep_their_place_in_the_text() -> None:
-    words = Words(("The", "cat", "sat", "."))
+    words = WordTokenizer(("The", "cat", "sat", "."))
     assert words.decode([0, words.vocab.masked, 2, 3]) == "The ▒ sat."
-    assert Characters("ab").decode([0, 2, 1]) == "a▒b"
+    assert CharTokenizer("ab").decode([0, 2, 1]) == "a▒b"
     half = "é".encode()[0]
-    assert Bytes().decode([97, half, Bytes().vocab.masked, 98]) == "a�▒b"
+    assert ByteTokenizer().decode([97, half, ByteTokenizer().vocab.masked, 98]) == "a�▒b"
     ids = BPE.encode("the cat")
     assert BPE.decode([*ids, BPE.vocab.masked]) == "the cat▒"
 
@@ -189,7 +189,7 @@ def test_ids_outside_the_vocabulary_are_refused(anyone: Tokenizer) -> None:
 
 
 def test_words_join_without_space_before_punctuation() -> None:
-    words = Words.collect(["Well , yes ! no ? a ; b : c . ( d )"], 50)
+    words = WordTokenizer.collect(["Well , yes ! no ? a ; b : c . ( d )"], 50)
     assert words.decode(words.encode("Well , yes ! no ? a ; b : c . ( d )")) == "Well, yes! no? a; b: c. ( d )"
 
 
@@ -198,17 +198,17 @@ def test_words_join_without_space_before_punctuation() -> None:
 
 def test_an_unknown_character_is_named() -> None:
     with pytest.raises(ValueError, match=r"character 'é' \(U\+00E9\) is not in the alphabet of 27"):
-        Characters(TEXT8).encode("café")
+        CharTokenizer(TEXT8).encode("café")
 
 
 def test_an_unknown_word_has_its_own_id() -> None:
-    words = Words(("a",))
+    words = WordTokenizer(("a",))
     assert words.encode("a zebra") == [0, words.unknown]
     assert words.decode([0, words.unknown]) == f"a {UNKNOWN}"
     assert words.encode(UNKNOWN) == [words.unknown]
 
 
-@pytest.mark.parametrize("tokenizer", [Bytes(), BPE])
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE])
 def test_half_a_surrogate_pair_is_a_value_error(tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match="surrogates not allowed"):
         tokenizer.encode("\ud800")
@@ -234,7 +234,7 @@ def test_no_special_id_comes_from_text(anyone: Tokenizer) -> None:
 
 
 def test_injections_survive_byte_level_tokenizers_unchanged() -> None:
-    for tokenizer in (Bytes(), BPE):
+    for tokenizer in (ByteTokenizer(), BPE):
         assert [text for text in INJECTIONS if tokenizer.decode(tokenizer.encode(text)) != text] == []
 
 
@@ -298,10 +298,10 @@ def test_an_unknown_token_of_a_file_looks_unknown(tmp_path: Path) -> None:
 
 def test_no_file_and_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no tokenizer at"):
-        Hub.load(tmp_path)
+        HubTokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"not a tokenizer\.json"):
-        Hub.load(tmp_path)
+        HubTokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("made", [gpt, bert])

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from torch import Tensor
 
 from redraft.core import Canvas, Masked, Rng, Vocab, rng
-from redraft.decoding import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Unmask, last
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig
+from redraft.decoding import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Unmask, final_canvas
+from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
@@ -35,7 +35,7 @@ def blank(rows: int, length: int) -> Canvas:
 
 
 def write(blocks: Blocks, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
-    return last(blocks(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
+    return final_canvas(blocks(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
 
 
 # --- promises ---
@@ -43,7 +43,13 @@ def write(blocks: Blocks, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> 
 
 @given(seed=st.integers(0, 10**6), inner=st.sampled_from(INNER), pattern=st.sampled_from(PATTERNS), cache=st.booleans())
 def test_promises(
-    build: Build, ragged: Ragged, assert_promises: Promises, seed: int, inner: Sampler, pattern: Pattern, cache: bool
+    build: Build,
+    ragged: Ragged,
+    assert_promises: Promises,
+    seed: int,
+    inner: Sampler,
+    pattern: AttentionPattern,
+    cache: bool,
 ) -> None:
     assert_promises(Blocks(inner, cache=cache), build(pattern), ragged(4, 8, seed), rng(seed, 4))
 
@@ -58,7 +64,7 @@ def test_promises_with_full_attention(
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("pattern", [BlockCausal(3), Causal(MASK)], ids=repr)
 def test_a_row_is_written_as_if_alone(
-    build: Build, assert_rows_alone: RowsAlone, pattern: Pattern, cache: bool
+    build: Build, assert_rows_alone: RowsAlone, pattern: AttentionPattern, cache: bool
 ) -> None:
     assert_rows_alone(Blocks(Ancestral(3), cache=cache), build(pattern))
 
@@ -87,7 +93,7 @@ def test_threads_do_not_change_the_text(build: Build, ragged: Ragged) -> None:
 
 @every_pattern
 @pytest.mark.parametrize("inner", INNER, ids=repr)
-def test_cached_text_is_the_text(placed: Build, ragged: Ragged, pattern: Pattern, inner: Sampler) -> None:
+def test_cached_text_is_the_text(placed: Build, ragged: Ragged, pattern: AttentionPattern, inner: Sampler) -> None:
     model, canvas = placed(pattern), ragged(12, 11, 3)
     assert torch.equal(write(Blocks(inner), model, canvas), write(Blocks(inner, cache=False), model, canvas))
 
@@ -95,7 +101,7 @@ def test_cached_text_is_the_text(placed: Build, ragged: Ragged, pattern: Pattern
 @pytest.mark.parametrize("pattern", PATTERNS[:-1], ids=repr)
 @pytest.mark.parametrize("inner", INNER[:3], ids=repr)
 def test_cached_text_is_the_text_for_a_network_that_sees_time(
-    build: Build, tiny: TransformerConfig, ragged: Ragged, pattern: Pattern, inner: Sampler
+    build: Build, tiny: TransformerConfig, ragged: Ragged, pattern: AttentionPattern, inner: Sampler
 ) -> None:
     model, canvas = build(pattern, replace(tiny, time=8)), ragged(12, 11, 3)
     assert torch.equal(write(Blocks(inner), model, canvas), write(Blocks(inner, cache=False), model, canvas))
@@ -118,7 +124,7 @@ def test_a_cached_network_reads_each_token_once(build: Build) -> None:
 
 
 @every_pattern
-def test_blocks_are_finished_from_left_to_right(build: Build, pattern: Pattern) -> None:
+def test_blocks_are_finished_from_left_to_right(build: Build, pattern: AttentionPattern) -> None:
     model, size = build(pattern), pattern.block if isinstance(pattern, BlockCausal) else 1
     for canvas in Blocks(Ancestral(3))(model, model.process, blank(3, 9), rng=rng(0, 3)):
         hidden = canvas.z == MASK
@@ -142,8 +148,8 @@ def test_decoding_blocks_begin_at_the_first_token_to_be_written_in_each_row(buil
 def test_one_block_of_all_is_the_sampler_itself(build: Build) -> None:
     model, canvas, keys = build(), blank(5, 6), rng(0, 5)
     for inner in (Ancestral(3), FirstHitting(), Unmask(3)):
-        whole = last(inner(model, model.process, canvas, rng=keys.fold(0))).z
-        assert torch.equal(last(Blocks(inner, decode_block=6)(model, model.process, canvas, rng=keys)).z, whole)
+        whole = final_canvas(inner(model, model.process, canvas, rng=keys.fold(0))).z
+        assert torch.equal(final_canvas(Blocks(inner, decode_block=6)(model, model.process, canvas, rng=keys)).z, whole)
 
 
 def test_masks_of_later_blocks_are_not_called_clean(build: Build, tiny: TransformerConfig) -> None:
@@ -168,7 +174,7 @@ def ending_at(token: int) -> Masked:
     cache=st.booleans(),
 )
 def test_a_stop_token_changes_nothing_before_it(
-    build: Build, seed: int, stop: int, pattern: Pattern, cache: bool
+    build: Build, seed: int, stop: int, pattern: AttentionPattern, cache: bool
 ) -> None:
     model = build(pattern, process=ending_at(stop))
     blocks = Blocks(Ancestral(2), decode_block=2 if pattern == Full() else None, cache=cache)

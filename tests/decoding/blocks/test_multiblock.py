@@ -19,17 +19,23 @@ from redraft.decoding import (
     EntropyBound,
     Klass,
     MultiBlock,
-    Revoke,
     Sampler,
     Unmask,
-    last,
+    WideInNarrowOut,
+    final_canvas,
 )
 from redraft.models import BlockCausal, DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
 MASK = 6
-PICKS = [ConfidenceThreshold(0.3), ConfidenceThreshold(0.3, 1.0), EntropyBound(1.0), Klass(0.2, 1.0), Revoke(0.2, 0.4)]
+PICKS = [
+    ConfidenceThreshold(0.3),
+    ConfidenceThreshold(0.3, 1.0),
+    EntropyBound(1.0),
+    Klass(0.2, 1.0),
+    WideInNarrowOut(0.2, 0.4),
+]
 every_pick = pytest.mark.parametrize("pick", [*PICKS, Confidence(), AnyOrder()], ids=repr)
 
 
@@ -39,7 +45,7 @@ def model(build: Build, tiny: TransformerConfig) -> DiffusionLM:
 
 
 def write(sampler: Sampler, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
-    return last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
+    return final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
 
 
 @every_pick
@@ -55,7 +61,7 @@ def test_thresholds_of_one_are_one_block_after_the_other(
 @every_pick
 def test_one_block_is_no_blocks(model: DiffusionLM, ragged: Ragged, pick: Pick) -> None:
     canvas, keys = ragged(12, 11, 3), rng(0, 12)
-    plain = last(Unmask(None, pick)(model, model.process, canvas, rng=keys.fold(0))).z
+    plain = final_canvas(Unmask(None, pick)(model, model.process, canvas, rng=keys.fold(0))).z
     assert torch.equal(write(MultiBlock(pick, 11), model, canvas), plain)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from redraft.core import Canvas, Context, Interpolating, Masked, Prediction, Rng, Vocab, rng
-from redraft.decoding import Ancestral, Blocks, Confidence, FirstHitting, Sampler, Strides, Unmask, last
+from redraft.decoding import Ancestral, Blocks, Confidence, FirstHitting, Sampler, SlidingWindow, Unmask, final_canvas
 from redraft.evaluation.laws import tokens
 from redraft.models import BlockCausal, Causal, DiffusionLM
 
@@ -33,11 +33,11 @@ def blank(rows: int, length: int) -> Canvas:
 def test_promises(
     build: Build, ragged: Ragged, assert_promises: Promises, inner: Sampler, window: int, stride: int
 ) -> None:
-    assert_promises(Strides(inner, window, stride), build(), ragged(6, 9, 2), rng(0, 6))
+    assert_promises(SlidingWindow(inner, window, stride), build(), ragged(6, 9, 2), rng(0, 6))
 
 
 def test_a_row_is_written_as_it_would_be_alone(build: Build, assert_rows_alone: RowsAlone) -> None:
-    assert_rows_alone(Strides(Ancestral(3), window=4, stride=2), build())
+    assert_rows_alone(SlidingWindow(Ancestral(3), window=4, stride=2), build())
 
 
 class Seen:
@@ -55,7 +55,9 @@ class Seen:
 def test_the_network_sees_windows_of_what_is_written(build: Build) -> None:
     """Eleven tokens, windows of five, strides of two: they begin at 0, 2, 4, 6, and all but the first have a prompt."""
     seen = Seen(build())
-    canvases = list(Strides(FirstHitting(), window=5, stride=2)(seen, seen.model.process, blank(1, 11), rng=rng(0)))
+    canvases = list(
+        SlidingWindow(FirstHitting(), window=5, stride=2)(seen, seen.model.process, blank(1, 11), rng=rng(0))
+    )
     text = canvases[-1].z[0]
     assert [z.shape[1] for z in seen.shown] == [5] * 11, "one call per token"
     firsts = [0, 5, 7, 9]
@@ -69,8 +71,8 @@ def test_the_network_sees_windows_of_what_is_written(build: Build) -> None:
 
 def test_a_short_text_is_one_window(build: Build) -> None:
     model, keys = build(), rng(3, 4)
-    whole = last(Strides(Ancestral(4), window=8, stride=4)(model, model.process, blank(4, 6), rng=keys)).z
-    assert torch.equal(whole, last(Ancestral(4)(model, model.process, blank(4, 6), rng=keys.fold(0))).z)
+    whole = final_canvas(SlidingWindow(Ancestral(4), window=8, stride=4)(model, model.process, blank(4, 6), rng=keys)).z
+    assert torch.equal(whole, final_canvas(Ancestral(4)(model, model.process, blank(4, 6), rng=keys.fold(0))).z)
 
 
 def test_prompts_longer_than_the_window(build: Build) -> None:
@@ -78,7 +80,7 @@ def test_prompts_longer_than_the_window(build: Build) -> None:
     canvas = blank(2, 12)
     canvas = replace(canvas, fixed=torch.arange(12).expand(2, 12) < 9)
     seen = Seen(model)
-    end = last(Strides(Ancestral(2), window=4, stride=2)(seen, model.process, canvas, rng=rng(0, 2)))
+    end = final_canvas(SlidingWindow(Ancestral(2), window=4, stride=2)(seen, model.process, canvas, rng=rng(0, 2)))
     assert (end.z[:, :9] == 0).all()
     assert (end.z[:, 9:] != 6).all()
     assert seen.shown[0].shape[1] == 4, "nothing is asked of windows that are given"
@@ -86,7 +88,9 @@ def test_prompts_longer_than_the_window(build: Build) -> None:
 
 def test_stop_ends_a_row(build: Build) -> None:
     model = build(process=Masked(Vocab(7, mask=6, eos=2)))
-    end = last(Strides(Ancestral(3), 4, 2, stop=True)(model, model.process, blank(50, 12), rng=rng(0, 50))).z
+    end = final_canvas(
+        SlidingWindow(Ancestral(3), 4, 2, stop=True)(model, model.process, blank(50, 12), rng=rng(0, 50))
+    ).z
     for row in end.tolist():
         first = row.index(2) if 2 in row else len(row)
         assert set(row[first:]) <= {2}
@@ -120,7 +124,9 @@ def test_a_chain_of_seven_through_windows_of_three(process: Masked | Interpolati
     oracle, keys = tokens.Oracle(toy, process), rng(0, 4000)
     p_values = []
     for stride in (2, 3):
-        z = last(Strides(sampler, 3, stride)(oracle, process, blank(4000, 7 if stride == 2 else 6), rng=keys)).z
+        z = final_canvas(
+            SlidingWindow(sampler, 3, stride)(oracle, process, blank(4000, 7 if stride == 2 else 6), rng=keys)
+        ).z
         number = (z * 2 ** torch.arange(z.shape[1] - 1, -1, -1)).sum(-1)
         p_values.append(tokens.chi_square(number, chain(z.shape[1])))
     assert p_values[0] > CHANCE
@@ -133,19 +139,19 @@ def test_networks_of_blocks_write_through_windows_too(
 ) -> None:
     """A window is a row of its own whose first tokens are given: what `Blocks` writes there."""
     model, inner = build(pattern), Blocks(Ancestral(2))
-    assert_promises(Strides(inner, 4, 2), model, ragged(6, 9, 2), rng(0, 6))
-    z = last(Strides(inner, 4, 2)(model, model.process, blank(5, 8), rng=rng(1, 5))).z
+    assert_promises(SlidingWindow(inner, 4, 2), model, ragged(6, 9, 2), rng(0, 6))
+    z = final_canvas(SlidingWindow(inner, 4, 2)(model, model.process, blank(5, 8), rng=rng(1, 5))).z
     for lo in (0, 2, 4):
         held = torch.arange(4) < (0 if lo == 0 else 2)
         given = Canvas(torch.where(held, z[:, lo : lo + 4], 0), held.expand(5, 4).clone())
-        assert last(inner(model, model.process, given, rng=rng(1, 5).fold(lo))).z.equal(z[:, lo : lo + 4])
+        assert final_canvas(inner(model, model.process, given, rng=rng(1, 5).fold(lo))).z.equal(z[:, lo : lo + 4])
 
 
 def test_errors(build: Build) -> None:
     for window, stride in ((4, 5), (4, 0)):
         with pytest.raises(ValueError, match="a stride has at least one token and at most a window"):
-            Strides(Ancestral(1), window, stride)
+            SlidingWindow(Ancestral(1), window, stride)
     for pattern in (BlockCausal(2), Causal(6)):
         model = build(pattern)
         with pytest.raises(ValueError, match=r"block after block; use Blocks\(sampler\), or Strides"):
-            last(Strides()(model, model.process, blank(1, 3), rng=rng(0)))
+            final_canvas(SlidingWindow()(model, model.process, blank(1, 3), rng=rng(0)))

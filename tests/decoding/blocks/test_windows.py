@@ -11,25 +11,25 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Canvas, Characters, Context, Masked, Rng, Vocab, rng
+from redraft.core import Canvas, CharTokenizer, Context, Masked, Rng, Vocab, rng
 from redraft.decoding import (
     Ancestral,
-    Approximate,
+    ApproximateCache,
     Blocks,
     ClassifierFree,
     Confidence,
     Constrained,
-    Dual,
+    DualCache,
     FirstHitting,
-    Guided,
-    Prefix,
+    GuidedSampler,
+    PrefixCache,
     Regex,
     Sampler,
     Unmask,
     constrain,
-    last,
+    final_canvas,
 )
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, Shift, TransformerConfig
+from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, Shift, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
@@ -37,7 +37,7 @@ Promises = Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]
 RowsAlone = Callable[[Sampler, DiffusionLM], None]
 MASK = 6
 INNER = [Ancestral(3), FirstHitting(), Unmask(2), Unmask(3, Confidence(1.0))]
-CACHES = [Prefix(), Dual(), Prefix(2), Dual(2)]
+CACHES = [PrefixCache(), DualCache(), PrefixCache(2), DualCache(2)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def prompts(*sizes: int, length: int) -> Canvas:
 
 
 def write(sampler: Sampler, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
-    return last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
+    return final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
 
 
 def shapes(model: DiffusionLM) -> list[tuple[int, int]]:
@@ -67,11 +67,11 @@ def shapes(model: DiffusionLM) -> list[tuple[int, int]]:
 # --- approximate caches ---
 
 
-@pytest.mark.parametrize("cache", [Prefix(1), Dual(1)], ids=repr)
+@pytest.mark.parametrize("cache", [PrefixCache(1), DualCache(1)], ids=repr)
 @pytest.mark.parametrize("inner", INNER, ids=repr)
 @pytest.mark.parametrize("time", [None, 8])
 def test_a_cache_refreshed_at_every_step_is_exact(
-    placed: Build, ragged: Ragged, cache: Approximate, inner: Sampler, time: int | None
+    placed: Build, ragged: Ragged, cache: ApproximateCache, inner: Sampler, time: int | None
 ) -> None:
     model, canvas = placed(Full(), time=time), ragged(12, 11, 3)
     for size in (1, 3, 11):
@@ -84,20 +84,26 @@ def test_a_cache_that_is_not_refreshed_is_approximate(placed: Build) -> None:
     model, canvas = placed(Full()), prompts(*[3] * 40, length=15)
     plain = write(Blocks(Unmask(6), decode_block=6), model, canvas)
     one_step = write(Blocks(Unmask(1), decode_block=6), model, canvas)
-    for cache in (Prefix(), Dual()):
+    for cache in (PrefixCache(), DualCache()):
         assert not torch.equal(write(Blocks(Unmask(6), decode_block=6, cache=cache), model, canvas), plain)
         assert torch.equal(write(Blocks(Unmask(1), decode_block=6, cache=cache), model, canvas), one_step)
 
 
 @given(seed=st.integers(0, 10**6), inner=st.sampled_from(INNER), cache=st.sampled_from(CACHES), size=st.integers(1, 9))
 def test_promises(
-    build: Build, ragged: Ragged, assert_promises: Promises, seed: int, inner: Sampler, cache: Approximate, size: int
+    build: Build,
+    ragged: Ragged,
+    assert_promises: Promises,
+    seed: int,
+    inner: Sampler,
+    cache: ApproximateCache,
+    size: int,
 ) -> None:
     assert_promises(Blocks(inner, decode_block=size, cache=cache), build(), ragged(4, 8, seed), rng(seed, 4))
 
 
-@pytest.mark.parametrize("cache", [Prefix(), Dual(2)], ids=repr)
-def test_a_row_is_written_as_if_alone(placed: Build, assert_rows_alone: RowsAlone, cache: Approximate) -> None:
+@pytest.mark.parametrize("cache", [PrefixCache(), DualCache(2)], ids=repr)
+def test_a_row_is_written_as_if_alone(placed: Build, assert_rows_alone: RowsAlone, cache: ApproximateCache) -> None:
     """Though rows of a batch begin their blocks at different places."""
     assert_rows_alone(Blocks(Unmask(2), decode_block=3, cache=cache), placed(Full()))
 
@@ -105,7 +111,7 @@ def test_a_row_is_written_as_if_alone(placed: Build, assert_rows_alone: RowsAlon
 def test_only_the_window_is_read(placed: Build) -> None:
     """A block begins with one pass over the whole row, whose states serve the first step; then only the window."""
     canvas = prompts(2, 2, length=10)
-    for cache, columns in ((Dual(), 4), (Prefix(), 8), (Dual(2), 4)):
+    for cache, columns in ((DualCache(), 4), (PrefixCache(), 8), (DualCache(2), 4)):
         model = placed(Full())
         passes = shapes(model)
         write(Blocks(Unmask(4), decode_block=4, cache=cache), model, canvas)
@@ -118,9 +124,9 @@ def test_only_the_window_is_read(placed: Build) -> None:
 def test_rows_without_anything_to_write_cost_nothing(placed: Build) -> None:
     canvas, model = prompts(10, 2, 6, length=10), placed(Full())
     passes = shapes(model)
-    write(Blocks(Unmask(4), decode_block=4, cache=Dual()), model, canvas)
+    write(Blocks(Unmask(4), decode_block=4, cache=DualCache()), model, canvas)
     assert passes == [(2, 10)] + [(2, 4)] * 3 + [(1, 10)] + [(1, 4)] * 3
-    assert write(Blocks(Unmask(4), decode_block=4, cache=Dual()), model, prompts(10, length=10)).shape == (1, 10)
+    assert write(Blocks(Unmask(4), decode_block=4, cache=DualCache()), model, prompts(10, length=10)).shape == (1, 10)
     assert len(passes) == 8
 
 
@@ -129,46 +135,48 @@ def test_guidance_goes_around_the_blocks(build: Build, tiny: TransformerConfig) 
     model = build(Full(), replace(tiny, time=8, classes=2))
     canvas = prompts(2, 4, 3, length=9)
     canvas = replace(canvas, context=Context(label=torch.tensor([0, 1, 1])))
-    plain, cached = (Blocks(Unmask(3), decode_block=3, cache=cache) for cache in (False, Dual(1)))
+    plain, cached = (Blocks(Unmask(3), decode_block=3, cache=cache) for cache in (False, DualCache(1)))
     free = ClassifierFree(2.0)
-    assert torch.equal(write(Guided(plain, free), model, canvas), write(Guided(cached, free), model, canvas))
+    assert torch.equal(
+        write(GuidedSampler(plain, free), model, canvas), write(GuidedSampler(cached, free), model, canvas)
+    )
     with pytest.raises(ValueError, match=r"use Guided\(Blocks\(…\), …\)"):
-        write(replace(cached, sampler=Guided(Unmask(3), free)), model, canvas)
+        write(replace(cached, sampler=GuidedSampler(Unmask(3), free)), model, canvas)
 
 
 def test_the_word_of_a_cache(build: Build) -> None:
     full, blocks = build(), build(BlockCausal(3))
-    assert Blocks(decode_block=4, cache=Dual()).exact(full) is False
+    assert Blocks(decode_block=4, cache=DualCache()).exact(full) is False
     assert (Blocks(decode_block=4).exact(full), Blocks(cache=False).exact(blocks)) == (None, None)
     assert Blocks().exact(blocks) is True
 
 
 def test_what_does_not_fit_is_refused(build: Build) -> None:
     with pytest.raises(ValueError, match=r"refresh=0; the whole canvas is read again every 1, 2, … steps"):
-        Dual(0)
+        DualCache(0)
     with pytest.raises(ValueError, match=r"has an exact cache: use cache=True instead of Dual\(\)"):
-        write(Blocks(cache=Dual()), build(BlockCausal(3)), prompts(0, length=6))
-    inner = Blocks(Ancestral(1), decode_block=1, cache=Dual())
+        write(Blocks(cache=DualCache()), build(BlockCausal(3)), prompts(0, length=6))
+    inner = Blocks(Ancestral(1), decode_block=1, cache=DualCache())
     with pytest.raises(ValueError, match="no Blocks inside of Blocks"):
-        write(Blocks(inner, decode_block=3, cache=Dual()), build(), prompts(0, length=6))
+        write(Blocks(inner, decode_block=3, cache=DualCache()), build(), prompts(0, length=6))
 
 
 @pytest.mark.parametrize(("pattern", "size"), [(Full(), 3), (BlockCausal(3), None)])
 def test_rules_hold_in_windows_of_rows_with_different_prompts(
-    build: Build, tiny: TransformerConfig, pattern: Pattern, size: int | None
+    build: Build, tiny: TransformerConfig, pattern: AttentionPattern, size: int | None
 ) -> None:
-    letters = Characters("ab", ("eos", "mask"))
+    letters = CharTokenizer("ab", ("eos", "mask"))
     model = build(pattern, replace(tiny, rotary=None, positions=16), process=Masked(letters.vocab), tokenizer=letters)
     canvas = model.compose([["ab", 8], ["abba", 6], ["", 10], ["ab", 8]])
     canvas = constrain(canvas, Regex("(abba|ab)*"), letters)
-    sampler = Blocks(Unmask(2), decode_block=size, cache=Dual() if size else True)
-    end = last(sampler(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 4)))
+    sampler = Blocks(Unmask(2), decode_block=size, cache=DualCache() if size else True)
+    end = final_canvas(sampler(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 4)))
     texts = model.text(end)
     assert all(re.fullmatch("(abba|ab)*", text) for text in texts), texts
 
 
-@pytest.mark.parametrize("cache", [Prefix(1), Dual(1), Dual()], ids=repr)
-def test_a_shifted_head_reads_the_state_before_the_window(placed: Build, cache: Approximate) -> None:
+@pytest.mark.parametrize("cache", [PrefixCache(1), DualCache(1), DualCache()], ids=repr)
+def test_a_shifted_head_reads_the_state_before_the_window(placed: Build, cache: ApproximateCache) -> None:
     model, canvas = placed(Full(), head=Shift()), prompts(1, 4, 3, 7, length=11)
     plain = write(Blocks(Unmask(3), decode_block=3), model, canvas)
     same = torch.equal(write(Blocks(Unmask(3), decode_block=3, cache=cache), model, canvas), plain)
@@ -180,7 +188,9 @@ def test_a_shifted_head_reads_the_state_before_the_window(placed: Build, cache: 
 
 @pytest.mark.parametrize("pattern", [BlockCausal(2), BlockCausal(3), Causal(MASK)], ids=repr)
 @pytest.mark.parametrize("inner", [Ancestral(2), Unmask(2)], ids=repr)
-def test_prompts_of_different_lengths_are_written_side_by_side(placed: Build, pattern: Pattern, inner: Sampler) -> None:
+def test_prompts_of_different_lengths_are_written_side_by_side(
+    placed: Build, pattern: AttentionPattern, inner: Sampler
+) -> None:
     """Every row is at a block of its own: the texts are those without a cache, in fewer passes."""
     canvas, model = prompts(0, 7, 3, 12, 6, length=12), placed(pattern)
     plain = write(Blocks(inner, cache=False), model, canvas)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from redraft.core import Bytes, Characters, Tokenizer, Words, train_bpe
-from redraft.decoding import Banned, Json, OneOf, Required, TooLarge, compiled
+from redraft.core import ByteTokenizer, CharTokenizer, Tokenizer, WordTokenizer, train_bpe
+from redraft.decoding import AutomatonTooLarge, Banned, Json, OneOf, Required, compile_rule
 from redraft.decoding.constraints import dfa
-from redraft.decoding.constraints.automaton import Automaton, tokens_of
-from redraft.decoding.constraints.compiler import from_regex, from_schema
+from redraft.decoding.constraints.automaton import TokenAutomaton, token_automaton
+from redraft.decoding.constraints.compiler import compile_regex, compile_schema
 from redraft.decoding.constraints.dfa import Dfa
-from redraft.decoding.constraints.token_bytes import spelling
+from redraft.decoding.constraints.token_bytes import token_bytes
 
 SHORT = ["".join(letters) for n in range(6) for letters in itertools.product("ab", repeat=n)]
 PATTERNS = st.recursive(
@@ -37,29 +37,29 @@ def texts(automaton: Dfa) -> set[str]:
 @settings(max_examples=40, deadline=None)
 @given(PATTERNS)
 def test_a_pattern_accepts_what_re_matches(pattern: str) -> None:
-    assert texts(from_regex(pattern)) == {text for text in SHORT if re.fullmatch(pattern, text)}
+    assert texts(compile_regex(pattern)) == {text for text in SHORT if re.fullmatch(pattern, text)}
 
 
 @settings(max_examples=15, deadline=None)
 @given(PATTERNS, PATTERNS)
 def test_sets_of_texts_combine(one: str, other: str) -> None:
-    a, b = from_regex(one), from_regex(other)
-    assert texts(dfa.both(a, b)) == texts(a) & texts(b)
-    assert texts(dfa.either(a, b)) == texts(a) | texts(b)
-    assert texts(dfa.none_of(a)) == set(SHORT) - texts(a)
+    a, b = compile_regex(one), compile_regex(other)
+    assert texts(dfa.intersection(a, b)) == texts(a) & texts(b)
+    assert texts(dfa.union(a, b)) == texts(a) | texts(b)
+    assert texts(dfa.complement(a)) == set(SHORT) - texts(a)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="ab _-é", max_size=12))
 def test_words_stand_alone(text: str) -> None:
     alone = [re.search(rf"(?<!\w){word}(?!\w)", text) is not None for word in ("ab", "b")]
-    assert compiled(Required("ab", "b")).accepts(text.encode()) == all(alone)
+    assert compile_rule(Required("ab", "b")).accepts(text.encode()) == all(alone)
     ascii_alone = re.search(r"(?<!\w)(ab|b)(?!\w)", text, re.ASCII) is not None
-    assert compiled(Banned("ab", "b")).accepts(text.encode()) == (not ascii_alone)
+    assert compile_rule(Banned("ab", "b")).accepts(text.encode()) == (not ascii_alone)
 
 
 def test_a_list_of_texts_is_exactly_that() -> None:
-    automaton = compiled(OneOf("yes", "no", "né", ""))
+    automaton = compile_rule(OneOf("yes", "no", "né", ""))
     assert [automaton.accepts(text.encode()) for text in ("yes", "no", "né", "", "ye", "yesno", "n")] == [
         True, True, True, True, False, False, False,
     ]  # fmt: skip
@@ -72,35 +72,35 @@ def test_unicode_texts_are_matched_by_character() -> None:
         (r"\w+", "naïve", "a b"),
         ("[α-ω]*", "λόγος"[:1], "a"),
     ]:
-        assert from_regex(pattern).accepts(yes.encode())
-        assert not from_regex(pattern).accepts(no.encode())
+        assert compile_regex(pattern).accepts(yes.encode())
+        assert not compile_regex(pattern).accepts(no.encode())
 
 
 def test_the_smallest_automaton_is_found() -> None:
-    assert len(from_regex("(a|b)*abb")) == 4
-    assert len(dfa.minimal(dfa.either(from_regex("a*"), from_regex("(aa)*")))) == 1
+    assert len(compile_regex("(a|b)*abb")) == 4
+    assert len(dfa.minimize(dfa.union(compile_regex("a*"), compile_regex("(aa)*")))) == 1
 
 
 def test_schemas_become_json_texts() -> None:
     schema = {"type": "object", "properties": {"age": {"type": "integer"}, "ok": {"type": "boolean"}}}
-    automaton = from_schema(Json({**schema, "required": ["age", "ok"]}).schema)
+    automaton = compile_schema(Json({**schema, "required": ["age", "ok"]}).schema)
     assert automaton.accepts(b'{"age": 7, "ok": true}')
     assert not automaton.accepts(b'{"age": 07, "ok": true}')
     assert not automaton.accepts(b'{"age": 7}')
 
 
 def test_a_bomb_is_killed() -> None:
-    with pytest.raises(TooLarge, match="takes more than 1 seconds to compile"):
-        from_regex("((a{0,60}){0,60}){0,60}", seconds=1)
+    with pytest.raises(AutomatonTooLarge, match="takes more than 1 seconds to compile"):
+        compile_regex("((a{0,60}){0,60}){0,60}", seconds=1)
 
 
 def test_two_equal_columns_are_one_class() -> None:
-    kind, first = dfa.distinct_columns(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
+    kind, first = dfa.unique_columns(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
     assert kind[0] == kind[2] != kind[1]
     assert sorted(first.tolist()) == [0, 1, 3]
 
 
-def spelled(tokenizer: Tokenizer, automaton: Automaton, ids: list[int]) -> bool:
+def spelled(tokenizer: Tokenizer, automaton: TokenAutomaton, ids: list[int]) -> bool:
     """Whether an automaton on tokens accepts a text, which may end there."""
     state = 0
     for token in ids:
@@ -112,9 +112,9 @@ def spelled(tokenizer: Tokenizer, automaton: Automaton, ids: list[int]) -> bool:
 
 
 TOKENIZERS = {
-    "characters": Characters("ab "),
-    "bytes": Bytes(),
-    "words": Words(("a", "b", "ab", ".")),
+    "characters": CharTokenizer("ab "),
+    "bytes": ByteTokenizer(),
+    "words": WordTokenizer(("a", "b", "ab", ".")),
     "bpe": train_bpe(["ab abab baab"] * 8, 280),
 }
 
@@ -122,8 +122,8 @@ TOKENIZERS = {
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_tokens_are_read_as_the_text_they_spell(name: str) -> None:
     tokenizer, pattern = TOKENIZERS[name], r"(a|b|ab)(( a| b)*\.?|ab+)"
-    vocab, table = tokenizer.vocab, spelling(tokenizer)
-    automaton = tokens_of(from_regex(pattern), table, vocab, True)
+    vocab, table = tokenizer.vocab, token_bytes(tokenizer)
+    automaton = token_automaton(compile_regex(pattern), table, vocab, True)
     known = [token for token, piece in enumerate(table.inner) if piece and set(piece) <= set(b"ab .")]
     seen = 0
     for n in range(1, 4):
@@ -135,9 +135,9 @@ def test_tokens_are_read_as_the_text_they_spell(name: str) -> None:
 
 
 def test_the_end_token_ends_a_text_and_padding_follows() -> None:
-    tokenizer = Words(("a", "b"))
+    tokenizer = WordTokenizer(("a", "b"))
     vocab = tokenizer.vocab
-    automaton = tokens_of(from_regex("a b"), spelling(tokenizer), vocab, True)
+    automaton = token_automaton(compile_regex("a b"), token_bytes(tokenizer), vocab, True)
     assert vocab.eos is not None
     assert vocab.pad is not None
     state = 0

@@ -24,18 +24,20 @@ from redraft import (
     constrain,
     rng,
 )
-from redraft.core import Characters, Hybrid, Known
-from redraft.decoding import AnyOrder, Conditioned, OneOf, last
+from redraft.core import CharTokenizer, HybridNoise, TablePrediction
+from redraft.decoding import AnyOrder, ConstrainedPrediction, OneOf, final_canvas
 from redraft.decoding.constraints import query as asked_module
 from tests.decoding.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, matching, said, text_of
 
 PATTERNS = ("a+b?|b(ab)*", "(ab?)*", "[ab]{2,3}", ".*aba.*", "a{0,4}|b{4}")
 
 
-def conditioned(log_p: Tensor, pattern: str, given: dict[int, int] | None = None, rows: int = 1) -> Conditioned:
+def conditioned(
+    log_p: Tensor, pattern: str, given: dict[int, int] | None = None, rows: int = 1
+) -> ConstrainedPrediction:
     canvas = constrain(blank(len(log_p), rows, given), Regex(pattern), LETTERS)
     pred = Constrained(Masked(VOCAB))(Said(log_p))(canvas.z, canvas.time(torch.ones(rows, 1)), canvas.context)
-    assert isinstance(pred, Conditioned)
+    assert isinstance(pred, ConstrainedPrediction)
     return pred
 
 
@@ -134,21 +136,21 @@ def test_samplers_of_mask_noise_keep_the_law(sampler: Ancestral | Unmask) -> Non
     log_p, pattern = said(4, seed=7), "a+b?|b(ab)*"
     canvas = constrain(blank(4, N), Regex(pattern), LETTERS)
     process = Masked(VOCAB)
-    found = last(sampler(Constrained(process)(Said(log_p)), process, canvas, rng=rng(1, N)))
+    found = final_canvas(sampler(Constrained(process)(Said(log_p)), process, canvas, rng=rng(1, N)))
     assert chi_square(rows(found.z), law(log_p, pattern)) < 4
 
 
 UNIFORM = Vocab(3, eos=2)
 
 
-@pytest.mark.parametrize("process", [Interpolating(UNIFORM), Interpolating(VOCAB, mixing=Hybrid(0.3))])
+@pytest.mark.parametrize("process", [Interpolating(UNIFORM), Interpolating(VOCAB, mixing=HybridNoise(0.3))])
 def test_uniform_and_hybrid_noise_keep_the_law(process: Interpolating) -> None:
     """One position's x̂ does not look at that position, so independent positions have this x̂ exactly."""
     log_p, pattern = said(4, seed=7, vocab=process.vocab), "a+b?|b(ab)*"
-    letters = LETTERS if process.vocab is VOCAB else Characters("ab", ("eos",))
+    letters = LETTERS if process.vocab is VOCAB else CharTokenizer("ab", ("eos",))
     empty = Canvas(torch.zeros(N, 4, dtype=torch.int64), torch.zeros(N, 4, dtype=torch.bool))
     canvas = constrain(empty, Regex(pattern), letters)
-    found = last(Ancestral(4)(Constrained(process)(Said(log_p)), process, canvas, rng=rng(2, N)))
+    found = final_canvas(Ancestral(4)(Constrained(process)(Said(log_p)), process, canvas, rng=rng(2, N)))
     expected = law(torch.nn.functional.pad(log_p, (0, 4 - process.vocab.size), value=-torch.inf), pattern)
     assert chi_square(rows(found.z), expected) < 4
 
@@ -157,7 +159,7 @@ def test_without_a_rule_worth_the_name_nothing_changes() -> None:
     log_p = said(4, seed=9)
     log_p[:, VOCAB.eos] = -40.0
     pred = conditioned(log_p.log_softmax(-1), "[ab]*")
-    inner = Known(log_p.log_softmax(-1)[None])
+    inner = TablePrediction(log_p.log_softmax(-1)[None])
     everywhere = torch.ones(1, 4, dtype=torch.bool)
     assert torch.allclose(pred.at(everywhere)[:, :2], inner.at(everywhere)[:, :2], atol=1e-5)
 
@@ -166,10 +168,10 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     log_p, process = said(4, seed=4), Masked(VOCAB)
     canvas = constrain(blank(4, 7), OneOf("ab", "ba", "aabb"), LETTERS)
     denoise, sampler = Constrained(process)(Said(log_p)), Unmask(4, Confidence(1.0))
-    together = last(sampler(denoise, process, canvas, rng=rng(0, 7))).z
+    together = final_canvas(sampler(denoise, process, canvas, rng=rng(0, 7))).z
     for row in range(7):
         index = torch.tensor([row])
-        alone = last(sampler(denoise, process, canvas.rows(index), rng=rng(0, index))).z
+        alone = final_canvas(sampler(denoise, process, canvas.rows(index), rng=rng(0, index))).z
         assert torch.equal(alone[0], together[row])
 
 

@@ -31,34 +31,34 @@ from redraft import (
     constrain,
     rng,
 )
-from redraft.core import Bytes, Cap, Hybrid, Tokenizer, TokenProcess, Words, train_bpe
+from redraft.core import ByteTokenizer, CappedRate, HybridNoise, Tokenizer, TokenProcess, WordTokenizer, train_bpe
 from redraft.decoding import (
     AnyOrder,
     Banned,
-    Blind,
     ConfidenceThreshold,
+    ConstantScore,
     Entropy,
     EntropyBound,
-    Filter,
     FirstHitting,
     FrechetProfile,
-    Guided,
+    GuidedSampler,
+    GuidedStar,
     Klass,
     LeftToRight,
     Length,
+    LogitFilter,
     Margin,
     OneOf,
-    Particles,
+    ParticleSampler,
     Required,
-    Revise,
-    Revoke,
-    hole,
-    last,
+    WideInNarrowOut,
+    final_canvas,
+    hole_mask,
 )
-from redraft.models import BlockCausal, Causal, Full, Pattern
+from redraft.models import AttentionPattern, BlockCausal, Causal, Full
 
-BYTES = Bytes()
-WORDS = Words(("a", "cat", "dog", "sat", "on", "the", "mat", ".", ",", "big"), ("bos", "eos", "pad", "mask"))
+BYTES = ByteTokenizer()
+WORDS = WordTokenizer(("a", "cat", "dog", "sat", "on", "the", "mat", ".", ",", "big"), ("bos", "eos", "pad", "mask"))
 BPE = train_bpe(['{"name": "Ada", "age": 36, "ok": true} 2024-05-17 the cat sat on the mat. naïve café'] * 9, 400)
 PERSON = {
     "type": "object",
@@ -67,7 +67,9 @@ PERSON = {
 }
 
 
-def model_of(tokenizer: Tokenizer, process: TokenProcess | None = None, pattern: Pattern = Full()) -> DiffusionLM:
+def model_of(
+    tokenizer: Tokenizer, process: TokenProcess | None = None, pattern: AttentionPattern = Full()
+) -> DiffusionLM:
     process = process or Masked(tokenizer.vocab)
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, pattern=pattern)
     head = redraft.models.Softmax() if isinstance(process, Interpolating) else redraft.models.Subs()
@@ -83,8 +85,8 @@ def written(
 ) -> list[str]:
     assert model.tokenizer is not None
     canvas = constrain(model.canvas(new=new, rows=rows), rule, model.tokenizer)
-    guided = Guided(sampler, Constrained(model.process))
-    return model.text(last(guided(model, model.process, canvas, rng=rng(len(str(rule)), rows))))
+    guided = GuidedSampler(sampler, Constrained(model.process))
+    return model.text(final_canvas(guided(model, model.process, canvas, rng=rng(len(str(rule)), rows))))
 
 
 PATTERNS = (
@@ -187,16 +189,16 @@ MASKED = Masked(WORDS.vocab)
             (MASKED, Unmask(10, pick))
             for pick in (ConfidenceThreshold(0.3), FrechetProfile(), EntropyBound(2.0), Klass(0.3, 1.0))
         ),
-        *((MASKED, Unmask(10, pick)) for pick in (Revoke(0.2, 0.6), LeftToRight(1.0))),
+        *((MASKED, Unmask(10, pick)) for pick in (WideInNarrowOut(0.2, 0.6), LeftToRight(1.0))),
         (MASKED, Unmask(10, stop=True)),
-        (MASKED, Particles(4, 3)),
+        (MASKED, ParticleSampler(4, 3)),
         (MASKED, FirstHitting()),
         (MASKED, Blocks(Unmask(2), decode_block=4, stop=True)),
-        (MASKED, Revise(6, guide=Blind())),
-        (Remask(MASKED, Cap(0.3)), Ancestral(8)),
+        (MASKED, GuidedStar(6, guide=ConstantScore())),
+        (Remask(MASKED, CappedRate(0.3)), Ancestral(8)),
         (Interpolating(WORDS.vocab), Ancestral(8)),
-        (Interpolating(WORDS.vocab, mixing=Hybrid(0.3)), Ancestral(8)),
-        (Remask(Interpolating(WORDS.vocab, mixing=Hybrid(0.3)), Cap(0.3)), Ancestral(8)),
+        (Interpolating(WORDS.vocab, mixing=HybridNoise(0.3)), Ancestral(8)),
+        (Remask(Interpolating(WORDS.vocab, mixing=HybridNoise(0.3)), CappedRate(0.3)), Ancestral(8)),
     ],
     ids=str,
 )
@@ -207,7 +209,7 @@ def test_every_sampler_obeys(process: TokenProcess, sampler: Sampler) -> None:
 
 
 @pytest.mark.parametrize("pattern", [BlockCausal(4), Causal(start=WORDS.vocab.size - 1)])
-def test_blocks_with_a_cache_obey(pattern: Pattern) -> None:
+def test_blocks_with_a_cache_obey(pattern: AttentionPattern) -> None:
     model = model_of(WORDS, pattern=pattern)
     sampler = Blocks(Unmask(2, Confidence(1.0)), stop=True)
     cached = written(model, RULE, rows=8, new=10, sampler=sampler)
@@ -218,10 +220,12 @@ def test_blocks_with_a_cache_obey(pattern: Pattern) -> None:
 def test_holes_have_rules_of_their_own() -> None:
     model = model_of(WORDS)
     canvas = model.infill("the [[2]] sat on [[3]].", rows=10)
-    first, second = hole(canvas, 0), hole(canvas, 1)
+    first, second = hole_mask(canvas, 0), hole_mask(canvas, 1)
     canvas = constrain(canvas, OneOf("big cat", "big dog"), WORDS, first)
     canvas = constrain(canvas, Regex("the .*") & Banned("."), WORDS, second)
-    done = last(Unmask(3, Confidence(1.0))(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 10)))
+    done = final_canvas(
+        Unmask(3, Confidence(1.0))(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 10))
+    )
     for text in model.text(done):
         assert re.fullmatch(r"the big (cat|dog) sat on the [^.]*\.", text)
 
@@ -229,16 +233,16 @@ def test_holes_have_rules_of_their_own() -> None:
 def test_the_whole_text_counts_the_given_part() -> None:
     model = model_of(WORDS)
     canvas = constrain(model.canvas("the cat", new=6, rows=5), Regex("the cat( on| sat){2,3}"), WORDS)
-    texts = model.text(last(Unmask(3)(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 5))))
+    texts = model.text(final_canvas(Unmask(3)(Constrained(model.process)(model), model.process, canvas, rng=rng(0, 5))))
     assert all(re.fullmatch("the cat( on| sat){2,3}", text) for text in texts)
 
 
 def test_filters_go_inside_and_what_they_drop_is_written_if_need_be() -> None:
-    model, picky = model_of(WORDS), Filter(top_k=1)
+    model, picky = model_of(WORDS), LogitFilter(top_k=1)
     canvas = constrain(model.canvas(new=8, rows=6), Regex("(the big cat|a dog)"), WORDS)
     denoise = Constrained(model.process)(picky(model))
-    texts = model.text(last(Unmask(4, Confidence(1.0))(denoise, model.process, canvas, rng=rng(0, 6))))
+    texts = model.text(final_canvas(Unmask(4, Confidence(1.0))(denoise, model.process, canvas, rng=rng(0, 6))))
     assert set(texts) <= {"the big cat", "a dog"}
     wrong = picky(Constrained(model.process)(model))
     with pytest.raises(ValueError, match="put Constrained outside the filter"):
-        last(Unmask(4)(wrong, model.process, canvas, rng=rng(0, 6)))
+        final_canvas(Unmask(4)(wrong, model.process, canvas, rng=rng(0, 6)))

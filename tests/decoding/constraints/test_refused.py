@@ -15,10 +15,10 @@ import torch
 
 import redraft
 from redraft import Constrained, Json, Masked, Regex, Rule, constrain
-from redraft.core import Characters
-from redraft.decoding import Banned, Length, OneOf, Required, hole
+from redraft.core import CharTokenizer
+from redraft.decoding import Banned, Length, OneOf, Required, hole_mask
 from redraft.decoding.constraints import compiler
-from redraft.decoding.constraints.token_bytes import spelling
+from redraft.decoding.constraints.token_bytes import token_bytes
 from tests.decoding.constraints.test_outputs import BPE, WORDS, model_of
 from tests.decoding.constraints.toys import LETTERS, VOCAB, Said, blank, said
 
@@ -76,13 +76,13 @@ def test_given_text_may_contradict() -> None:
 def test_a_hole_in_the_middle_cannot_end_early() -> None:
     canvas = model_of(WORDS).infill("the [[3]] sat")
     with pytest.raises(ValueError, match="and the text cannot end before them"):
-        constrain(canvas, OneOf("cat"), WORDS, hole(canvas))
+        constrain(canvas, OneOf("cat"), WORDS, hole_mask(canvas))
     with pytest.raises(ValueError, match="hole 1 of a row with 1 holes"):
-        hole(canvas, 1)
+        hole_mask(canvas, 1)
 
 
 def test_without_an_end_token_the_room_is_filled() -> None:
-    letters = Characters("ab")
+    letters = CharTokenizer("ab")
     canvas = redraft.Canvas(torch.full((1, 4), 2), torch.zeros(1, 4, dtype=torch.bool))
     assert constrain(canvas, Regex("(ab){2}"), letters).context.marks is not None
     with pytest.raises(ValueError, match="the text cannot end before them"):
@@ -99,7 +99,7 @@ def test_a_rule_that_nobody_obeys_is_noticed() -> None:
     model = model_of(WORDS)
     canvas = constrain(model.canvas(new=4), Length(2, 3), WORDS)
     with pytest.raises(ValueError, match="the canvas has rules that nobody obeys"):
-        redraft.decoding.last(redraft.Unmask(2)(model, model.process, canvas, rng=redraft.rng(0)))
+        redraft.decoding.final_canvas(redraft.Unmask(2)(model, model.process, canvas, rng=redraft.rng(0)))
     plain = blank(2)
     with pytest.raises(ValueError, match="the canvas has no rule to obey"):
         Constrained(Masked(VOCAB))(Said(said(2, 0)))(plain.z, torch.ones(1, 1), plain.context)
@@ -107,21 +107,23 @@ def test_a_rule_that_nobody_obeys_is_noticed() -> None:
 
 @pytest.mark.parametrize(
     "sampler",
-    [redraft.decoding.Correct(), redraft.decoding.Euler(), redraft.decoding.Replaced(redraft.Ancestral(2))],
+    [redraft.decoding.SelfCorrection(), redraft.decoding.Euler(), redraft.decoding.NoisedPrompt(redraft.Ancestral(2))],
     ids=str,
 )
 def test_samplers_that_write_token_by_token_are_refused(sampler: Any) -> None:
     process = redraft.Interpolating(VOCAB)
     canvas = constrain(blank(3), Regex("a*"), LETTERS)
     with pytest.raises(ValueError, match="cannot obey rules"):
-        redraft.decoding.last(sampler(Constrained(process)(Said(said(3, 0))), process, canvas, rng=redraft.rng(0)))
+        redraft.decoding.final_canvas(
+            sampler(Constrained(process)(Said(said(3, 0))), process, canvas, rng=redraft.rng(0))
+        )
 
 
 def test_other_noise_is_refused() -> None:
     with pytest.raises(ValueError, match="scale=-1; it must be at least 0"):
         Constrained(redraft.Gaussian(WORDS.vocab), -1)
     canvas = constrain(blank(2), Regex("a*"), LETTERS)
-    markov: Any = redraft.Markov(VOCAB, redraft.core.UniformJumps())
+    markov: Any = redraft.Markov(VOCAB, redraft.core.UniformRates())
     with pytest.raises(ValueError, match="Markov noise cannot obey rules"):
         Constrained(markov)(Said(said(2, 0)))(canvas.z, torch.ones(1, 2), canvas.context)
 
@@ -137,4 +139,4 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 def test_a_tokenizer_that_joins_otherwise_is_refused() -> None:
     definition = json.loads(BPE.definition) | {"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}
     with pytest.raises(ValueError, match="patterns do not know how a tokenizer with the decoder WordPiece spells"):
-        spelling(replace(BPE, definition=json.dumps(definition)))
+        token_bytes(replace(BPE, definition=json.dumps(definition)))

@@ -29,17 +29,17 @@ from redraft.decoding import (
     AnyOrder,
     Banned,
     ConfidenceThreshold,
-    Dual,
+    DualCache,
     EntropyBound,
-    Guided,
+    GuidedSampler,
     Klass,
     MultiBlock,
     OneOf,
-    Prefix,
-    Revoke,
-    last,
+    PrefixCache,
+    WideInNarrowOut,
+    final_canvas,
 )
-from redraft.models import BlockCausal, Causal, Pattern
+from redraft.models import AttentionPattern, BlockCausal, Causal
 from tests.decoding.constraints.test_outputs import WORDS, model_of
 from tests.decoding.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, said
 
@@ -62,7 +62,9 @@ def obeyed(texts: list[str], index: list[int]) -> None:
 
 def written(model: DiffusionLM, sampler: Any, index: list[int]) -> Tensor:
     keys = rng(3, torch.tensor(index))
-    return last(Guided(sampler, Constrained(model.process))(model, model.process, ruled(model, index), rng=keys)).z
+    return final_canvas(
+        GuidedSampler(sampler, Constrained(model.process))(model, model.process, ruled(model, index), rng=keys)
+    ).z
 
 
 def same_as_alone(model: DiffusionLM, sampler: Any) -> Tensor:
@@ -77,7 +79,7 @@ def same_as_alone(model: DiffusionLM, sampler: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("pattern", [BlockCausal(4), Causal(start=WORDS.vocab.size - 1)], ids=str)
-def test_an_exact_cache_changes_nothing(pattern: Pattern) -> None:
+def test_an_exact_cache_changes_nothing(pattern: AttentionPattern) -> None:
     model, pick = model_of(WORDS, pattern=pattern), Confidence(1.0)
     cached, plain = (Blocks(Unmask(2, pick), cache=cache, stop=True) for cache in (True, False))
     assert cached.exact(model) is True
@@ -85,18 +87,24 @@ def test_an_exact_cache_changes_nothing(pattern: Pattern) -> None:
     assert torch.equal(same_as_alone(model, cached), same_as_alone(model, plain))
 
 
-@pytest.mark.parametrize("kind", [Prefix, Dual])
-def test_approximate_caches_obey(kind: type[Prefix] | type[Dual]) -> None:
+@pytest.mark.parametrize("kind", [PrefixCache, DualCache])
+def test_approximate_caches_obey(kind: type[PrefixCache] | type[DualCache]) -> None:
     model = model_of(WORDS)
     sampler = Blocks(Unmask(2, Confidence(1.0)), decode_block=4, cache=kind(), stop=True)
     assert sampler.exact(model) is False
     same_as_alone(model, sampler)
-    if kind is Prefix:  # it reads all that follows; with refresh=1 nothing is ever stale
+    if kind is PrefixCache:  # it reads all that follows; with refresh=1 nothing is ever stale
         fresh, plain = (replace(sampler, cache=cache) for cache in (kind(refresh=1), False))
         assert torch.equal(written(model, fresh, [0, 2]), written(model, plain, [0, 2]))
 
 
-PICKS = [ConfidenceThreshold(0.3), ConfidenceThreshold(0.2, 1.0), EntropyBound(2.0), Klass(0.3, 1.0), Revoke(0.2, 0.6)]
+PICKS = [
+    ConfidenceThreshold(0.3),
+    ConfidenceThreshold(0.2, 1.0),
+    EntropyBound(2.0),
+    Klass(0.3, 1.0),
+    WideInNarrowOut(0.2, 0.6),
+]
 
 
 @pytest.mark.parametrize("pick", [*PICKS, Confidence(), AnyOrder()], ids=repr)

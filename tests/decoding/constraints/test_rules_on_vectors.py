@@ -24,10 +24,11 @@ from redraft import (
     constrain,
     rng,
 )
-from redraft.core import Mean
-from redraft.decoding import AllMarked, Ddim, DpmPP, Guided, Renoise, Required, last
-from redraft.decoding.constraints.constrained import moved
+from redraft.core import VectorPrediction
+from redraft.decoding import Ddim, DpmPP, GuidedSampler, PlacedRuleSet, Renoise, Required, final_canvas
+from redraft.decoding.constraints.constrained import guide_vectors
 from redraft.models import (
+    AttentionPattern,
     BlockCausal,
     CodecConfig,
     Compressed,
@@ -35,12 +36,11 @@ from redraft.models import (
     Embedding,
     Full,
     MaskedLM,
-    Pattern,
     PredictTokens,
     PredictX,
     Simplex,
-    Size,
     Smooth,
+    TransformerSize,
     VectorHead,
 )
 from tests.decoding.constraints.test_outputs import WORDS
@@ -66,9 +66,9 @@ class Exact:
     names: bool = True
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         log_p = told(z.double(), t)
-        return Mean(log_p.exp() @ TABLE.double(), log_p if self.names else None, table=TABLE.double())
+        return VectorPrediction(log_p.exp() @ TABLE.double(), log_p if self.names else None, table=TABLE.double())
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
@@ -83,8 +83,8 @@ def canvas_of(rows: int, pattern: str = PATTERN, given: dict[int, int] | None = 
     return replace(tokens, z=TABLE[tokens.z], context=replace(tokens.context, marks=read))
 
 
-def marked(canvas: Canvas) -> AllMarked:
-    assert isinstance(canvas.context.marks, AllMarked)
+def marked(canvas: Canvas) -> PlacedRuleSet:
+    assert isinstance(canvas.context.marks, PlacedRuleSet)
     return canvas.context.marks
 
 
@@ -99,22 +99,24 @@ def test_the_slope_is_that_of_the_chance_to_obey() -> None:
     canvas = canvas_of(1)
     x = torch.randn(1, LENGTH, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
     (slope,) = torch.autograd.grad(log_chance(marked(canvas).log_p(x)[0].double()), x)
-    found = moved(Mean(x.detach()), marked(canvas), 0.7)
+    found = guide_vectors(VectorPrediction(x.detach()), marked(canvas), 0.7)
     assert torch.allclose(found.mean, x.detach() + 0.7 * slope, atol=1e-5)
 
 
 def test_named_tokens_become_their_marginals() -> None:
     pred = Exact()(torch.zeros(1, LENGTH, 3), torch.full((1, 1), 0.5), Context())
     assert pred.log_weights is not None
-    found = moved(pred, marked(canvas_of(1)), 1.0)
+    found = guide_vectors(pred, marked(canvas_of(1)), 1.0)
     table = torch.zeros(LENGTH, VOCAB.size, dtype=torch.float64)
     for ids, p in law(pred.log_weights[0], PATTERN).items():
         table[torch.arange(LENGTH), torch.tensor(ids)] += p
     assert torch.allclose(found.mean[0], table @ TABLE.double(), atol=1e-5)
     assert found.log_weights is not None
     assert torch.allclose(found.log_weights[0].exp(), table, atol=1e-5)
-    assert moved(pred, marked(canvas_of(1)), 0.0).mean.allclose(pred.mean)
-    on_simplex = moved(replace(pred, table=None, mean=2 * pred.log_weights.exp() - 1), marked(canvas_of(1)), 1.0)
+    assert guide_vectors(pred, marked(canvas_of(1)), 0.0).mean.allclose(pred.mean)
+    on_simplex = guide_vectors(
+        replace(pred, table=None, mean=2 * pred.log_weights.exp() - 1), marked(canvas_of(1)), 1.0
+    )
     assert torch.allclose(on_simplex.mean[0], 2 * table - 1, atol=1e-5)
 
 
@@ -132,7 +134,7 @@ def test_the_mean_given_the_rule_is_bayes() -> None:
 def test_given_places_do_not_move() -> None:
     canvas = canvas_of(1, "(ab)*", given={1: 1})
     x = torch.randn(1, LENGTH, 3, generator=torch.Generator().manual_seed(2))
-    found = moved(Mean(x), marked(canvas), 1.0).mean
+    found = guide_vectors(VectorPrediction(x), marked(canvas), 1.0).mean
     assert torch.equal(found[:, 1], x[:, 1])
     assert not torch.allclose(found[:, 2], x[:, 2])
 
@@ -143,8 +145,8 @@ def test_guidance_makes_vectors_obey_before_they_are_decoded(names: bool) -> Non
     canvas, rows = canvas_of(64, "(aab|bba)a"), 64
     free, kept = [], []
     for scale in (0.0, 1.0):
-        guided = Guided(Ancestral(16), Constrained(PROCESS, scale))
-        done = last(guided(Exact(names), PROCESS, canvas, rng=rng(1, rows)))
+        guided = GuidedSampler(Ancestral(16), Constrained(PROCESS, scale))
+        done = final_canvas(guided(Exact(names), PROCESS, canvas, rng=rng(1, rows)))
         free.append(sum(map(obeys, marked(canvas).log_p(done.z).argmax(-1).tolist())))
         kept.append(sum(map(obeys, marked(canvas).likeliest(done.z).tolist())))
     assert kept == [rows, rows]
@@ -156,11 +158,11 @@ def obeys(ids: list[int]) -> bool:
     return ids in ([0, 0, 1, 0], [1, 1, 0, 0])
 
 
-SIZE = Size(16, 1, 2)
+SIZE = TransformerSize(16, 1, 2)
 ENCODER = MaskedLM(12, SIZE)
 
 
-def model_of(codec: CodecConfig, head: VectorHead = PredictX(), pattern: Pattern = Full()) -> DiffusionLM:
+def model_of(codec: CodecConfig, head: VectorHead = PredictX(), pattern: AttentionPattern = Full()) -> DiffusionLM:
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, rotary=100.0, pattern=pattern, time=16)
     torch.manual_seed(0)
     config = DiffusionLMConfig(Gaussian(WORDS.vocab), network, head, codec=codec)
@@ -183,11 +185,11 @@ RULE = Regex("[a-z ]*cat[a-z ]*") & Required("mat")
     ],
     ids=str,
 )
-def test_every_text_obeys(codec: CodecConfig, head: VectorHead, pattern: Pattern, sampler: Any) -> None:
+def test_every_text_obeys(codec: CodecConfig, head: VectorHead, pattern: AttentionPattern, sampler: Any) -> None:
     model = model_of(codec, head, pattern)
     prompt = "" if isinstance(codec, Smooth) else "the"
     canvas = model.to_vectors(constrain(model.to_tokens(model.canvas(prompt, new=9, rows=6)), RULE, WORDS))
-    done = last(Guided(sampler, Constrained(model.process))(model, model.process, canvas, rng=rng(0, 6)))
+    done = final_canvas(GuidedSampler(sampler, Constrained(model.process))(model, model.process, canvas, rng=rng(0, 6)))
     for text in model.text(done):
         assert text.startswith(prompt)
         assert re.fullmatch("[a-z ]*cat[a-z ]*", text)
@@ -204,7 +206,7 @@ def test_given_tokens_come_back_as_they_are() -> None:
         *WORDS.encode("the"),
         *WORDS.encode("sat on."),
     ]
-    done = last(Ancestral(2)(model, model.process, canvas, rng=rng(0, 2)))
+    done = final_canvas(Ancestral(2)(model, model.process, canvas, rng=rng(0, 2)))
     assert all(re.fullmatch(r"the .*sat on .*\.", text) for text in model.text(done))
 
 

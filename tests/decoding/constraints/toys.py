@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from redraft import Canvas, Context, Prediction, Vocab
-from redraft.core import Characters, Known
+from redraft.core import CharTokenizer, TablePrediction
 
-LETTERS = Characters("ab", ("eos", "mask"))
+LETTERS = CharTokenizer("ab", ("eos", "mask"))
 VOCAB = LETTERS.vocab
 
 
@@ -27,7 +27,7 @@ class Said:
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        return Known(self.log_p.expand(len(z), *self.log_p.shape))
+        return TablePrediction(self.log_p.expand(len(z), *self.log_p.shape))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from redraft.core import Canvas, Context, Masked, Prediction, rng
-from redraft.decoding import Ancestral, Blocks, Guided, LookAhead, last
+from redraft.decoding import Ancestral, Blocks, GuidedSampler, LookAhead, final_canvas
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.enumeration import WORDS, Toy
-from redraft.models import DiffusionLM, what_follows
+from redraft.evaluation.laws.enumeration import WORDS, ToyLanguage
+from redraft.models import DiffusionLM, future_tag_log_prob
 from redraft.training import presets
 from redraft.training.runs import variations
 
 PValue = Callable[[Tensor, Tensor], float]
-PROCESS, TOY = Masked(VOCAB), Toy.of()
+PROCESS, TOY = Masked(VOCAB), ToyLanguage.of()
 DRAWS = 3_000
 ODD = TOY.sequences.sum(-1) % 2 == 1
 
@@ -46,8 +46,8 @@ def future(prefix: Tensor, candidates: Tensor) -> Tensor:
 def test_the_exact_future_gives_the_exact_conditional(p_value: PValue) -> None:
     z = torch.zeros(DRAWS, TOY.sequences.shape[1], dtype=torch.int64)
     blank = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
-    sampler = Guided(Blocks(Ancestral(1), cache=False), LookAhead(future, top=WORDS, least=0.0))
-    written = last(sampler(Writer(), PROCESS, blank, rng=rng(3, DRAWS))).z
+    sampler = GuidedSampler(Blocks(Ancestral(1), cache=False), LookAhead(future, top=WORDS, least=0.0))
+    written = final_canvas(sampler(Writer(), PROCESS, blank, rng=rng(3, DRAWS))).z
     found = (written * WORDS ** torch.arange(z.shape[1] - 1, -1, -1)).sum(-1).bincount(minlength=len(TOY.p))
     assert int(found[~ODD].sum()) == 0, "what cannot become odd is never written"
     expected = TOY.p[ODD] / TOY.p[ODD].sum() * DRAWS
@@ -62,10 +62,10 @@ def test_a_cache_changes_no_text() -> None:
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert run.model.kinds is not None
     wanted = torch.arange(12) % len(run.model.kinds.names)
-    guidance = LookAhead(what_follows(model, wanted), 2.0, top=5, least=0.0)
+    guidance = LookAhead(future_tag_log_prob(model, wanted), 2.0, top=5, least=0.0)
     texts = [
-        last(
-            Guided(Blocks(Ancestral(1), cache=cache), guidance)(
+        final_canvas(
+            GuidedSampler(Blocks(Ancestral(1), cache=cache), guidance)(
                 model, model.process, model.canvas(new=10, rows=3), rng=rng(1, 3)
             )
         ).z

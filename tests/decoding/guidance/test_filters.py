@@ -10,21 +10,21 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Canvas, Characters, Context, Known, Masked, Prediction, Vocab, rng
+from redraft.core import Canvas, CharTokenizer, Context, Masked, Prediction, TablePrediction, Vocab, rng
 from redraft.decoding import (
-    NAMED,
+    SAMPLERS,
     Ancestral,
     Blocks,
     Confidence,
     Constrained,
-    Filter,
     FirstHitting,
-    Guided,
+    GuidedSampler,
+    LogitFilter,
     Regex,
     Sampler,
     Unmask,
     constrain,
-    last,
+    final_canvas,
 )
 from redraft.models import BlockCausal, DiffusionLM, Full, Score
 
@@ -43,13 +43,13 @@ class Says:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         p = torch.tensor(self.p, dtype=torch.float64)
-        return Known((p / p.sum()).log().expand(*z.shape, len(p)))
+        return TablePrediction((p / p.sum()).log().expand(*z.shape, len(p)))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 
-def by_hand(p: list[float], z: list[int], f: Filter) -> list[float]:
+def by_hand(p: list[float], z: list[int], f: LogitFilter) -> list[float]:
     """The documented order, token by token."""
 
     def normal(q: dict[int, float]) -> dict[int, float]:
@@ -85,7 +85,7 @@ def test_the_order_is_the_documented_one(
     g = torch.Generator().manual_seed(seed)
     p = [*torch.rand(6, generator=g, dtype=torch.float64).pow(3).tolist(), 0.0]
     z, pad = torch.randint(0, 7, (1, 5), generator=g), torch.tensor([[False, False, True, False, False]])
-    chosen = Filter(repetition, temperature, top_k, top_p, min_p)
+    chosen = LogitFilter(repetition, temperature, top_k, top_p, min_p)
     said = chosen(Says(tuple(p)))(z, torch.ones(1, 1), Context(pad=pad)).x[0, 0].exp()
     assert said.tolist() == pytest.approx(by_hand(p, z[~pad].tolist(), chosen), abs=1e-9)
 
@@ -94,27 +94,31 @@ def test_orders_differ() -> None:
     """Temperature before top-p is not top-p before temperature: the order matters and is a promise."""
     z, t = torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1)
     for temperature, left in ((4.0, 2), (0.2, 1)):
-        chosen = Filter(temperature=temperature, top_p=0.6)(Says((0.5, 0.3, 0.2, 0.0)))
+        chosen = LogitFilter(temperature=temperature, top_p=0.6)(Says((0.5, 0.3, 0.2, 0.0)))
         assert int((chosen(z, t, Context()).x > -torch.inf).sum()) == left
 
 
 def test_of_equals_the_first_stay() -> None:
     even = (1.0, 1.0, 1.0, 1.0, 0.0)
-    for f, left in ((Filter(top_k=2), [0, 1]), (Filter(top_p=0.5), [0, 1]), (Filter(min_p=1.0), [0, 1, 2, 3])):
+    for f, left in (
+        (LogitFilter(top_k=2), [0, 1]),
+        (LogitFilter(top_p=0.5), [0, 1]),
+        (LogitFilter(min_p=1.0), [0, 1, 2, 3]),
+    ):
         said = f(Says(even))(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1), Context()).x[0, 0]
         assert (said > -torch.inf).nonzero().flatten().tolist() == left
 
 
 def test_no_filter_costs_nothing() -> None:
     said = Says((0.5, 0.5))
-    assert Filter()(said) is said
+    assert LogitFilter()(said) is said
 
 
-@pytest.mark.parametrize("sampler", [Ancestral(6), FirstHitting(), Unmask(3, Confidence(1.0)), NAMED["any-order"]])
+@pytest.mark.parametrize("sampler", [Ancestral(6), FirstHitting(), Unmask(3, Confidence(1.0)), SAMPLERS["any-order"]])
 def test_what_is_dropped_is_never_written(sampler: Sampler) -> None:
     canvas = Canvas(torch.zeros(30, 8, dtype=torch.int64), torch.zeros(30, 8, dtype=torch.bool))
     said = Says((0.3, 0.25, 0.2, 0.15, 0.07, 0.03, 0.0))
-    z = last(Guided(sampler, Filter(top_k=3))(said, PROCESS, canvas, rng=rng(0, 30))).z
+    z = final_canvas(GuidedSampler(sampler, LogitFilter(top_k=3))(said, PROCESS, canvas, rng=rng(0, 30))).z
     assert set(z.flatten().tolist()) == {0, 1, 2}
 
 
@@ -122,8 +126,8 @@ def test_confidence_is_the_filtered_probability() -> None:
     """As Dream has it; the temperature of a pick leaves confidence alone, as LLaDA has it."""
     canvas = Canvas(torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.bool))
     said = Says((0.5, 0.3, 0.2, 0.0, 0.0, 0.0, 0.0))
-    filtered = last(Guided(Unmask(1), Filter(top_k=2))(said, PROCESS, canvas, rng=rng(0)))
-    plain = last(Unmask(1, Confidence(1e-3))(said, PROCESS, canvas, rng=rng(0)))
+    filtered = final_canvas(GuidedSampler(Unmask(1), LogitFilter(top_k=2))(said, PROCESS, canvas, rng=rng(0)))
+    plain = final_canvas(Unmask(1, Confidence(1e-3))(said, PROCESS, canvas, rng=rng(0)))
     assert filtered.confidence is not None
     assert plain.confidence is not None
     assert float(filtered.confidence) == pytest.approx(0.625)
@@ -131,17 +135,19 @@ def test_confidence_is_the_filtered_probability() -> None:
 
 
 def test_a_row_is_filtered_as_if_alone(build: Build, assert_rows_alone: RowsAlone) -> None:
-    chosen = Filter(repetition=1.5, temperature=0.8, top_k=4, top_p=0.9, min_p=0.05)
-    assert_rows_alone(Guided(Unmask(4, Confidence(1.0)), chosen), build(Full()))
+    chosen = LogitFilter(repetition=1.5, temperature=0.8, top_k=4, top_p=0.9, min_p=0.05)
+    assert_rows_alone(GuidedSampler(Unmask(4, Confidence(1.0)), chosen), build(Full()))
 
 
 @pytest.mark.parametrize("repetition", [1.0, 3.0])
 def test_a_cache_remembers_what_was_said(build: Build, repetition: float) -> None:
     """With blocks the window is all that a filter sees: its cache knows the rest."""
-    model, chosen = build(BlockCausal(3)), Filter(repetition=repetition, top_p=0.9)
+    model, chosen = build(BlockCausal(3)), LogitFilter(repetition=repetition, top_p=0.9)
     canvas = Canvas(torch.zeros(20, 12, dtype=torch.int64), torch.arange(12).expand(20, 12) < 4)
     cached, whole = (
-        last(Guided(Blocks(Ancestral(4), cache=cache), chosen)(model, model.process, canvas, rng=rng(0, 20))).z
+        final_canvas(
+            GuidedSampler(Blocks(Ancestral(4), cache=cache), chosen)(model, model.process, canvas, rng=rng(0, 20))
+        ).z
         for cache in (True, False)
     )
     assert torch.equal(cached, whole)
@@ -153,8 +159,11 @@ def test_repetition_makes_texts_of_more_words() -> None:
         Canvas(torch.zeros(50, 6, dtype=torch.int64), torch.zeros(50, 6, dtype=torch.bool)),
     )
     kinds = [
-        sum(len(set(row)) for row in last(Guided(FirstHitting(), f)(said, PROCESS, canvas, rng=rng(0, 50))).z.tolist())
-        for f in (Filter(), Filter(repetition=5.0))
+        sum(
+            len(set(row))
+            for row in final_canvas(GuidedSampler(FirstHitting(), f)(said, PROCESS, canvas, rng=rng(0, 50))).z.tolist()
+        )
+        for f in (LogitFilter(), LogitFilter(repetition=5.0))
     ]
     assert kinds[1] > kinds[0] * 1.2
 
@@ -169,19 +178,19 @@ def test_errors(build: Build) -> None:
         {"min_p": 2.0},
     ):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.*; it must be"):
-            Filter(**wrong)  # type: ignore[arg-type]
+            LogitFilter(**wrong)  # type: ignore[arg-type]
     free = build(head=Score())
     with pytest.raises(ValueError, match="free intensities"):
-        Filter(top_k=2)(free)(torch.full((1, 3), MASK), torch.ones(1, 3), Context())
+        LogitFilter(top_k=2)(free)(torch.full((1, 3), MASK), torch.ones(1, 3), Context())
 
 
 def test_a_rule_gets_what_a_filter_would_drop() -> None:
-    letters = Characters("ab", ("eos", "mask"))
+    letters = CharTokenizer("ab", ("eos", "mask"))
     blank = Canvas(torch.full((20, 5), letters.vocab.masked), torch.zeros(20, 5, dtype=torch.bool))
     canvas = constrain(blank, Regex("(ab)+a?"), letters)
     process = Masked(letters.vocab)
-    denoise = Constrained(process)(Filter(top_k=1)(Says((0.9, 0.06, 0.04, 0.0))))
-    texts = last(Unmask(3, Confidence(1.0))(denoise, process, canvas, rng=rng(0, 20))).z
+    denoise = Constrained(process)(LogitFilter(top_k=1)(Says((0.9, 0.06, 0.04, 0.0))))
+    texts = final_canvas(Unmask(3, Confidence(1.0))(denoise, process, canvas, rng=rng(0, 20))).z
     assert set(texts[:, :2].flatten().tolist()) == {0, 1}
     assert texts[:, 0].tolist() == [0] * 20
     assert texts[:, 1].tolist() == [1] * 20

@@ -29,12 +29,12 @@ from redraft import (
     constrain,
     rng,
 )
-from redraft.core import Characters, Hybrid, Known, MaskNoise
-from redraft.decoding import Filter, FirstOrder, TokenClassifier, last
+from redraft.core import CharTokenizer, HybridNoise, MaskNoise, TablePrediction
+from redraft.decoding import FirstOrderClassifier, LogitFilter, TokenClassifier, final_canvas
 from redraft.evaluation import Oracle
-from redraft.evaluation.laws.enumeration import Toy
+from redraft.evaluation.laws.enumeration import ToyLanguage
 
-UNIFORM, HYBRID = Interpolating(Vocab(3)), Interpolating(Vocab(4, mask=3), mixing=Hybrid(0.3))
+UNIFORM, HYBRID = Interpolating(Vocab(3)), Interpolating(Vocab(4, mask=3), mixing=HybridNoise(0.3))
 PROCESSES = pytest.mark.parametrize("process", [UNIFORM, HYBRID], ids=["uniform", "hybrid"])
 S, T = 0.4, 0.7
 
@@ -47,7 +47,7 @@ class Said:
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        return Known(self.table(context.label is not None).expand(len(z), *z.shape[1:], self.size))
+        return TablePrediction(self.table(context.label is not None).expand(len(z), *z.shape[1:], self.size))
 
     def table(self, given: bool) -> Tensor:
         """(L, V) log-probabilities, none on the mask."""
@@ -111,7 +111,7 @@ def test_classifier_free_mixes_posteriors(process: Interpolating, z: list[int]) 
 
 
 @PROCESSES
-@pytest.mark.parametrize("kind", [TokenClassifier, FirstOrder])
+@pytest.mark.parametrize("kind", [TokenClassifier, FirstOrderClassifier])
 def test_classifiers_weigh_posteriors(process: Interpolating, kind: Callable[..., Guidance]) -> None:
     """p(z_s | z_t)·p(y | z_t with z_s here)^γ; the first order is exact for what is linear."""
     z = [2, process.vocab.size - 1]
@@ -127,15 +127,15 @@ def test_the_ends_of_the_scale_are_the_branches(process: Interpolating) -> None:
     said, canvas = Said(process.vocab.size), canvas_of([0, 1], 64)
 
     def written(guidance: Guidance) -> Tensor:
-        return last(Ancestral(5)(guidance(said), process, canvas, rng=rng(2, 64))).z
+        return final_canvas(Ancestral(5)(guidance(said), process, canvas, rng=rng(2, 64))).z
 
     def plain(denoise: Denoiser) -> Denoiser:
         return denoise
 
     bare = replace(canvas, context=Context())
     assert torch.equal(written(ClassifierFree(1.0)), written(plain))
-    assert torch.equal(written(ClassifierFree(0.0)), last(Ancestral(5)(said, process, bare, rng=rng(2, 64))).z)
-    for kind in (TokenClassifier, FirstOrder):
+    assert torch.equal(written(ClassifierFree(0.0)), final_canvas(Ancestral(5)(said, process, bare, rng=rng(2, 64))).z)
+    for kind in (TokenClassifier, FirstOrderClassifier):
         assert kind(linear, 0.0)(said) is said
     assert not torch.equal(written(TokenClassifier(linear, 3.0)), written(plain))
 
@@ -159,7 +159,7 @@ def test_the_posterior_is_udlm_s_own() -> None:
     assert torch.allclose(found.float(), io["posterior_s_eq_t_minus_0.05"].flatten(0, 1), atol=1e-6)
 
 
-TOY = Toy.of(length=2)
+TOY = ToyLanguage.of(length=2)
 ODD = TOY.sequences.sum(-1) % 2 == 1
 
 
@@ -221,13 +221,13 @@ def test_filters_act_on_every_branch_and_rules_on_x() -> None:
         pred = denoise(canvas.z, canvas.time(t), canvas.context)
         return pred.next_law(law, where)  # type: ignore[attr-defined]
 
-    free, filtering, judged = ClassifierFree(2.0), Filter(top_k=2), TokenClassifier(linear, 0.5)
+    free, filtering, judged = ClassifierFree(2.0), LogitFilter(top_k=2), TokenClassifier(linear, 0.5)
     kept = [law(filtering.filtered(said.table(flag), None)) for flag in (False, True)]
     assert torch.allclose(asked(filtering(free(said))), (2 * kept[1] - kept[0]).log_softmax(-1))
     whole = (2 * law(said.table(True)) - law(said.table(False)) + 0.5 * odds(3, canvas.z[0])).log_softmax(-1)
     assert torch.allclose(asked(judged(free(said))), whole, atol=1e-6)
-    letters = Characters("ab", ("eos",))
+    letters = CharTokenizer("ab", ("eos",))
     ruled = constrain(canvas_of([0, 0], 50), Regex("ab|b"), letters)
     process = Interpolating(letters.vocab)
-    done = last(Ancestral(4)(Constrained(process)(judged(free(said))), process, ruled, rng=rng(0, 50))).z
+    done = final_canvas(Ancestral(4)(Constrained(process)(judged(free(said))), process, ruled, rng=rng(0, 50))).z
     assert {tuple(row) for row in done.tolist()} <= {(0, 1), (1, 2)}

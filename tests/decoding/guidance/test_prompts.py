@@ -12,9 +12,18 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from redraft.core import Canvas, Context, Masked, Rng, Vocab, rng
-from redraft.decoding import Ancestral, Blocks, Confidence, Dual, GuidedByPrompt, OtherPrompt, Unmask, last
+from redraft.decoding import (
+    Ancestral,
+    Blocks,
+    Confidence,
+    DualCache,
+    NegativePrompt,
+    PromptGuidedSampler,
+    Unmask,
+    final_canvas,
+)
 from redraft.models import BlockCausal, DiffusionLM, from_json, to_json
-from redraft.tasks import calls
+from redraft.tasks import count_calls
 from redraft.training import load
 
 Build = Callable[..., DiffusionLM]
@@ -38,8 +47,8 @@ def test_llada(name: str) -> None:
     z = torch.cat([prompt, torch.zeros_like(truth[:, prompt.shape[1] :])], 1)
     blank = Canvas(z, torch.arange(z.shape[1])[None] < prompt.shape[1])
     inner = Blocks(Unmask(steps * block // length, Confidence()), decode_block=block)
-    with calls(model) as counted:
-        ours = last(GuidedByPrompt(inner, float(scale) + 1)(model, model.process, blank, rng=rng(0)))
+    with count_calls(model) as counted:
+        ours = final_canvas(PromptGuidedSampler(inner, float(scale) + 1)(model, model.process, blank, rng=rng(0)))
     assert ours.z.tolist() == truth.tolist()
     assert counted.rows == 2 * steps
 
@@ -55,8 +64,8 @@ def test_a2d(name: str) -> None:
     pad = place >= begins + 12
     z = torch.stack([F.pad(prompt, (0, length - len(prompt))) for prompt in prompts])
     blank = Canvas(z, (place < begins) | pad, Context(pad=pad))
-    sampler = GuidedByPrompt(Blocks(Unmask(6, Confidence()), decode_block=6), 2.0)
-    ours = last(sampler(model, model.process, blank, rng=rng(0, 2))).z
+    sampler = PromptGuidedSampler(Blocks(Unmask(6, Confidence()), decode_block=6), 2.0)
+    ours = final_canvas(sampler(model, model.process, blank, rng=rng(0, 2))).z
     assert torch.equal(ours[~pad], io["mdlm_gen_cfg1.0_new12_block6_steps12"][~pad])
 
 
@@ -65,9 +74,9 @@ def test_the_ends_are_the_branches_bit_for_bit(build: Build) -> None:
     hole = ~blank.fixed
     z = blank.z.masked_fill(hole, MASK)
     nothing = torch.full_like(z, MASK)
-    assert OtherPrompt(MASK, 1.0)(model) is model
+    assert NegativePrompt(MASK, 1.0)(model) is model
     context = Context(other=torch.where(blank.fixed, MASK, -1))
-    without = OtherPrompt(MASK, 0.0)(model)(z, hole.double(), context).at(hole)
+    without = NegativePrompt(MASK, 0.0)(model)(z, hole.double(), context).at(hole)
     with torch.no_grad():
         alone = model(nothing, torch.ones_like(z).double(), blank.context).at(hole)
     assert torch.equal(without, alone)
@@ -79,9 +88,9 @@ def test_a_negative_prompt_is_moved_away_from(build: Build) -> None:
     hole, z = ~blank.fixed, blank.z.masked_fill(~blank.fixed, MASK)
     negative = z.clone()
     negative[:, :4] = torch.tensor([MASK, MASK, *other])
-    ids = GuidedByPrompt(Unmask(), 2.0, other)._other(blank, blank.fixed, MASK)
+    ids = PromptGuidedSampler(Unmask(), 2.0, other)._other(blank, blank.fixed, MASK)
     context = Context(other=torch.where(blank.fixed, ids, -1))
-    guided = OtherPrompt(MASK, 2.0)(model)(z, hole.double(), context).at(hole)
+    guided = NegativePrompt(MASK, 2.0)(model)(z, hole.double(), context).at(hole)
     late = (negative == MASK).double()
     with torch.no_grad():
         mine, theirs = model(z, hole.double(), blank.context).at(hole), model(negative, late, blank.context).at(hole)
@@ -93,9 +102,9 @@ def test_a_negative_prompt_is_moved_away_from(build: Build) -> None:
 def test_one_and_zero_write_what_the_branches_write(build: Build) -> None:
     model, blank = build(), canvas(prompt=3)
     plain = Unmask(4, Confidence(1.0))
-    one = last(GuidedByPrompt(plain, 1.0)(model, model.process, blank, rng=rng(0, 4))).z
-    assert torch.equal(one, last(plain(model, model.process, blank, rng=rng(0, 4))).z)
-    zero = last(GuidedByPrompt(plain, 0.0)(model, model.process, blank, rng=rng(0, 4)))
+    one = final_canvas(PromptGuidedSampler(plain, 1.0)(model, model.process, blank, rng=rng(0, 4))).z
+    assert torch.equal(one, final_canvas(plain(model, model.process, blank, rng=rng(0, 4))).z)
+    zero = final_canvas(PromptGuidedSampler(plain, 0.0)(model, model.process, blank, rng=rng(0, 4)))
     assert torch.equal(zero.z[:, :3], blank.z[:, :3]), "the prompt itself stays"
 
 
@@ -103,37 +112,41 @@ def test_one_and_zero_write_what_the_branches_write(build: Build) -> None:
 def test_each_branch_has_a_cache(build: Build, scale: float) -> None:
     model, blank = build(BlockCausal(3)), canvas(6, 12, 5)
     cached, whole = (
-        last(GuidedByPrompt(Blocks(Ancestral(3), cache=c), scale)(model, model.process, blank, rng=rng(0, 6))).z
+        final_canvas(
+            PromptGuidedSampler(Blocks(Ancestral(3), cache=c), scale)(model, model.process, blank, rng=rng(0, 6))
+        ).z
         for c in (True, False)
     )
     assert torch.equal(cached, whole)
 
 
-@pytest.mark.parametrize("cache", [False, Dual(1)])
-def test_rows_that_are_done_leave_and_prompts_go_with_them(build: Build, ragged: Ragged, cache: bool | Dual) -> None:
+@pytest.mark.parametrize("cache", [False, DualCache(1)])
+def test_rows_that_are_done_leave_and_prompts_go_with_them(
+    build: Build, ragged: Ragged, cache: bool | DualCache
+) -> None:
     """Rows of different lengths in blocks of their own: each is guided by its own prompt, as if alone."""
     model, blank = build(), ragged(12, 9, 2)
-    sampler = GuidedByPrompt(Blocks(Unmask(2), decode_block=2, cache=cache), 2.0)
-    together = last(sampler(model, model.process, blank, rng=rng(0, 12))).z
+    sampler = PromptGuidedSampler(Blocks(Unmask(2), decode_block=2, cache=cache), 2.0)
+    together = final_canvas(sampler(model, model.process, blank, rng=rng(0, 12))).z
     for row in range(12):
         alone = blank.rows(torch.tensor([row]))
         keys = Rng(rng(0, 12).key[row : row + 1])
-        assert torch.equal(last(sampler(model, model.process, alone, rng=keys)).z[0], together[row])
+        assert torch.equal(final_canvas(sampler(model, model.process, alone, rng=keys)).z[0], together[row])
 
 
 def test_a_config_remembers_it() -> None:
-    sampler = GuidedByPrompt(Unmask(4), 2.0, (1, 2))
+    sampler = PromptGuidedSampler(Unmask(4), 2.0, (1, 2))
     assert from_json(to_json(sampler)) == sampler
 
 
 def test_errors(build: Build) -> None:
     model, blank = build(), canvas(prompt=2)
     with pytest.raises(ValueError, match="a negative prompt of 3 tokens is longer than a given one of 2"):
-        next(GuidedByPrompt(Unmask(), 2.0, (1, 2, 3))(model, model.process, blank, rng=rng(0, 4)))
+        next(PromptGuidedSampler(Unmask(), 2.0, (1, 2, 3))(model, model.process, blank, rng=rng(0, 4)))
     with pytest.raises(ValueError, match=r"scale=-1; use 0 \(unconditional\)"):
-        OtherPrompt(MASK, -1)
+        NegativePrompt(MASK, -1)
     with pytest.raises(ValueError, match="there is no other prompt on this canvas: use GuidedByPrompt"):
-        OtherPrompt(MASK)(model)(blank.z, torch.ones(4, 1), Context())
+        NegativePrompt(MASK)(model)(blank.z, torch.ones(4, 1), Context())
     grows = Canvas(blank.z, blank.fixed, open=torch.ones(4, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"tokens of fixed places; use ClassifierFree"):
-        GuidedByPrompt(Unmask())(model, Masked(Vocab(7, mask=MASK)), grows, rng=rng(0, 4))
+        PromptGuidedSampler(Unmask())(model, Masked(Vocab(7, mask=MASK)), grows, rng=rng(0, 4))

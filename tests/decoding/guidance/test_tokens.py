@@ -9,25 +9,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.core import Canvas, Context, Denoiser, Known, Masked, rng
+from redraft.core import Canvas, Context, Denoiser, Masked, TablePrediction, rng
 from redraft.decoding import (
     AnyOrder,
-    Filter,
     FirstHitting,
-    FirstOrder,
+    FirstOrderClassifier,
     Guidance,
-    Guided,
+    GuidedSampler,
     LeftToRight,
+    LogitFilter,
     Sampler,
     TokenClassifier,
     Unmask,
-    last,
+    final_canvas,
 )
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.enumeration import WORDS, Toy
+from redraft.evaluation.laws.enumeration import WORDS, ToyLanguage
 
 PValue = Callable[[Tensor, Tensor], float]
-PROCESS, TOY = Masked(VOCAB), Toy.of()
+PROCESS, TOY = Masked(VOCAB), ToyLanguage.of()
 DRAWS = 3_000
 SUM = TOY.sequences.sum(-1) % 2 == 1  # what the classifier is about: an odd sum
 
@@ -49,7 +49,9 @@ def blank(rows: int) -> Canvas:
 
 def counts(sampler: Sampler, guidance: Guidance) -> Tensor:
     """How often each sequence was written."""
-    written = last(Guided(sampler, guidance)(Oracle(TOY, PROCESS), PROCESS, blank(DRAWS), rng=rng(3, DRAWS))).z
+    written = final_canvas(
+        GuidedSampler(sampler, guidance)(Oracle(TOY, PROCESS), PROCESS, blank(DRAWS), rng=rng(3, DRAWS))
+    ).z
     place = WORDS ** torch.arange(written.shape[1] - 1, -1, -1)
     return (written * place).sum(-1).bincount(minlength=len(TOY.p))
 
@@ -71,7 +73,7 @@ def test_the_exact_classifier_gives_the_exact_conditional(sampler: Sampler, p_va
 def test_unlikely_tokens_are_not_tried() -> None:
     """least=1: only the likeliest, about which the classifier is not asked; nearly 0: as if all were tried."""
     where, z, asked = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.int64), []
-    said = Known(torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]]).log())
+    said = TablePrediction(torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]]).log())
 
     def likes_the_second(x: Tensor, t: Tensor, context: Context) -> Tensor:
         asked.append(len(x))
@@ -92,10 +94,10 @@ def test_unlikely_tokens_are_not_tried() -> None:
 
 @dataclass(frozen=True)
 class Says:
-    pred: Known
+    pred: TablePrediction
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Known:
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> TablePrediction:
         return self.pred
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -106,7 +108,7 @@ def test_more_scale_is_more_of_it() -> None:
     """γ = 0 is the denoiser itself; in between the odd ones grow."""
     oracle = Oracle(TOY, PROCESS)
     assert TokenClassifier(Odd(), 0.0)(oracle) is oracle
-    assert FirstOrder(Odd(), 0.0)(oracle) is oracle
+    assert FirstOrderClassifier(Odd(), 0.0)(oracle) is oracle
 
     @dataclass(frozen=True)
     class Soft:
@@ -136,7 +138,8 @@ def test_the_first_order_is_exact_for_what_is_linear() -> None:
     z = torch.where(torch.rand(TOY.sequences.shape, generator=g) < 0.5, VOCAB.masked, TOY.sequences)
     where = z == VOCAB.masked
     exact, first = (
-        kind(judge, 1.5)(oracle)(z, where.double(), Context()).at(where) for kind in (TokenClassifier, FirstOrder)
+        kind(judge, 1.5)(oracle)(z, where.double(), Context()).at(where)
+        for kind in (TokenClassifier, FirstOrderClassifier)
     )
     assert torch.allclose(exact, first, atol=1e-5)
     assert not torch.allclose(exact, oracle(z, where.double(), Context()).at(where).to(exact.dtype), atol=0.1)
@@ -164,6 +167,6 @@ def test_guidance_first_then_filters() -> None:
     z = torch.full((1, TOY.sequences.shape[1]), VOCAB.masked)
     where = z == VOCAB.masked
     steered = TokenClassifier(Linear(torch.eye(z.shape[1], VOCAB.size) * 9))(oracle)
-    left = Filter(top_k=1)(steered)(z, where.double(), Context()).at(where)
+    left = LogitFilter(top_k=1)(steered)(z, where.double(), Context()).at(where)
     assert torch.equal(left.argmax(-1), steered(z, where.double(), Context()).at(where).argmax(-1))
     assert torch.equal((left > -torch.inf).sum(-1), torch.ones(len(left), dtype=torch.int64))

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.core import Canvas, Context, Denoiser, Known, Mean, Prediction, ops, rng
+from redraft.core import Canvas, Context, Denoiser, Prediction, TablePrediction, VectorPrediction, ops, rng
 from redraft.decoding import (
-    Classifier,
     ClassifierFree,
     Ddim,
+    DenoisedClassifier,
+    DynamicThreshold,
+    GradientClassifier,
     Guidance,
-    Projected,
-    Threshold,
-    ThroughDenoiser,
-    UnitScale,
-    last,
+    ProjectedDenoiser,
+    UnitNorm,
+    final_canvas,
 )
 from redraft.evaluation import PROCESS, Mixture, MixtureOracle, ModeClassifier
 from redraft.evaluation.laws import solvers
@@ -39,7 +39,7 @@ class Labelled:
     calls: list[Context] = field(default_factory=list)
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         self.calls.append(context)
         mixture = MIXTURE if context.label is None else one(int(context.label[0]))
         return MixtureOracle(mixture, PROCESS.path)(z, t, context)
@@ -97,7 +97,7 @@ def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
 def test_one_gives_the_same_samples(noisy: tuple[Tensor, Tensor]) -> None:
     canvas = Canvas(noisy[0], torch.zeros(2, 5, dtype=torch.bool), LABEL)
     plain, guided = (
-        last(Ddim(4)(denoise, PROCESS, canvas, rng=rng(0, 2))).z
+        final_canvas(Ddim(4)(denoise, PROCESS, canvas, rng=rng(0, 2))).z
         for denoise in (Labelled(), ClassifierFree(1.0)(Labelled()))
     )
     assert torch.equal(plain, guided)
@@ -140,7 +140,7 @@ class Tokens:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         p = P if context.label is None else Q
-        return Known(p.log().expand(*z.shape, 4), self.normalised)
+        return TablePrediction(p.log().expand(*z.shape, 4), self.normalised)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
@@ -177,10 +177,10 @@ def test_named_tokens_of_vectors_are_mixed_too() -> None:
     class Named(Tokens):
         def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
             p = P if context.label is None else Q
-            return Mean(2 * p.expand(*z.shape[:2], 4) - 1, p.log().expand(*z.shape[:2], 4))
+            return VectorPrediction(2 * p.expand(*z.shape[:2], 4) - 1, p.log().expand(*z.shape[:2], 4))
 
     pred = ClassifierFree(2.0)(Named())(torch.zeros(2, 3, 4), torch.ones(2, 1), LABEL)
-    assert isinstance(pred, Mean)
+    assert isinstance(pred, VectorPrediction)
     assert pred.log_weights is not None
     torch.testing.assert_close(pred.log_weights[0, 0], ops.extrapolate(P.log(), Q.log(), 2.0))
     torch.testing.assert_close(pred.mean[0, 0], (2 * P - 1) * -1 + (2 * Q - 1) * 2)
@@ -197,8 +197,8 @@ def test_laws() -> None:
 
 def test_scale_zero_is_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     guides: list[Guidance] = [
-        Classifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 0.0),
-        ThroughDenoiser(lambda x, _: x.sum((1, 2)), PROCESS, 0.0),
+        GradientClassifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 0.0),
+        DenoisedClassifier(lambda x, _: x.sum((1, 2)), PROCESS, 0.0),
     ]
     for guide in guides:
         assert torch.equal(guide(ORACLE)(*noisy, Context()).x, ORACLE(*noisy, Context()).x)
@@ -206,7 +206,7 @@ def test_scale_zero_is_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
 
 def test_given_places_are_not_pushed() -> None:
     z, t = MIXTURE.sample(rng(3, 2), 3), torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.5, 0.5]])
-    guided = Classifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 3.0)(ORACLE)
+    guided = GradientClassifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 3.0)(ORACLE)
     moved = (guided(z, t, Context()).x != ORACLE(z, t, Context()).x).any(-1)
     assert torch.equal(moved, t > 0)
 
@@ -214,7 +214,7 @@ def test_given_places_are_not_pushed() -> None:
 def test_through_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     """The slope of a linear log p(y | x) is its weight times the Jacobian of x̂; one call, no graph left."""
     weight, labelled = torch.tensor([1.0, -2.0], dtype=torch.float64), Labelled()
-    guided = ThroughDenoiser(lambda x, _: (x @ weight).sum(-1), PROCESS, 0.5)(labelled)
+    guided = DenoisedClassifier(lambda x, _: (x @ weight).sum(-1), PROCESS, 0.5)(labelled)
     with torch.no_grad():
         said = guided(*noisy, Context()).x
     assert len(labelled.calls) == 1
@@ -236,27 +236,27 @@ def test_clamping_from_a_time_on(noisy: tuple[Tensor, Tensor]) -> None:
         return MIXTURE.means[torch.cdist(x.flatten(0, 1), MIXTURE.means).argmin(-1)].view_as(x)
 
     plain = ORACLE(z, t, Context()).x
-    late, always = (Projected(nearest, since)(ORACLE)(z, t, Context()).x for since in (0.5, 1.0))
+    late, always = (ProjectedDenoiser(nearest, since)(ORACLE)(z, t, Context()).x for since in (0.5, 1.0))
     assert torch.equal(late[0], nearest(plain)[0])
     assert torch.equal(late[1], plain[1])
     assert torch.equal(always, nearest(plain))
-    assert torch.equal(Projected(nearest, 0.2)(ORACLE)(z, t, Context()).x, plain)
+    assert torch.equal(ProjectedDenoiser(nearest, 0.2)(ORACLE)(z, t, Context()).x, plain)
     with pytest.raises(ValueError, match="since=0"):
-        Projected(nearest, 0.0)
+        ProjectedDenoiser(nearest, 0.0)
 
 
 def test_thresholds() -> None:
     x = torch.tensor([[[0.5, -0.5, 0.2, 0.1], [4.0, -2.0, 1.0, 0.0]]])
-    held = Threshold(share=1.0)(x)
+    held = DynamicThreshold(share=1.0)(x)
     assert torch.equal(held[0, 0], x[0, 0]), "within the limit nothing happens"
     torch.testing.assert_close(held[0, 1], x[0, 1] / 4)
-    cut = Threshold(share=2 / 3)(x)[0, 1]
+    cut = DynamicThreshold(share=2 / 3)(x)[0, 1]
     torch.testing.assert_close(cut, torch.tensor([1.0, -1.0, 0.5, 0.0]))
-    torch.testing.assert_close(UnitScale()(x).norm(dim=-1), torch.full((1, 2), 2.0))
+    torch.testing.assert_close(UnitNorm()(x).norm(dim=-1), torch.full((1, 2), 2.0))
 
 
 def test_gradients_are_for_vectors() -> None:
     tokens: Denoiser = Tokens()
-    for guide in (Classifier(lambda z, t, c: z.sum((1, 2)), PROCESS), Projected(lambda x: x)):
+    for guide in (GradientClassifier(lambda z, t, c: z.sum((1, 2)), PROCESS), ProjectedDenoiser(lambda x: x)):
         with pytest.raises(ValueError, match="Known is a prediction of tokens"):
             guide(tokens)(torch.zeros(1, 2, 4), torch.ones(1, 1), Context())

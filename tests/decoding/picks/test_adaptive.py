@@ -12,24 +12,24 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Canvas, Context, Insertion, Known, Masked, Pick, Prediction, Rng, Vocab, rng
+from redraft.core import Canvas, Context, Insertion, Masked, Pick, Prediction, Rng, TablePrediction, Vocab, rng
 from redraft.decoding import (
-    NAMED,
+    SAMPLERS,
     Blocks,
     Confidence,
     ConfidenceThreshold,
+    CriticPick,
     Entropy,
     EntropyBound,
-    Factor,
+    FactorThreshold,
     FrechetProfile,
     Klass,
     LeftToRight,
-    Planned,
-    Revoke,
     Sampler,
     TimePace,
     Unmask,
-    last,
+    WideInNarrowOut,
+    final_canvas,
 )
 from redraft.models import DiffusionLM, Full, TransformerConfig, from_json, to_json
 
@@ -39,8 +39,13 @@ Promises = Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]
 RowsAlone = Callable[[Sampler, DiffusionLM], None]
 MASK = 6
 ADAPTIVE: list[Pick] = [
-    *(ConfidenceThreshold(0.3), FrechetProfile(-0.5), EntropyBound(2.0), Klass(0.2, 0.5, 1), Revoke(0.2, 0.4)),
-    *(ConfidenceThreshold(0.5, 1.0), EntropyBound(1.0, 0.7), Klass(temperature=1.0), Revoke(0.3, 0.9, rounds=2)),
+    *(ConfidenceThreshold(0.3), FrechetProfile(-0.5), EntropyBound(2.0), Klass(0.2, 0.5, 1), WideInNarrowOut(0.2, 0.4)),
+    *(
+        ConfidenceThreshold(0.5, 1.0),
+        EntropyBound(1.0, 0.7),
+        Klass(temperature=1.0),
+        WideInNarrowOut(0.3, 0.9, rounds=2),
+    ),
 ]
 every_pick = pytest.mark.parametrize("pick", ADAPTIVE, ids=repr)
 
@@ -81,7 +86,7 @@ def test_every_step_makes_progress_and_the_last_one_ends_it(
     assert steps is None or len(canvases) <= steps + 1
     assert int(hidden(canvases[-1]).sum()) == 0
     assert all(int(hidden(canvas).sum()) > 0 for canvas in canvases[:-1]), "nothing is done after the end"
-    if not isinstance(pick, Revoke):
+    if not isinstance(pick, WideInNarrowOut):
         for before, after in pairwise(canvases):
             assert ((hidden(after) < hidden(before)) | (hidden(before) == 0)).all()
 
@@ -107,7 +112,7 @@ def same(model: DiffusionLM, canvas: Canvas, one: Sampler, other: Sampler) -> bo
 
 
 @pytest.mark.parametrize(
-    "pick", [ConfidenceThreshold(1.01), FrechetProfile(1.0), Klass(divergence=0.0), Revoke(2.0, 0.0)], ids=repr
+    "pick", [ConfidenceThreshold(1.01), FrechetProfile(1.0), Klass(divergence=0.0), WideInNarrowOut(2.0, 0.0)], ids=repr
 )
 def test_an_impossible_rule_is_greedy_one_by_one(placed: DiffusionLM, ragged: Ragged, pick: Pick) -> None:
     canvas = ragged(30, 9, 5)
@@ -127,8 +132,10 @@ def test_entropy_without_a_bound_is_one_by_one(placed: DiffusionLM, ragged: Ragg
 def test_nothing_taken_back_is_the_threshold(placed: DiffusionLM, ragged: Ragged) -> None:
     canvas = ragged(30, 9, 7)
     for draft in (0.2, 0.35, 0.6):
-        assert same(placed, canvas, Unmask(None, Revoke(draft, 0.0)), Unmask(None, ConfidenceThreshold(draft)))
-        assert same(placed, canvas, Unmask(None, Revoke(draft, rounds=0)), Unmask(None, ConfidenceThreshold(draft)))
+        assert same(placed, canvas, Unmask(None, WideInNarrowOut(draft, 0.0)), Unmask(None, ConfidenceThreshold(draft)))
+        assert same(
+            placed, canvas, Unmask(None, WideInNarrowOut(draft, rounds=0)), Unmask(None, ConfidenceThreshold(draft))
+        )
 
 
 @pytest.mark.parametrize("history", [1, 2, 4])
@@ -153,7 +160,7 @@ class Says:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         self.heard.append(t)
         p = self.weights.double().index_fill(-1, torch.tensor([MASK]), 0)
-        return Known((p / p.sum(-1, keepdim=True)).log())
+        return TablePrediction((p / p.sum(-1, keepdim=True)).log())
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
@@ -200,7 +207,7 @@ def test_equal_confidences_are_the_factor_rule() -> None:
         many = max([n for n in range(1, 13) if c > 1 - 1 / (n + 1)], default=1)
         assert len(first(FrechetProfile(), Says(weights), 12)) == many
         if c != 0.9:  # 1 − 1/10, which floats are not sure about
-            assert len(first(Factor(), Says(weights), 12)) == many
+            assert len(first(FactorThreshold(), Says(weights), 12)) == many
 
 
 def test_what_is_taken_back_was_unlikely_when_it_was_written() -> None:
@@ -208,22 +215,25 @@ def test_what_is_taken_back_was_unlikely_when_it_was_written() -> None:
     rest = ((1 - c) / 5)[:, None].expand(7, 6).clone()
     rest[:, 0] = c
     said = Says(torch.cat([rest, torch.zeros(7, 1)], -1)[None])
-    canvases = Unmask(None, Revoke(0.6, 0.9))(said, PROCESS, blank(1, 7), rng=rng(0))
+    canvases = Unmask(None, WideInNarrowOut(0.6, 0.9))(said, PROCESS, blank(1, 7), rng=rng(0))
     masked = [(z.z[0] == MASK).nonzero().flatten().tolist() for z in canvases]
     assert masked == [[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6], [2, 5], [5], []]
-    alone = Unmask(None, Revoke(0.6, 0.9, neighbours=0))
+    alone = Unmask(None, WideInNarrowOut(0.6, 0.9, neighbours=0))
     assert [int(hidden(z)) for z in alone(said, PROCESS, blank(1, 7), rng=rng(0))] == [7, 2, 1, 0]
     given = Canvas(torch.zeros(1, 7, dtype=torch.int64), torch.arange(7)[None] == 2)
     fixed = [int(hidden(z)) for z in alone(said, PROCESS, given, rng=rng(0))]
     assert fixed == [6, 1, 0], "what is given is never taken back"
-    assert [int(hidden(z)) for z in Unmask(1, Revoke(0.6, 0.9))(said, PROCESS, blank(1, 7), rng=rng(0))] == [7, 0]
+    assert [int(hidden(z)) for z in Unmask(1, WideInNarrowOut(0.6, 0.9))(said, PROCESS, blank(1, 7), rng=rng(0))] == [
+        7,
+        0,
+    ]
 
 
 def test_the_network_sees_the_time_at_which_so_many_are_masked() -> None:
     """Also if the pick reveals more than it was asked for; rows have their own times."""
     said = Says(torch.ones(2, 6, 7))
     canvas = Canvas(torch.zeros(2, 6, dtype=torch.int64), torch.arange(6) >= torch.tensor([[6], [3]]))
-    last(Unmask(None, LeftToRight())(said, PROCESS, canvas, rng=rng(0, 2)))
+    final_canvas(Unmask(None, LeftToRight())(said, PROCESS, canvas, rng=rng(0, 2)))
     times = torch.stack([t.amax(-1) for t in said.heard[:3]])
     assert torch.allclose(times, torch.tensor([[1, 1], [5 / 6, 2 / 3], [4 / 6, 1 / 3]], dtype=torch.float64))
 
@@ -257,7 +267,7 @@ def test_the_text_up_to_the_end_token_is_the_same_without_the_rest(
 
 def test_rows_that_have_ended_cost_nothing() -> None:
     said = Says(torch.tensor([0.0, 0.0, 1.0, 0, 0, 0, 0]).expand(1, 8, 7))
-    last(Unmask(None, LeftToRight(), stop=True)(said, ends_at(2), blank(1, 8), rng=rng(0)))
+    final_canvas(Unmask(None, LeftToRight(), stop=True)(said, ends_at(2), blank(1, 8), rng=rng(0)))
     assert len(said.heard) == 1
 
 
@@ -284,7 +294,7 @@ def test_the_pace_of_time(tokens: int, steps: int, nearest: bool, end: str) -> N
 def test_a_step_that_reveals_nothing_asks_nothing() -> None:
     asked = []
 
-    class Counting(Known):
+    class Counting(TablePrediction):
         def at(self, where: Tensor) -> Tensor:
             asked.append(int(where.sum()))
             return super().at(where)
@@ -293,7 +303,7 @@ def test_a_step_that_reveals_nothing_asks_nothing() -> None:
         def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
             return Counting(super().__call__(z, t, context).x)
 
-    last(Unmask(6, Confidence(), TimePace())(Source(torch.ones(1, 3, 7)), PROCESS, blank(1, 3), rng=rng(0)))
+    final_canvas(Unmask(6, Confidence(), TimePace())(Source(torch.ones(1, 3, 7)), PROCESS, blank(1, 3), rng=rng(0)))
     assert asked == [3, 2], "two of six steps reveal anything"
 
 
@@ -318,7 +328,7 @@ class Fickle:
 
 def test_a_critic_decides() -> None:
     weights = torch.nn.functional.one_hot(torch.tensor([[3, 0, 5, 1, 4]]), 7)
-    canvases = list(Unmask(None, Planned(Dislikes()))(Says(weights), PROCESS, blank(1, 5), rng=rng(0)))
+    canvases = list(Unmask(None, CriticPick(Dislikes()))(Says(weights), PROCESS, blank(1, 5), rng=rng(0)))
     order = [int((a.z != b.z).nonzero()[0, 1]) for a, b in pairwise(canvases)]
     assert order == [1, 3, 0, 4, 2]
 
@@ -326,10 +336,10 @@ def test_a_critic_decides() -> None:
 def test_a_critic_may_change_its_mind(placed: DiffusionLM, ragged: Ragged, assert_promises: Promises) -> None:
     """With `remask` the number of tokens grows as without, but which ones they are is decided anew."""
     canvas = ragged(20, 9, 9)
-    sampler = Unmask(4, Planned(Fickle(), remask=True))
+    sampler = Unmask(4, CriticPick(Fickle(), remask=True))
     assert_promises(sampler, placed, canvas, rng(0, 20))
     canvases = list(sampler(placed, placed.process, canvas, rng=rng(0, 20)))
-    plain = list(Unmask(4, Planned(Fickle()))(placed, placed.process, canvas, rng=rng(0, 20)))
+    plain = list(Unmask(4, CriticPick(Fickle()))(placed, placed.process, canvas, rng=rng(0, 20)))
     assert [hidden(c).tolist() for c in canvases] == [hidden(c).tolist() for c in plain]
     again = [((a.z != MASK) & (b.z == MASK)).sum() for a, b in pairwise(canvases)]
     assert sum(map(int, again)) > 0, "some token was masked again"
@@ -338,9 +348,9 @@ def test_a_critic_may_change_its_mind(placed: DiffusionLM, ragged: Ragged, asser
 # --- names and errors ---
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_every_name_writes(placed: DiffusionLM, ragged: Ragged, assert_promises: Promises, name: str) -> None:
-    assert_promises(NAMED[name], placed, ragged(3, 8, 1), rng(0, 3))
+    assert_promises(SAMPLERS[name], placed, ragged(3, 8, 1), rng(0, 3))
 
 
 def test_errors(build: Build) -> None:
@@ -349,8 +359,8 @@ def test_errors(build: Build) -> None:
         lambda: FrechetProfile(2.0),
         lambda: EntropyBound(-1.0),
         lambda: Klass(history=0),
-        lambda: Revoke(neighbours=-1),
-        lambda: Revoke(temperature=-1.0),
+        lambda: WideInNarrowOut(neighbours=-1),
+        lambda: WideInNarrowOut(temperature=-1.0),
         lambda: TimePace(2.0),
         lambda: LeftToRight(float("inf")),
     ):

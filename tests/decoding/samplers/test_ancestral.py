@@ -18,17 +18,17 @@ from redraft.core import (
     Context,
     Cosine,
     Exponential,
-    Known,
     Linear,
     Masked,
     Prediction,
     Process,
     Rng,
     Schedule,
+    TablePrediction,
     Vocab,
     rng,
 )
-from redraft.decoding import Ancestral, FirstHitting, Sampler, last
+from redraft.decoding import Ancestral, FirstHitting, Sampler, final_canvas
 from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
@@ -67,7 +67,7 @@ def test_threads_do_not_change_the_text(build: Build, ragged: Ragged, sampler: S
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            written.append(last(sampler(model, model.process, canvas, rng=rng(0, 20))).z)
+            written.append(final_canvas(sampler(model, model.process, canvas, rng=rng(0, 20))).z)
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*written)
@@ -94,7 +94,7 @@ def test_a_row_costs_at_most_a_call_per_token(build: Build, rows: int, sampler: 
     fixed = (torch.arange(8) == 0) | (torch.arange(8) > holes[:, None])
     calls: Counter[int] = Counter()
     model.network.register_forward_pre_hook(lambda _, args: calls.update(args[0][:, 0].tolist()))
-    last(sampler(model, model.process, Canvas(z, fixed), rng=rng(0, rows)))
+    final_canvas(sampler(model, model.process, Canvas(z, fixed), rng=rng(0, rows)))
     for row, n in enumerate(holes.tolist()):
         assert 1 <= calls[row] <= n
         assert isinstance(sampler, Ancestral) or calls[row] == n
@@ -104,7 +104,7 @@ def test_nothing_to_write_costs_nothing(build: Build) -> None:
     model, canvas = build(), Canvas(torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool))
     model.network.register_forward_pre_hook(lambda *_: pytest.fail("the network was asked"))
     for sampler in (Ancestral(4), FirstHitting()):
-        assert torch.equal(last(sampler(model, model.process, canvas, rng=rng(0, 2))).z, canvas.z)
+        assert torch.equal(final_canvas(sampler(model, model.process, canvas, rng=rng(0, 2))).z, canvas.z)
 
 
 # --- the law ---
@@ -121,7 +121,7 @@ class Oracle:
         first = torch.cat([self.joint.T, self.joint.sum(1)[None]])[z[:, 1]]  # given the second, or the mask
         second = torch.cat([self.joint, self.joint.sum(0)[None]])[z[:, 0]]
         p = torch.stack([first, second], 1)
-        return Known(torch.cat([p, torch.zeros_like(p[..., :1])], -1).log().log_softmax(-1))
+        return TablePrediction(torch.cat([p, torch.zeros_like(p[..., :1])], -1).log().log_softmax(-1))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
@@ -133,7 +133,7 @@ JOINT = torch.tensor([[0.30, 0.02, 0.03], [0.05, 0.20, 0.05], [0.01, 0.09, 0.25]
 def drawn(sampler: Sampler, schedule: Schedule, rows: int) -> Tensor:
     """How often each of the nine texts was written."""
     canvas = Canvas(torch.zeros(rows, 2, dtype=torch.int64), torch.zeros(rows, 2, dtype=torch.bool))
-    z = last(sampler(Oracle(JOINT), Masked(Vocab(4, mask=3), schedule), canvas, rng=rng(0, rows))).z
+    z = final_canvas(sampler(Oracle(JOINT), Masked(Vocab(4, mask=3), schedule), canvas, rng=rng(0, rows))).z
     return (z[:, 0] * 3 + z[:, 1]).bincount(minlength=9)
 
 

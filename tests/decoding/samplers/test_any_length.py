@@ -13,9 +13,9 @@ from torch import Tensor
 from redraft import tasks
 from redraft.apps.cli import main
 from redraft.core import Masked, rng
-from redraft.decoding import Ancestral, Blocks, Sampler, last
+from redraft.decoding import Ancestral, Blocks, Sampler, final_canvas
 from redraft.models import DiffusionLM
-from redraft.training import Documents, Run, fit, load, presets
+from redraft.training import DocumentRows, Run, fit, load, presets
 
 LEARNT, LONG = 16, 72  # tokens of a row: in training, and to be written
 SAMPLERS: dict[str, Sampler] = {"bd3_tiny": Ancestral(3), "ar_tiny": Ancestral(1)}
@@ -27,7 +27,7 @@ def small(name: str) -> Run:
     base = presets.TINY[name]()
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16, positions=None, rotary=10_000.0)
     model = replace(base.model, network=network)
-    short = replace(base, model=model, framing=Documents(LEARNT), steps=2, batch=2, eval_rows=2, samples=0)
+    short = replace(base, model=model, framing=DocumentRows(LEARNT), steps=2, batch=2, eval_rows=2, samples=0)
     return replace(short, sampler=Blocks(SAMPLERS[name]))
 
 
@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def filled(model: DiffusionLM, blocks: Blocks, new: int) -> Tensor:
-    return last(blocks(model, model.process, model.canvas("One spring day,", new=new, rows=2), rng=rng(1, 2))).z
+    return final_canvas(blocks(model, model.process, model.canvas("One spring day,", new=new, rows=2), rng=rng(1, 2))).z
 
 
 @both
@@ -72,7 +72,7 @@ def test_a_stop_token_ends_long_rows(trained: dict[str, Path], name: str) -> Non
         end = without.index(stop, 4) if stop in without[4:] else len(without)
         assert with_stop == without[:end] + [stop] * (len(without) - end)
     alone = model.canvas("One spring day,", new=LONG)
-    calls = [tasks.fill(model, Blocks(inner, stop=stop), alone, seed=1).nfe for stop in (False, True)]
+    calls = [tasks.sample_canvases(model, Blocks(inner, stop=stop), alone, seed=1).nfe for stop in (False, True)]
     assert calls[1] < calls[0] / 2
 
 
@@ -84,7 +84,7 @@ def test_the_command_line_writes_long_rows(
     said = capsys.readouterr()
     model = load(trained[name])
     canvas = model.canvas("One spring day,", new=LONG)
-    assert json.loads(said.out)["text"] == tasks.fill(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
+    assert json.loads(said.out)["text"] == tasks.sample_canvases(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
     assert f"{4 + LONG} tokens are more than the {LEARNT} of the rows this model was trained on" in said.err
 
 

@@ -11,7 +11,7 @@ from redraft.core import (
     Canvas,
     Cosine,
     Geometric,
-    Hybrid,
+    HybridNoise,
     Interpolating,
     Linear,
     Markov,
@@ -21,8 +21,8 @@ from redraft.core import (
     Vocab,
     rng,
 )
-from redraft.decoding import Euler, last
-from redraft.evaluation import sampled
+from redraft.decoding import Euler, final_canvas
+from redraft.evaluation import sampling_p_value
 from redraft.evaluation.laws import tokens
 from redraft.models import DiffusionLM, Subs
 
@@ -42,7 +42,7 @@ CHANCE = 1e-4
 )
 def test_many_steps_reproduce_the_joint(process: Masked | Interpolating) -> None:
     oracle = tokens.Oracle(tokens.Toy.of(), process)
-    assert sampled(process, oracle, Euler(96), rng(2, 2000)) > CHANCE
+    assert sampling_p_value(process, oracle, Euler(96), rng(2, 2000)) > CHANCE
 
 
 @pytest.mark.parametrize("schedule", [Linear(), Cosine()], ids=repr)
@@ -80,10 +80,10 @@ def test_errors(build: Build, vocab: Vocab) -> None:
     with pytest.raises(ValueError, match="not Markov"):
         _run(Euler(3), model, Markov(vocab), canvas, keys)
     with pytest.raises(ValueError, match="changes on the way"):
-        _run(Euler(3), model, Interpolating(vocab, mixing=Hybrid(0.1)), canvas, keys)
+        _run(Euler(3), model, Interpolating(vocab, mixing=HybridNoise(0.1)), canvas, keys)
     with pytest.raises(ValueError, match="at least one step"):
         Euler(0)
 
 
 def _run(sampler: Euler, model: DiffusionLM, process: Markov | Interpolating, canvas: Canvas, keys: Rng) -> None:
-    last(sampler(model, process, canvas, rng=keys))
+    final_canvas(sampler(model, process, canvas, rng=keys))

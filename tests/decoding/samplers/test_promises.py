@@ -12,65 +12,65 @@ from torch import Tensor
 
 from redraft.core import (
     Canvas,
-    Cap,
+    CappedRate,
     Context,
-    Hybrid,
+    HybridNoise,
     Interpolating,
-    Known,
     Masked,
     MaskNoise,
     Pick,
     Prediction,
     Process,
     Remask,
-    Star,
+    StarRate,
+    TablePrediction,
     Vocab,
     rng,
 )
 from redraft.decoding import (
-    NAMED,
+    SAMPLERS,
     Ancestral,
     AnyOrder,
-    Blind,
     Blocks,
     Confidence,
     ConfidenceThreshold,
-    Correct,
+    ConstantScore,
     Entropy,
     EntropyBound,
     Euler,
-    Factor,
+    FactorThreshold,
     FirstHitting,
     FrechetProfile,
+    GuidedStar,
     Klass,
     LeftToRight,
     Margin,
     MultiBlock,
-    Revise,
-    Revoke,
     Sampler,
-    Strides,
+    SelfCorrection,
+    SlidingWindow,
     Unmask,
-    last,
+    WideInNarrowOut,
+    final_canvas,
 )
 
 VOCAB = Vocab(6, eos=4, mask=2)  # in the middle, where it is easily forgotten
-MASKED, HYBRID = Masked(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.3))
+MASKED, HYBRID = Masked(VOCAB), Interpolating(VOCAB, mixing=HybridNoise(0.3))
 PICKS: list[Pick] = [
     *(kind(temperature) for kind in (Confidence, Margin, Entropy, LeftToRight) for temperature in (0.0, 1.0)),
-    *(ConfidenceThreshold(0.4, 1.0), Factor(1.0, 1.0), FrechetProfile(0.0, 0.7), EntropyBound(0.5, 1.0)),
-    *(Klass(0.3, 1.0, 1), Revoke(0.2, 0.6), AnyOrder(0.5)),
+    *(ConfidenceThreshold(0.4, 1.0), FactorThreshold(1.0, 1.0), FrechetProfile(0.0, 0.7), EntropyBound(0.5, 1.0)),
+    *(Klass(0.3, 1.0, 1), WideInNarrowOut(0.2, 0.6), AnyOrder(0.5)),
 ]
 SAMPLERS: list[tuple[Sampler, Process]] = [
-    *((sampler, MASKED) for sampler in NAMED.values()),
+    *((sampler, MASKED) for sampler in SAMPLERS.values()),
     *((Unmask(3, pick), MASKED) for pick in PICKS),
     *((MultiBlock(pick, 3, 0.3, 0.6, stop=True), MASKED) for pick in PICKS[-6:]),
     *((Blocks(inner, decode_block=3, stop=True), MASKED) for inner in (Unmask(2), Ancestral(4), FirstHitting())),
     (Unmask(4, stop=True), MASKED),
-    (Strides(Unmask(3), window=5, stride=2), MASKED),
-    (Revise(5, guide=Blind()), MASKED),
-    *((Ancestral(5), Remask(process, rate)) for process in (MASKED, HYBRID) for rate in (Cap(0.3), Star())),
-    *((sampler, HYBRID) for sampler in (Ancestral(5), Correct(Ancestral(4)))),
+    (SlidingWindow(Unmask(3), window=5, stride=2), MASKED),
+    (GuidedStar(5, guide=ConstantScore()), MASKED),
+    *((Ancestral(5), Remask(process, rate)) for process in (MASKED, HYBRID) for rate in (CappedRate(0.3), StarRate())),
+    *((sampler, HYBRID) for sampler in (Ancestral(5), SelfCorrection(Ancestral(4)))),
     *((sampler, Interpolating(VOCAB, mixing=MaskNoise())) for sampler in (Ancestral(5), Euler(6))),
 ]
 
@@ -89,7 +89,7 @@ class Says:
         log_p = table[place % 8, z]
         log_p = log_p.masked_fill(log_p < -2 * self.sharp, -torch.inf)
         log_p[..., VOCAB.masked], log_p[..., 0] = -torch.inf, log_p[..., 0].clamp(min=-4.0)
-        return Known(log_p.log_softmax(-1))
+        return TablePrediction(log_p.log_softmax(-1))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
@@ -103,7 +103,7 @@ def test_no_mask_is_left_and_given_text_stays(
 ) -> None:
     fixed = torch.rand(3, length, generator=torch.Generator().manual_seed(seed)) < 0.3
     canvas = Canvas(torch.full((3, length), 1).masked_fill(~fixed, VOCAB.masked), fixed)
-    done = last(sampler(Says(seed, sharp), process, canvas, rng=rng(seed, 3)))
+    done = final_canvas(sampler(Says(seed, sharp), process, canvas, rng=rng(seed, 3)))
     assert not bool((done.z == VOCAB.masked).any())
     assert torch.equal(done.z[fixed], canvas.z[fixed])
     assert int(done.z.min()) >= 0
@@ -117,13 +117,21 @@ class Undecided(Says):
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         log_p = torch.zeros(*z.shape, 6)
         log_p[..., VOCAB.masked] = -torch.inf
-        return Known(log_p.log_softmax(-1))
+        return TablePrediction(log_p.log_softmax(-1))
 
 
-COLD = [Confidence(), Margin(), Entropy(), LeftToRight(), ConfidenceThreshold(2.0), Factor(0.0), FrechetProfile()]
+COLD = [
+    Confidence(),
+    Margin(),
+    Entropy(),
+    LeftToRight(),
+    ConfidenceThreshold(2.0),
+    FactorThreshold(0.0),
+    FrechetProfile(),
+]
 
 
-@pytest.mark.parametrize("pick", [*COLD, EntropyBound(0.0), Klass(), Revoke(0.9, 0.0)], ids=repr)
+@pytest.mark.parametrize("pick", [*COLD, EntropyBound(0.0), Klass(), WideInNarrowOut(0.9, 0.0)], ids=repr)
 def test_ties_go_to_the_lowest_index(pick: Pick) -> None:
     """Of equally likely tokens the first is written, and of equally good places the leftmost."""
     fixed = torch.tensor([[True, False, False, False, False], [False, False, True, False, False]])

@@ -18,19 +18,19 @@ from redraft.decoding import (
     Blocks,
     Confidence,
     ConfidenceThreshold,
-    Dual,
-    EndsLast,
+    DualCache,
+    EndTokensLast,
     Entropy,
-    Factor,
+    FactorThreshold,
     Margin,
-    Prefix,
+    PrefixCache,
     Sampler,
     TimePace,
     Unmask,
-    last,
+    final_canvas,
 )
-from redraft.models import DiffusionLM, raw_outputs
-from redraft.tasks import calls, unending
+from redraft.models import DiffusionLM, reference_outputs
+from redraft.tasks import count_calls, forbid_end_token
 from redraft.training import load
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -52,8 +52,8 @@ def written(name: str, sampler: Sampler, expected: str) -> tuple[list[int], list
     prompt = io(name)["prompt"]
     z = torch.cat([prompt, torch.zeros_like(truth[:, prompt.shape[1] :])], 1)
     canvas = Canvas(z, torch.arange(z.shape[1])[None] < prompt.shape[1])
-    with calls(model) as counted:
-        ours = last(sampler(model, model.process, canvas, rng=rng(0)))
+    with count_calls(model) as counted:
+        ours = final_canvas(sampler(model, model.process, canvas, rng=rng(0)))
     return ours.z[0].tolist(), truth[0].tolist(), counted.rows
 
 
@@ -79,7 +79,7 @@ def llada_reference(
     z = torch.cat([prompt[0], torch.full((length,), 37)])
     for begin in range(len(prompt[0]), len(z), block):
         for _ in range(block):
-            logits = raw_outputs(model, z[None])[0]
+            logits = reference_outputs(model, z[None])[0]
             logits[:, [37, *banned]] = -torch.inf
             confidence, tokens = logits.softmax(-1).max(-1)
             confidence[torch.isin(tokens, torch.tensor(late))] -= 10
@@ -97,19 +97,19 @@ def test_the_end_tokens_of_llada(block: int) -> None:
     blank = Canvas(torch.cat([prompt, torch.zeros(1, 16, dtype=torch.int64)], 1), torch.arange(22)[None] < 6)
     free = written("llada", Blocks(Unmask(block), decode_block=block), "gen_low_conf_steps16_len16_block16")[0]
     for end in sorted(set(free[6:]))[:4]:
-        late = Blocks(Unmask(block, EndsLast(tokens=(end, free[6]))), decode_block=block)
-        ours = last(late(model, model.process, blank, rng=rng(0))).z[0].tolist()
+        late = Blocks(Unmask(block, EndTokensLast(tokens=(end, free[6]))), decode_block=block)
+        ours = final_canvas(late(model, model.process, blank, rng=rng(0))).z[0].tolist()
         assert ours == llada_reference(model, prompt, 16, block, banned=[], late=[end, free[6]])
         process = Masked(replace(model.config.vocab, eos=end))
         banning = DiffusionLM(replace(model.config, process=process))
         banning.load_state_dict(model.state_dict())
         sampler = Blocks(Unmask(block), decode_block=block)
-        ours = last(sampler(banning, process, unending(blank), rng=rng(0))).z[0].tolist()
+        ours = final_canvas(sampler(banning, process, forbid_end_token(blank), rng=rng(0))).z[0].tolist()
         assert ours == llada_reference(model, prompt, 16, block, banned=[end], late=[])
         assert end not in ours[6:]
 
 
-CACHES = {"nocache": False, "prefix": Prefix(), "dual": Dual()}
+CACHES = {"nocache": False, "prefix": PrefixCache(), "dual": DualCache()}
 
 
 @pytest.mark.parametrize("name", [n for n in sorted(io("llada")) if n.startswith("fastdllm_")])
@@ -118,7 +118,7 @@ def test_fast_dllm(name: str) -> None:
     block, kind = 16 if "len32" in name else 8, name.split("_")[1]
     rule, number = re.findall(r"(threshold|factor)_(none|[\d.]+)", name)[0]
     bound = float(number.replace("none", "2"))
-    pick = ConfidenceThreshold(bound) if rule == "threshold" else Factor(bound)
+    pick = ConfidenceThreshold(bound) if rule == "threshold" else FactorThreshold(bound)
     ours, theirs, nfe = written("llada", Blocks(Unmask(None, pick), decode_block=block, cache=CACHES[kind]), name)
     assert ours == theirs
     scalars = json.loads((GOLDEN / "llada" / "expected.json").read_text())["scalars"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from redraft.core import Canvas, Context, Prediction, rng
-from redraft.decoding import Ddim, Replaced, last
-from redraft.evaluation import PROCESS, Mixture, MixtureOracle, blank
+from redraft.decoding import Ddim, NoisedPrompt, final_canvas
+from redraft.evaluation import PROCESS, Mixture, MixtureOracle, blank_canvas
 
 MIXTURE = Mixture.of()
 FIXED = torch.tensor([[True, False, False, True], [False, True, False, False]])
@@ -33,7 +33,7 @@ class Seen:
 
 def test_the_network_sees_one_level_of_noise_and_the_canvas_stays_clean() -> None:
     z, seen = MIXTURE.sample(rng(1, 2), 4), Seen()
-    for written in Replaced(Ddim(6))(seen, PROCESS, Canvas(z, FIXED), rng=rng(0, 2)):
+    for written in NoisedPrompt(Ddim(6))(seen, PROCESS, Canvas(z, FIXED), rng=rng(0, 2)):
         assert torch.equal(written.z[FIXED], z[FIXED])
     noises = []
     for shown, t in seen.shown:
@@ -50,7 +50,9 @@ def test_the_network_sees_one_level_of_noise_and_the_canvas_stays_clean() -> Non
 
 def _noise_of(rows: int) -> Tensor:
     z, seen = MIXTURE.sample(rng(1, rows), 2), Seen()
-    next(drawn := Replaced(Ddim(2))(seen, PROCESS, Canvas(z, torch.tensor([[True, False]] * rows)), rng=rng(0, rows)))
+    next(
+        drawn := NoisedPrompt(Ddim(2))(seen, PROCESS, Canvas(z, torch.tensor([[True, False]] * rows)), rng=rng(0, rows))
+    )
     next(drawn)
     shown, t = seen.shown[0]
     a, s = PROCESS.path.scales(t[..., None])
@@ -59,12 +61,14 @@ def _noise_of(rows: int) -> Tensor:
 
 def test_where_nothing_is_given_it_is_the_inner_sampler() -> None:
     own, _ = rng(0, 3).split(2)
-    plain = last(Ddim(4)(Seen(), PROCESS, blank(3, 4), rng=own)).z
-    assert torch.equal(last(Replaced(Ddim(4))(Seen(), PROCESS, blank(3, 4), rng=rng(0, 3))).z, plain)
+    plain = final_canvas(Ddim(4)(Seen(), PROCESS, blank_canvas(3, 4), rng=own)).z
+    assert torch.equal(final_canvas(NoisedPrompt(Ddim(4))(Seen(), PROCESS, blank_canvas(3, 4), rng=rng(0, 3))).z, plain)
 
 
 def test_a_row_is_the_same_in_any_batch() -> None:
     z = MIXTURE.sample(rng(1, 2), 4)
-    both = last(Replaced(Ddim(4))(Seen(), PROCESS, Canvas(z, FIXED), rng=rng(0, 2))).z
-    alone = last(Replaced(Ddim(4))(Seen(), PROCESS, Canvas(z[1:], FIXED[1:]), rng=rng(0, torch.tensor([1])))).z
+    both = final_canvas(NoisedPrompt(Ddim(4))(Seen(), PROCESS, Canvas(z, FIXED), rng=rng(0, 2))).z
+    alone = final_canvas(
+        NoisedPrompt(Ddim(4))(Seen(), PROCESS, Canvas(z[1:], FIXED[1:]), rng=rng(0, torch.tensor([1])))
+    ).z
     torch.testing.assert_close(both[1:], alone)

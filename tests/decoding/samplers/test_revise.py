@@ -16,28 +16,49 @@ import redraft
 from redraft.core import (
     Batch,
     Canvas,
-    Cap,
+    CappedRate,
     Context,
     Cosine,
     Interpolating,
-    Known,
-    Loop,
+    LoopRate,
     Markov,
     Masked,
     Prediction,
-    Rescale,
+    RescaledRate,
     Rng,
-    Star,
-    Switch,
+    StarRate,
+    TablePrediction,
     Vocab,
+    WindowedRate,
     rng,
 )
-from redraft.decoding import Ancestral, Blind, Blocks, Even, Hold, Remasked, Revise, Sampler, grid, last
-from redraft.evaluation import sampled
+from redraft.decoding import (
+    Ancestral,
+    Blocks,
+    ConstantScore,
+    EvenWarp,
+    GuidedStar,
+    HoldWarp,
+    Sampler,
+    WithRemasking,
+    final_canvas,
+    time_grid,
+)
+from redraft.evaluation import sampling_p_value
 from redraft.evaluation.laws import tokens as check
 from redraft.models import CheckpointError, DiffusionLM, TransformerConfig
-from redraft.tasks import calls
-from redraft.training import Mistakes, Objective, Run, Step, begin_with, evaluation, fit, presets, tokenise
+from redraft.tasks import count_calls
+from redraft.training import (
+    ErrorHeadObjective,
+    Objective,
+    Run,
+    TrainStep,
+    first_batches,
+    fit,
+    init_from,
+    load_rows,
+    presets,
+)
 from redraft.training.runs import variations
 
 Build = Callable[..., DiffusionLM]
@@ -47,13 +68,13 @@ RowsAlone = Callable[[Sampler, DiffusionLM], None]
 PValue = Callable[[Tensor, Tensor], float]
 MASK, CHANCE = 6, 1e-4
 SAMPLERS = [
-    Remasked(Ancestral(7), Cap(0.3)),
-    Remasked(Ancestral(7), Switch(Star(), 0.6, 0.1)),
-    Remasked(Ancestral(9, Hold(0.6, 0.2, 0.3)), Loop(0.5)),
-    Revise(7),
-    Revise(7, temperature=0.0, on=1.0, off=0.0),
-    Revise(7, guide=Blind(), on=0.8, off=0.1),
-    Blocks(Revise(5, on=1.0, off=0.0), decode_block=3),
+    WithRemasking(Ancestral(7), CappedRate(0.3)),
+    WithRemasking(Ancestral(7), WindowedRate(StarRate(), 0.6, 0.1)),
+    WithRemasking(Ancestral(9, HoldWarp(0.6, 0.2, 0.3)), LoopRate(0.5)),
+    GuidedStar(7),
+    GuidedStar(7, temperature=0.0, on=1.0, off=0.0),
+    GuidedStar(7, guide=ConstantScore(), on=0.8, off=0.1),
+    Blocks(GuidedStar(5, on=1.0, off=0.0), decode_block=3),
 ]
 
 
@@ -75,7 +96,7 @@ class Fake:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         even = torch.tensor([1.0] * MASK + [0.0]).log().log_softmax(-1)
-        return Known(even.expand(*z.shape, -1))
+        return TablePrediction(even.expand(*z.shape, -1))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
@@ -108,49 +129,61 @@ def test_a_row_is_written_as_if_alone(critic: DiffusionLM, assert_rows_alone: Ro
 
 def test_no_remasking_is_the_sampler_itself(build: Build, ragged: Ragged) -> None:
     model, canvas, keys = build(), ragged(20, 9, 0), rng(3, 20)
-    plain = last(Ancestral(8)(model, model.process, canvas, rng=keys)).z
-    for sampler in (Remasked(Ancestral(8), Cap(0.0)), Revise(8, guide=Blind(), on=0.0, off=0.0)):
-        assert torch.equal(last(sampler(model, model.process, canvas, rng=keys)).z, plain)
+    plain = final_canvas(Ancestral(8)(model, model.process, canvas, rng=keys)).z
+    for sampler in (
+        WithRemasking(Ancestral(8), CappedRate(0.0)),
+        GuidedStar(8, guide=ConstantScore(), on=0.0, off=0.0),
+    ):
+        assert torch.equal(final_canvas(sampler(model, model.process, canvas, rng=keys)).z, plain)
 
 
 def test_it_wraps_what_it_can(build: Build, vocab: Vocab) -> None:
     model = build(process=Interpolating(vocab), head=redraft.models.Subs(carry_over=False))
-    end = last(Remasked(Ancestral(4), Rescale(0.5))(model, model.process, blank(3, 5), rng=rng(0, 3)))
+    end = final_canvas(WithRemasking(Ancestral(4), RescaledRate(0.5))(model, model.process, blank(3, 5), rng=rng(0, 3)))
     assert bool((end.z < MASK).all())
     with pytest.raises(ValueError, match="not Markov"):
-        Remasked(Ancestral(4), Cap(0.1))(model, Markov(vocab), blank(1, 2), rng=rng(0))
+        WithRemasking(Ancestral(4), CappedRate(0.1))(model, Markov(vocab), blank(1, 2), rng=rng(0))
     with pytest.raises(ValueError, match="revising is for mask noise, not Interpolating"):
-        next(Revise(4)(model, Interpolating(vocab), blank(1, 2), rng=rng(0)))
+        next(GuidedStar(4)(model, Interpolating(vocab), blank(1, 2), rng=rng(0)))
 
 
 def test_blind_remasking_reproduces_the_joint() -> None:
     """With the exact denoiser; the error falls more slowly than without remasking."""
     toy, process = check.Toy.of(), Masked(check.VOCAB)
     oracle = check.Oracle(toy, process)
-    for sampler in (Remasked(Ancestral(128), Cap(0.02)), Revise(256, guide=Blind(), on=0.3, off=0.02)):
-        assert sampled(process, oracle, sampler, rng(5, 3000)) > CHANCE
+    for sampler in (
+        WithRemasking(Ancestral(128), CappedRate(0.02)),
+        GuidedStar(256, guide=ConstantScore(), on=0.3, off=0.02),
+    ):
+        assert sampling_p_value(process, oracle, sampler, rng(5, 3000)) > CHANCE
 
 
 # --- time that stands still ---
 
 
 def test_hold() -> None:
-    hold, canvas = Hold(on=0.5, off=0.25, at=0.2), blank(1, 1)
-    times = [float(t) for t in grid(canvas, 8, hold)]
+    hold, canvas = HoldWarp(on=0.5, off=0.25, at=0.2), blank(1, 1)
+    times = [float(t) for t in time_grid(canvas, 8, hold)]
     assert times == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2, 0.1, 0.0])
     assert times[4] == times[5] == times[6]
-    pause = Hold(on=0.5, off=0.25, at=0.25 / 0.75)  # the even way with a pause
-    assert [float(t) for t in grid(canvas, 8, pause)] == pytest.approx([i / 6 for i in (6, 5, 4, 3, 2, 2, 2, 1, 0)])
-    assert [float(t) for t in grid(canvas, 4)] == [float(t) for t in grid(canvas, 4, Even())] == [1, 0.75, 0.5, 0.25, 0]
+    pause = HoldWarp(on=0.5, off=0.25, at=0.25 / 0.75)  # the even way with a pause
+    assert [float(t) for t in time_grid(canvas, 8, pause)] == pytest.approx(
+        [i / 6 for i in (6, 5, 4, 3, 2, 2, 2, 1, 0)]
+    )
+    assert (
+        [float(t) for t in time_grid(canvas, 4)]
+        == [float(t) for t in time_grid(canvas, 4, EvenWarp())]
+        == [1, 0.75, 0.5, 0.25, 0]
+    )
     for wrong in ({"on": 0.1, "off": 0.2}, {"at": 0.0}, {"at": 1.0}, {"on": 1.0}, {"off": 0.0}):
         with pytest.raises(ValueError, match="use 0 < off <= on < 1 and 0 < at < 1"):
-            Hold(**wrong)
+            HoldWarp(**wrong)
 
 
 def test_a_loop_revises_while_time_stands_still() -> None:
     """As many tokens are masked, but not the same ones; before and after nothing is taken back."""
-    hold, rows, length = Hold(on=0.5, off=0.25, at=0.4), 500, 10
-    sampler = Remasked(Ancestral(8, hold), Loop(0.5))
+    hold, rows, length = HoldWarp(on=0.5, off=0.25, at=0.4), 500, 10
+    sampler = WithRemasking(Ancestral(8, hold), LoopRate(0.5))
     steps = list(sampler(Fake(torch.zeros(length)), Masked(Vocab(7, mask=MASK)), blank(rows, length), rng=rng(0, rows)))
     masked = torch.stack([canvas.z == MASK for canvas in steps])
     taken_back = (masked[1:] & ~masked[:-1]).double().mean((1, 2))
@@ -165,7 +198,7 @@ def test_a_loop_revises_while_time_stands_still() -> None:
 
 def test_so_many_are_taken_back_as_the_time_says() -> None:
     process, length = Masked(Vocab(7, mask=MASK), Cosine()), 11
-    sampler = Revise(10, guide=Blind(), on=0.65, off=0.15)
+    sampler = GuidedStar(10, guide=ConstantScore(), on=0.65, off=0.15)
     steps = list(sampler(Fake(torch.zeros(length)), process, blank(30, length), rng=rng(0, 30)))
     assert len(steps) == 11
     for i, canvas in enumerate(steps[1:], 1):
@@ -178,14 +211,14 @@ def test_so_many_are_taken_back_as_the_time_says() -> None:
 
 
 def test_the_last_step_takes_nothing_back() -> None:
-    sampler = Revise(4, guide=Blind(), on=1.0, off=0.0)
-    end = last(sampler(Fake(torch.zeros(5)), Masked(Vocab(7, mask=MASK)), blank(9, 5), rng=rng(0, 9)))
+    sampler = GuidedStar(4, guide=ConstantScore(), on=1.0, off=0.0)
+    end = final_canvas(sampler(Fake(torch.zeros(5)), Masked(Vocab(7, mask=MASK)), blank(9, 5), rng=rng(0, 9)))
     assert not bool((end.z == MASK).any())
 
 
 def test_the_most_doubtful_are_taken_back() -> None:
     doubts = torch.tensor([0.1, 3.0, -2.0, 1.0, 0.5, 2.0])
-    sampler = Revise(2, temperature=0.0, on=1.0, off=0.0)
+    sampler = GuidedStar(2, temperature=0.0, on=1.0, off=0.0)
     _, half, _ = sampler(Fake(doubts), Masked(Vocab(7, mask=MASK)), blank(8, 6), rng=rng(0, 8))
     assert (half.z == MASK).tolist() == [[False, True, False, True, False, True]] * 8
 
@@ -194,7 +227,7 @@ def test_the_most_doubtful_are_taken_back() -> None:
 def test_one_is_drawn_in_proportion_to_its_odds(temperature: float, p_value: PValue) -> None:
     """Gumbel noise: the first of a draw without replacement has probability softmax(score/temperature)."""
     doubts, rows = torch.tensor([0.0, 1.0, -1.0, 0.5]), 8000
-    sampler = Revise(4, temperature=temperature, on=0.5, off=0.0)
+    sampler = GuidedStar(4, temperature=temperature, on=0.5, off=0.0)
     *_, one, _ = sampler(Fake(doubts), Masked(Vocab(7, mask=MASK)), blank(rows, 4), rng=rng(1, rows))
     masked = one.z == MASK
     assert masked.sum(-1).tolist() == [1] * rows
@@ -204,9 +237,9 @@ def test_one_is_drawn_in_proportion_to_its_odds(temperature: float, p_value: PVa
 def test_the_guide_costs_a_second_call(critic: DiffusionLM) -> None:
     """In three of ten steps: t = 0.4, 0.3 and 0.2; the last one takes nothing back."""
     counts = []
-    for sampler in (Revise(10, on=0.45, off=0.0), Revise(10, guide=Blind(), on=0.45, off=0.0)):
-        with calls(critic) as counted:
-            last(sampler(critic, critic.process, blank(50, 12), rng=rng(0, 50)))
+    for sampler in (GuidedStar(10, on=0.45, off=0.0), GuidedStar(10, guide=ConstantScore(), on=0.45, off=0.0)):
+        with count_calls(critic) as counted:
+            final_canvas(sampler(critic, critic.process, blank(50, 12), rng=rng(0, 50)))
         counts.append(counted.rows)
     assert counts[0] - counts[1] == 3 * 50
 
@@ -214,15 +247,15 @@ def test_the_guide_costs_a_second_call(critic: DiffusionLM) -> None:
 def test_errors(build: Build) -> None:
     model, keys = build(), rng(0)
     with pytest.raises(ValueError, match="no layer for errors"):
-        last(Revise(4, on=1.0)(model, model.process, blank(1, 3), rng=keys))
+        final_canvas(GuidedStar(4, on=1.0)(model, model.process, blank(1, 3), rng=keys))
     oracle = check.Oracle(check.Toy.of(), Masked(check.VOCAB))
     with pytest.raises(ValueError, match=r"Oracle cannot judge texts.*guide=Blind"):
-        last(Revise(4, on=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
+        final_canvas(GuidedStar(4, on=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
     for wrong in ({"temperature": -1.0}, {"on": 0.1, "off": 0.2}, {"on": 1.5}):
         with pytest.raises(ValueError, match="use a temperature of 0 or more and 0 <= off <= on <= 1"):
-            Revise(4, **wrong)
+            GuidedStar(4, **wrong)
     with pytest.raises(ValueError, match="at least one step"):
-        Revise(0)
+        GuidedStar(0)
 
 
 @pytest.mark.parametrize("name", ["bd3_tiny", "ar_tiny"])
@@ -243,14 +276,14 @@ def batch_of(rows: int, seed: int = 0) -> Batch:
 
 
 def test_only_the_new_layer_learns(critic: DiffusionLM) -> None:
-    step = Step(critic, Mistakes())
+    step = TrainStep(critic, ErrorHeadObjective())
     loss = step(batch_of(8), rng(0, 8))
     loss.mean.backward()
     moved = {name for name, p in critic.named_parameters() if p.grad is not None and bool((p.grad != 0).any())}
     assert moved == {name for name, _ in critic.named_parameters() if name.startswith("errors.")}
     assert {name for name, p in critic.named_parameters() if p.requires_grad} == moved
     critic.zero_grad()
-    Step(critic, Objective())
+    TrainStep(critic, Objective())
     assert {name for name, p in critic.named_parameters() if not p.requires_grad} == moved
     for p in critic.parameters():
         p.requires_grad_(True)
@@ -261,7 +294,7 @@ def test_the_loss_is_the_cross_entropy_of_mistakes(critic: DiffusionLM) -> None:
     batch, keys = batch_of(40), rng(3, 40)
     early, late, final = keys.split(3)
     process, given = critic.process, ~batch.learn & ~batch.pad
-    t = torch.where(given, 0.0, redraft.training.Stratified()(batch, rng=early))
+    t = torch.where(given, 0.0, redraft.training.StratifiedTimes()(batch, rng=early))
     z = process.noise(batch.tokens, t, pad=batch.pad, rng=late).z
     context = Context(pad=batch.pad)
     canvas = Canvas(z, ~batch.learn, context)
@@ -271,7 +304,7 @@ def test_the_loss_is_the_cross_entropy_of_mistakes(critic: DiffusionLM) -> None:
     assert not bool(wrong[~batch.learn].any())
     p = critic.error_logits(written, context).sigmoid()
     nats = torch.where(batch.learn, -torch.where(wrong, p, 1 - p).log(), 0.0)
-    loss = Mistakes()(critic, batch, rng=keys)
+    loss = ErrorHeadObjective()(critic, batch, rng=keys)
     torch.testing.assert_close(loss.nats, nats.sum(-1).detach(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(loss.mean, nats.sum() / batch.learn.sum(), rtol=1e-4, atol=1e-5)
 
@@ -322,9 +355,9 @@ def test_the_error_layer_is_trained_and_saved_with_its_model(trained: tuple[Run,
         assert torch.equal(p, ours[name]), name
     assert model.config == run.model
     # the layer has learnt: better than knowing only how often a token is wrong
-    batch, *_ = evaluation(tokenise(run.data, "valid", run.tokenizer, run.framing), 32)
+    batch, *_ = first_batches(load_rows(run.data, "valid", run.tokenizer, run.framing), 32)
     keys = rng(1, len(batch.tokens))
-    loss, even = (Mistakes()(m, batch, rng=keys).mean.detach() for m in (model, begun(run, base)))
+    loss, even = (ErrorHeadObjective()(m, batch, rng=keys).mean.detach() for m in (model, begun(run, base)))
     assert float(even) == pytest.approx(math.log(2), rel=1e-5)
     assert float(loss) < 0.8 * float(even)
 
@@ -332,7 +365,7 @@ def test_the_error_layer_is_trained_and_saved_with_its_model(trained: tuple[Run,
 def begun(run: Run, base: Path) -> DiffusionLM:
     """The same with a new error layer, which knows nothing."""
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    begin_with(model, base)
+    init_from(model, base)
     return model
 
 
@@ -340,6 +373,6 @@ def test_a_base_must_fit(trained: tuple[Run, Path, Path], tmp_path: Path) -> Non
     run, base, _ = trained
     wider = replace(run.model, network=replace(run.model.network, width=64))
     with pytest.raises(CheckpointError, match="cannot be the base of this model: it has another"):
-        begin_with(DiffusionLM(wider), base)
+        init_from(DiffusionLM(wider), base)
     with pytest.raises(CheckpointError, match="is not a directory"):
         fit(replace(run, base=str(tmp_path / "nowhere")), tmp_path / "out", quiet=True)

@@ -11,37 +11,37 @@ from dataclasses import replace
 import pytest
 import torch
 
-from redraft.core import Canvas, Hybrid, Interpolating, Masked, Process, Remask, Rescale, Vocab, rng
+from redraft.core import Canvas, HybridNoise, Interpolating, Masked, Process, Remask, RescaledRate, Vocab, rng
 from redraft.decoding import (
     Ancestral,
     AnyOrder,
     Blocks,
     Confidence,
-    Correct,
     Entropy,
     Euler,
     FirstHitting,
     Margin,
     Sampler,
-    Strides,
+    SelfCorrection,
+    SlidingWindow,
     Unmask,
-    last,
+    final_canvas,
 )
 from redraft.models import (
+    AttentionPattern,
     BlockCausal,
     Causal,
     DiffusionLM,
     DiffusionLMConfig,
     Full,
-    Pattern,
     Softmax,
     Subs,
     TransformerConfig,
 )
 
 VOCAB = Vocab(9, mask=8)
-MASK, HYBRID = Masked(VOCAB), Interpolating(VOCAB, mixing=Hybrid(0.2))
-CASES: dict[str, tuple[Sampler, Process, Pattern]] = {
+MASK, HYBRID = Masked(VOCAB), Interpolating(VOCAB, mixing=HybridNoise(0.2))
+CASES: dict[str, tuple[Sampler, Process, AttentionPattern]] = {
     "ancestral": (Ancestral(5), MASK, Full()),
     "first hitting": (FirstHitting(), MASK, Full()),
     "any order": (Unmask(4, AnyOrder()), MASK, Full()),
@@ -51,10 +51,10 @@ CASES: dict[str, tuple[Sampler, Process, Pattern]] = {
     "blocks": (Blocks(Ancestral(3)), MASK, BlockCausal(3)),
     "autoregressive": (Blocks(Ancestral(1)), MASK, Causal(8)),
     "semi-autoregressive": (Blocks(Unmask(2), decode_block=4), MASK, Full()),
-    "strides": (Strides(Ancestral(4), window=8, stride=4), MASK, Full()),
-    "remasking": (Ancestral(6), Remask(MASK, Rescale(0.3)), Full()),
+    "strides": (SlidingWindow(Ancestral(4), window=8, stride=4), MASK, Full()),
+    "remasking": (Ancestral(6), Remask(MASK, RescaledRate(0.3)), Full()),
     "hybrid": (Ancestral(6), HYBRID, Full()),
-    "correction": (Correct(Ancestral(4), steps=3), HYBRID, Full()),
+    "correction": (SelfCorrection(Ancestral(4), steps=3), HYBRID, Full()),
     "Euler": (Euler(6), MASK, Full()),
 }
 RECORDED = {
@@ -85,7 +85,7 @@ def text(name: str) -> str:
     for number, p in enumerate(model.parameters()):
         p.copy_(rng(number).normal(*p.shape)[0] * (0.1 if p.dim() == 1 else p.shape[1] ** -0.5) + float(p.dim() == 1))
     blank = Canvas(torch.zeros(2, 12, dtype=torch.int64), torch.zeros(2, 12, dtype=torch.bool))
-    rows = last(sampler(model, process, blank, rng=rng(7, 2))).z.tolist()
+    rows = final_canvas(sampler(model, process, blank, rng=rng(7, 2))).z.tolist()
     return " ".join("".join(map(str, row)) for row in rows)
 
 

@@ -12,8 +12,31 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Canvas, Chance, Context, Known, Masked, Pick, Prediction, Process, Rng, Schedule, Vocab, rng
-from redraft.decoding import AnyOrder, Confidence, Entropy, LeftToRight, Margin, Ranked, Sampler, Unmask, last
+from redraft.core import (
+    Canvas,
+    Context,
+    IndependentReveal,
+    Masked,
+    Pick,
+    Prediction,
+    Process,
+    Rng,
+    Schedule,
+    TablePrediction,
+    Vocab,
+    rng,
+)
+from redraft.decoding import (
+    AnyOrder,
+    Confidence,
+    Entropy,
+    LeftToRight,
+    Margin,
+    RankedPick,
+    Sampler,
+    Unmask,
+    final_canvas,
+)
 from redraft.evaluation import every_schedule
 from redraft.models import DiffusionLM, Full, TransformerConfig
 
@@ -25,7 +48,7 @@ PValue = Callable[[Tensor, Tensor], float]
 MASK = 6
 CHANCE = 1e-4
 RANKED = [Confidence(), Confidence(1.0), Margin(), Margin(0.7), Entropy(), Entropy(1.0)]
-PICKS = [*RANKED, AnyOrder(), LeftToRight(), LeftToRight(1.0), Chance()]
+PICKS = [*RANKED, AnyOrder(), LeftToRight(), LeftToRight(1.0), IndependentReveal()]
 every_pick = pytest.mark.parametrize("pick", PICKS, ids=repr)
 
 
@@ -51,7 +74,7 @@ def test_threads_do_not_change_the_text(placed: DiffusionLM, ragged: Ragged) -> 
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            written.append(last(Unmask(4, Confidence(1.0))(model, model.process, canvas, rng=rng(0, 20))).z)
+            written.append(final_canvas(Unmask(4, Confidence(1.0))(model, model.process, canvas, rng=rng(0, 20))).z)
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*written)
@@ -91,7 +114,7 @@ def test_the_network_is_told_a_time_at_which_so_many_are_masked(schedule: Schedu
     words = torch.arange(7) != MASK
     denoise = Constant((words / words.sum()).log().expand(1, 10, 7), heard=asked)
     canvas = Canvas(torch.zeros(1, 10, dtype=torch.int64), torch.zeros(1, 10, dtype=torch.bool))
-    last(Unmask(10, AnyOrder())(denoise, Masked(Vocab(7, mask=MASK), schedule), canvas, rng=rng(0)))
+    final_canvas(Unmask(10, AnyOrder())(denoise, Masked(Vocab(7, mask=MASK), schedule), canvas, rng=rng(0)))
     lost = 1 - schedule.keep(torch.stack(asked)[:, 0, 0])
     expected = torch.arange(10, 0, -1).double() / 10
     assert torch.allclose(lost, expected.clamp(1 - schedule.start, 1 - schedule.end), atol=1e-9)
@@ -111,7 +134,7 @@ class Constant:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         self.heard.append(t)
-        return Known(self.log_p)
+        return TablePrediction(self.log_p)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
@@ -137,7 +160,7 @@ def order(pick: Pick, keys: Rng) -> list[int]:
 
 
 @pytest.mark.parametrize("pick", list(ORDERS), ids=repr)
-def test_the_surest_position_comes_first(pick: Ranked) -> None:
+def test_the_surest_position_comes_first(pick: RankedPick) -> None:
     assert order(pick, rng(0)) == ORDERS[pick]
     assert len({tuple(o) for o in ORDERS.values()}) == 3, "the three orders differ"
 
@@ -153,11 +176,11 @@ def test_equal_positions_are_revealed_from_the_left(build: Build) -> None:
 
 
 @pytest.mark.parametrize("pick", list(ORDERS), ids=repr)
-def test_without_temperature_the_likeliest_token_is_written_whatever_the_key(build: Build, pick: Ranked) -> None:
+def test_without_temperature_the_likeliest_token_is_written_whatever_the_key(build: Build, pick: RankedPick) -> None:
     blank = Canvas(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, dtype=torch.bool))
     denoise = Constant(POSITIONS.log()[None])
     for seed in range(5):
-        assert last(Unmask(2, pick)(denoise, PROCESS, blank, rng=rng(seed))).z.tolist() == [[0, 0, 0, 0]]
+        assert final_canvas(Unmask(2, pick)(denoise, PROCESS, blank, rng=rng(seed))).z.tolist() == [[0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -165,7 +188,7 @@ def test_temperature_sharpens_or_flattens_the_draw(temperature: float, p_value: 
     rows, p = 5_000, torch.tensor([0.5, 0.3, 0.2, 0.0])
     blank = Canvas(torch.zeros(rows, 1, dtype=torch.int64), torch.zeros(rows, 1, dtype=torch.bool))
     sampler = Unmask(1, Confidence(temperature))
-    z = last(sampler(Constant(p.log().expand(rows, 1, 4)), PROCESS, blank, rng=rng(0, rows))).z
+    z = final_canvas(sampler(Constant(p.log().expand(rows, 1, 4)), PROCESS, blank, rng=rng(0, rows))).z
     expected = (p.log() / temperature).softmax(-1)[:3]
     assert p_value(z.flatten().bincount(minlength=3), expected * rows) > CHANCE
 
@@ -175,10 +198,10 @@ def around(hidden: Tensor) -> Canvas:
 
 
 @given(seed=st.integers(0, 10**6), part=st.floats(0, 1), pick=st.sampled_from(RANKED))
-def test_a_pick_takes_the_share_rounded_up_and_its_best(seed: int, part: float, pick: Ranked) -> None:
+def test_a_pick_takes_the_share_rounded_up_and_its_best(seed: int, part: float, pick: RankedPick) -> None:
     g = torch.Generator().manual_seed(seed)
     hidden = torch.rand(3, 8, generator=g) < 0.6
-    pred = Known(torch.randn(3, 8, 5, generator=g).log_softmax(-1))
+    pred = TablePrediction(torch.randn(3, 8, 5, generator=g).log_softmax(-1))
     share = torch.full((3, 1), part, dtype=torch.float64)
     where, tokens, *_ = pick(pred, around(hidden), hidden, share, rng=rng(seed, 3))
     assert not (where & ~hidden).any()

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from redraft.core import Canvas, rng
-from redraft.decoding import AnyOrder, Confidence, ConfidenceThreshold, EntropyBound, Sampler, Unmask, last
+from redraft.decoding import AnyOrder, Confidence, ConfidenceThreshold, EntropyBound, Sampler, Unmask, final_canvas
 from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
@@ -63,7 +63,7 @@ def test_a_step_is_few_operations(sampler: Sampler, rows: int, build: Build, tin
     model = build(Full(), replace(tiny, rotary=None, positions=LENGTH))
     canvas = Canvas(torch.zeros(rows, LENGTH, dtype=torch.int64), torch.zeros(rows, LENGTH, dtype=torch.bool))
     with Count(model.network) as count:
-        done = last(sampler(model, model.process, canvas, rng=rng(0, rows)))
+        done = final_canvas(sampler(model, model.process, canvas, rng=rng(0, rows)))
     assert count.calls >= STEPS
     assert count.found / count.calls < MOST
     assert not (done.z == MASK).any()

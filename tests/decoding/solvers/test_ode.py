@@ -12,50 +12,50 @@ from torch import Tensor
 
 from redraft.core import (
     Canvas,
-    Clamped,
+    ClampedLogSnr,
     Context,
-    Exploding,
     Gaussian,
     Masked,
-    Mean,
-    Path,
-    Preserving,
+    NoisePath,
     Rng,
     Sqrt,
-    Straight,
+    StraightPath,
+    VarianceExploding,
+    VariancePreserving,
+    VectorPrediction,
     Vocab,
     normal_like,
     rng,
     sign_like,
 )
 from redraft.decoding import (
-    Average,
+    ArgmaxProjection,
     Ddim,
     DpmPP,
     DpmPPSde,
     EulerMaruyama,
-    EvenLogSnr,
-    EvenTime,
-    Greedy,
-    Grid,
     Heun,
-    Hold,
-    Karras,
+    HoldWarp,
+    KarrasGrid,
+    KeepMean,
     Langevin,
-    Move,
-    MultiHot,
+    MultiHotProjection,
+    NoiseGrid,
+    NucleusProjection,
     OdeEuler,
     PredictorCorrector,
     Projection,
     Renoise,
-    Sampled,
     Sampler,
     Solver,
-    Until,
-    last,
-    log_likelihood,
+    SolverStep,
+    TruncatedGrid,
+    UniformLogSnrGrid,
+    UniformTimeGrid,
+    final_canvas,
+    flow_log_likelihood,
 )
-from redraft.evaluation import PROCESS, VOCAB, Mixture, MixtureOracle, TokenOracle, blank, density, renoised
+from redraft.evaluation import PROCESS, VOCAB, Mixture, MixtureOracle, TokenOracle, blank_canvas, density, renoised
 from redraft.evaluation.laws import solvers as check_solvers
 from redraft.models import (
     DiffusionLM,
@@ -69,7 +69,7 @@ from redraft.models import (
 )
 
 MIXTURE = Mixture.of()
-PATHS: list[Path] = [Preserving(), Exploding(0.05, 20.0), Straight()]
+PATHS: list[NoisePath] = [VariancePreserving(), VarianceExploding(0.05, 20.0), StraightPath()]
 every_path = pytest.mark.parametrize("path", PATHS, ids=lambda path: type(path).__name__)
 SAMPLERS: list[Sampler] = [
     Ddim(5),
@@ -81,7 +81,7 @@ SAMPLERS: list[Sampler] = [
     EulerMaruyama(5),
     Langevin(5, inner=2),
     PredictorCorrector(Ddim(5)),
-    Renoise(5, project=Average()),
+    Renoise(5, project=KeepMean()),
 ]
 every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: f"{type(s).__name__}")
 
@@ -91,7 +91,7 @@ def test_laws(law: str) -> None:
     oracle = MixtureOracle(MIXTURE, PROCESS.path)
     rows = {
         "order": lambda: check_solvers.convergence_laws(PROCESS, oracle),
-        "disguise": lambda: check_solvers.disguise_laws(PROCESS, MIXTURE, oracle),
+        "disguise": lambda: check_solvers.equivalence_laws(PROCESS, MIXTURE, oracle),
         "flow": lambda: check_solvers.flow_laws(PROCESS, MIXTURE, oracle),
     }[law]()
     assert [row.law for row in rows if not row.ok] == []
@@ -104,16 +104,16 @@ def test_samplers_recover_the_mixture() -> None:
 
 
 @every_path
-def test_disguises_on_other_paths(path: Path) -> None:
+def test_disguises_on_other_paths(path: NoisePath) -> None:
     process = Gaussian(VOCAB, path)
-    rows = check_solvers.disguise_laws(process, MIXTURE, MixtureOracle(MIXTURE, path))
+    rows = check_solvers.equivalence_laws(process, MIXTURE, MixtureOracle(MIXTURE, path))
     assert [row.law for row in rows if not row.ok] == []
 
 
 @every_path
-def test_orders_on_other_paths(path: Path) -> None:
+def test_orders_on_other_paths(path: NoisePath) -> None:
     process, oracle = Gaussian(VOCAB, path), MixtureOracle(MIXTURE, path)
-    orders = [check_solvers.order(process, oracle, kind) for kind in (Ddim, Heun, DpmPP)]
+    orders = [check_solvers.convergence_order(process, oracle, kind) for kind in (Ddim, Heun, DpmPP)]
     assert 0.9 < orders[0] < 1.6
     assert min(orders[1:]) > 1.6
 
@@ -122,13 +122,13 @@ def test_orders_on_other_paths(path: Path) -> None:
 class Askew(Solver):
     """Deliberately wrong: DDIM with a tenth too much of ε̂."""
 
-    def step(self, move: Move) -> Tensor:
+    def step(self, move: SolverStep) -> Tensor:
         signal, noise = move.to
         return signal * move.x + 1.1 * noise * move.eps
 
 
 def test_a_wrong_solver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_solvers, "_SAMPLERS", (("wrong", Askew(60, EvenLogSnr()), 0.12),))
+    monkeypatch.setattr(check_solvers, "_SAMPLERS", (("wrong", Askew(60, UniformLogSnrGrid()), 0.12),))
     assert not all(row.ok for row in check_solvers.moment_laws(PROCESS, MIXTURE))
 
 
@@ -136,25 +136,31 @@ def test_a_wrong_solver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @every_path
-@pytest.mark.parametrize("grid", [EvenTime(), EvenTime(Hold()), EvenLogSnr(), Karras(), Karras(1.0)], ids=repr)
-def test_grids_fall_from_one_to_zero(path: Path, grid: Grid) -> None:
+@pytest.mark.parametrize(
+    "grid",
+    [UniformTimeGrid(), UniformTimeGrid(HoldWarp()), UniformLogSnrGrid(), KarrasGrid(), KarrasGrid(1.0)],
+    ids=repr,
+)
+def test_grids_fall_from_one_to_zero(path: NoisePath, grid: NoiseGrid) -> None:
     for steps in (1, 2, 9):
         times = grid(path, steps)
         assert len(times) == steps + 1
         assert (times[0], times[-1]) == (1.0, 0.0)
-        assert all(t > s or grid == EvenTime(Hold()) for t, s in pairwise(times))
+        assert all(t > s or grid == UniformTimeGrid(HoldWarp()) for t, s in pairwise(times))
 
 
 @every_path
-def test_spacing_of_grids(path: Path) -> None:
-    levels = path.logsnr(torch.tensor(EvenLogSnr()(path, 9)[:-1], dtype=torch.float64))
+def test_spacing_of_grids(path: NoisePath) -> None:
+    levels = path.logsnr(torch.tensor(UniformLogSnrGrid()(path, 9)[:-1], dtype=torch.float64))
     torch.testing.assert_close(levels.diff(), levels.diff().mean().expand(8), rtol=1e-5, atol=1e-6)
-    ratio = (-path.logsnr(torch.tensor(Karras(3.0)(path, 9)[:-1], dtype=torch.float64)) / 2).exp()
+    ratio = (-path.logsnr(torch.tensor(KarrasGrid(3.0)(path, 9)[:-1], dtype=torch.float64)) / 2).exp()
     root = ratio ** (1 / 3.0)
     torch.testing.assert_close(root.diff(), root.diff().mean().expand(8), rtol=1e-5, atol=1e-6)
-    nearly = torch.tensor(Karras(1e6)(path, 9), dtype=torch.float64)
-    torch.testing.assert_close(nearly, torch.tensor(EvenLogSnr()(path, 9), dtype=torch.float64), rtol=1e-4, atol=1e-6)
-    assert Until(0.2)(path, 4) == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
+    nearly = torch.tensor(KarrasGrid(1e6)(path, 9), dtype=torch.float64)
+    torch.testing.assert_close(
+        nearly, torch.tensor(UniformLogSnrGrid()(path, 9), dtype=torch.float64), rtol=1e-4, atol=1e-6
+    )
+    assert TruncatedGrid(0.2)(path, 4) == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
 
 
 # --- what every sampler promises ---
@@ -164,19 +170,19 @@ def test_spacing_of_grids(path: Path) -> None:
 class Watched:
     """An oracle that keeps book of what it is shown."""
 
-    path: Path
+    path: NoisePath
     block: int | None = None
     times: list[Tensor] = field(default_factory=list)
     hints: list[Tensor | None] = field(default_factory=list)
     said: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Mean:
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         assert not torch.is_grad_enabled()
         pred = MixtureOracle(MIXTURE, self.path)(z, t, context)
         self.times.append(t)
         self.hints.append(context.hint)
         self.said.append(pred.x.to(z.dtype))
-        return Mean(pred.x.float())
+        return VectorPrediction(pred.x.float())
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
@@ -191,7 +197,7 @@ def given_canvas(rows: int = 3) -> Canvas:
 
 @every_path
 @every_sampler
-def test_promises(path: Path, sampler: Sampler) -> None:
+def test_promises(path: NoisePath, sampler: Sampler) -> None:
     canvas, watched = given_canvas(), Watched(path)
     canvases = list(sampler(watched, Gaussian(VOCAB, path), canvas, rng=rng(0, 3)))
     assert len(canvases) == 6, "noise, and a canvas for each step"
@@ -208,17 +214,17 @@ def test_promises(path: Path, sampler: Sampler) -> None:
 def test_a_row_is_written_as_if_alone(sampler: Sampler) -> None:
     canvas, keys = given_canvas(20), rng(3, 20)
     oracle, process = MixtureOracle(MIXTURE, PROCESS.path), PROCESS
-    together = last(sampler(oracle, process, canvas, rng=keys)).z
+    together = final_canvas(sampler(oracle, process, canvas, rng=keys)).z
     for i in (0, 7, 19):
         alone = Canvas(canvas.z[i : i + 1, :3], canvas.fixed[i : i + 1, :3])  # without its padding
-        z = last(sampler(oracle, process, alone, rng=Rng(keys.key[i : i + 1]))).z
+        z = final_canvas(sampler(oracle, process, alone, rng=Rng(keys.key[i : i + 1]))).z
         torch.testing.assert_close(z[0], together[i, :3], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("solver", [Ddim(4), Heun(4), DpmPP(4)], ids=repr)
 def test_the_hint_is_what_was_said_at_the_start_of_the_step_before(solver: Solver) -> None:
     watched, process = Watched(PROCESS.path), PROCESS
-    final = last(solver(watched, process, given_canvas(), rng=rng(0, 3)))
+    final = final_canvas(solver(watched, process, given_canvas(), rng=rng(0, 3)))
     calls = 2 if isinstance(solver, Heun) else 1
     said, hints = watched.said[::calls], watched.hints[::calls]
     for before, hint in zip(said, hints[1:], strict=False):
@@ -231,7 +237,7 @@ def test_the_hint_is_what_was_said_at_the_start_of_the_step_before(solver: Solve
 @every_sampler
 def test_the_last_step_gives_what_the_network_says(sampler: Sampler) -> None:
     canvas, watched = given_canvas(), Watched(PROCESS.path)
-    z = last(sampler(watched, PROCESS, canvas, rng=rng(0, 3))).z
+    z = final_canvas(sampler(watched, PROCESS, canvas, rng=rng(0, 3))).z
     exact = not isinstance(sampler, EulerMaruyama)  # which stops before
     assert torch.equal(z[~canvas.fixed], watched.said[-1][~canvas.fixed]) == exact
 
@@ -241,7 +247,7 @@ def test_the_last_step_gives_what_the_network_says(sampler: Sampler) -> None:
 )
 def test_network_calls(sampler: Sampler, calls: int) -> None:
     watched = Watched(PROCESS.path)
-    last(sampler(watched, PROCESS, given_canvas(), rng=rng(0, 3)))
+    final_canvas(sampler(watched, PROCESS, given_canvas(), rng=rng(0, 3)))
     assert len(watched.times) == calls
 
 
@@ -249,10 +255,10 @@ def test_corrections_do_not_depend_on_given_places() -> None:
     canvas = given_canvas()
     other = replace(canvas, z=torch.where(canvas.fixed[..., None], canvas.z + 5, canvas.z))
     sampler, oracle = PredictorCorrector(Ddim(4), corrections=2), MixtureOracle(MIXTURE, PROCESS.path)
-    one, two = (last(sampler(oracle, PROCESS, c, rng=rng(0, 3))).z[~canvas.fixed] for c in (canvas, other))
+    one, two = (final_canvas(sampler(oracle, PROCESS, c, rng=rng(0, 3))).z[~canvas.fixed] for c in (canvas, other))
     assert torch.equal(one, two)
-    plain = last(Ddim(4)(oracle, PROCESS, canvas, rng=rng(0, 3))).z
-    none = last(PredictorCorrector(Ddim(4), corrections=0)(oracle, PROCESS, canvas, rng=rng(0, 3))).z
+    plain = final_canvas(Ddim(4)(oracle, PROCESS, canvas, rng=rng(0, 3))).z
+    none = final_canvas(PredictorCorrector(Ddim(4), corrections=0)(oracle, PROCESS, canvas, rng=rng(0, 3))).z
     assert torch.equal(plain, none)
 
 
@@ -260,18 +266,18 @@ def test_corrections_do_not_depend_on_given_places() -> None:
 def test_with_a_network(tiny: TransformerConfig, vocab: Vocab, head: VectorHead) -> None:
     """Every solver, and the likelihood, on what a real model says, hints included."""
     codec = Simplex() if head == PredictTokens() else Embedding(4)
-    process = Gaussian(vocab, Preserving(Clamped(Sqrt(), -12.0, 2.0)))
+    process = Gaussian(vocab, VariancePreserving(ClampedLogSnr(Sqrt(), -12.0, 2.0)))
     config = DiffusionLMConfig(process, replace(tiny, time=8), head, codec=codec, hint=True)
     model = DiffusionLM(config)
     assert model.codec is not None
     x = model.codec.encode(torch.tensor([[0, 1, 2], [3, 4, 5]])).detach()
     canvas = Canvas(x, torch.tensor([[True, False, False], [True, True, False]]))
     for sampler in [*SAMPLERS, *([Renoise(3)] if head == PredictTokens() else [])]:
-        written = last(sampler(model, process, canvas, rng=rng(0, 2)))
+        written = final_canvas(sampler(model, process, canvas, rng=rng(0, 2)))
         assert torch.equal(written.z[canvas.fixed], x[canvas.fixed])
         assert bool(written.z.isfinite().all())
         assert written.context.hint is not None
-    nats = log_likelihood(model, process, canvas, steps=5, rng=rng(0, 2))
+    nats = flow_log_likelihood(model, process, canvas, steps=5, rng=rng(0, 2))
     assert nats.shape == (2,)
     assert bool(nats.isfinite().all())
     assert all(p.grad is None for p in model.parameters())
@@ -280,7 +286,7 @@ def test_with_a_network(tiny: TransformerConfig, vocab: Vocab, head: VectorHead)
 # --- renoising ---
 
 
-@pytest.mark.parametrize("project", [Greedy(), Average()], ids=repr)
+@pytest.mark.parametrize("project", [ArgmaxProjection(), KeepMean()], ids=repr)
 def test_only_drawn_tokens_keep_their_frequencies(project: Projection) -> None:
     oracle = TokenOracle.of(PROCESS)
     assert check_solvers.renoise_law(PROCESS).ok
@@ -290,15 +296,15 @@ def test_only_drawn_tokens_keep_their_frequencies(project: Projection) -> None:
 
 def test_projections() -> None:
     log_p = torch.tensor([[[0.5, 0.3, 0.2]]]).log()
-    pred = Mean(torch.zeros(1, 1, 3), log_p)
-    assert Greedy()(pred, rng=rng(0)).tolist() == [[[1, -1, -1]]]
-    assert MultiHot(0.6)(pred, rng=rng(0)).tolist() == [[[1, 1, -1]]]
-    assert MultiHot(1e-6)(pred, rng=rng(0)).tolist() == [[[1, -1, -1]]]
-    many = Mean(torch.zeros(1, 4000, 3), log_p.expand(1, 4000, 3))
-    drawn = ((Sampled()(many, rng=rng(0)) + 1) / 2)[0]
+    pred = VectorPrediction(torch.zeros(1, 1, 3), log_p)
+    assert ArgmaxProjection()(pred, rng=rng(0)).tolist() == [[[1, -1, -1]]]
+    assert MultiHotProjection(0.6)(pred, rng=rng(0)).tolist() == [[[1, 1, -1]]]
+    assert MultiHotProjection(1e-6)(pred, rng=rng(0)).tolist() == [[[1, -1, -1]]]
+    many = VectorPrediction(torch.zeros(1, 4000, 3), log_p.expand(1, 4000, 3))
+    drawn = ((NucleusProjection()(many, rng=rng(0)) + 1) / 2)[0]
     assert drawn.sum(-1).unique().tolist() == [1]
     torch.testing.assert_close(drawn.mean(0), torch.tensor([0.5, 0.3, 0.2]), atol=0.04, rtol=0)
-    nucleus = ((Sampled(0.6)(many, rng=rng(0)) + 1) / 2)[0].mean(0)
+    nucleus = ((NucleusProjection(0.6)(many, rng=rng(0)) + 1) / 2)[0].mean(0)
     torch.testing.assert_close(nucleus, torch.tensor([0.625, 0.375, 0.0]), atol=0.04, rtol=0)
 
 
@@ -320,7 +326,7 @@ def test_draws_of_a_window_are_those_of_the_row() -> None:
 def test_likelihood_against_another_solver() -> None:
     """torchdiffeq integrates dz/dt = a'·x̂ + s'·ε̂ and its divergence in time, in another form than ours."""
     torchdiffeq = pytest.importorskip("torchdiffeq")
-    path, x = Straight(), MIXTURE.sample(rng(8, 4), 1)
+    path, x = StraightPath(), MIXTURE.sample(rng(8, 4), 1)
     process, oracle = Gaussian(VOCAB, path), MixtureOracle(MIXTURE, path)
 
     def velocity(z: Tensor, t: Tensor) -> Tensor:
@@ -339,7 +345,7 @@ def test_likelihood_against_another_solver() -> None:
     normal = torch.distributions.Normal(0.0, path.prior_std)
     theirs = normal.log_prob(z).sum(-1) + gained + 2 * path.signal(ends[0]).log()
     canvas = Canvas(x, torch.zeros(4, 1, dtype=torch.bool))
-    ours = log_likelihood(oracle, process, canvas, steps=150, rng=rng(0, 4), exact=True)
+    ours = flow_log_likelihood(oracle, process, canvas, steps=150, rng=rng(0, 4), exact=True)
     torch.testing.assert_close(ours, theirs, atol=0.02, rtol=0)
 
 
@@ -347,8 +353,8 @@ def test_hutchinson_is_unbiased() -> None:
     """In one dimension vᵀJv is the trace itself; in two, its mean over probes."""
     x = MIXTURE.sample(rng(8), 1).expand(200, 1, 2)
     oracle, canvas = MixtureOracle(MIXTURE, PROCESS.path), Canvas(x, torch.zeros(200, 1, dtype=torch.bool))
-    guessed = log_likelihood(oracle, PROCESS, canvas, steps=40, rng=rng(0, 200))
-    exact = log_likelihood(oracle, PROCESS, canvas.rows(torch.tensor([0])), steps=40, rng=rng(0), exact=True)
+    guessed = flow_log_likelihood(oracle, PROCESS, canvas, steps=40, rng=rng(0, 200))
+    exact = flow_log_likelihood(oracle, PROCESS, canvas.rows(torch.tensor([0])), steps=40, rng=rng(0), exact=True)
     assert guessed.std() > 1e-3
     assert abs(float(guessed.mean() - exact)) < 5 * float(guessed.std()) / math.sqrt(200)
 
@@ -356,7 +362,7 @@ def test_hutchinson_is_unbiased() -> None:
 def test_likelihood_of_free_places_alone() -> None:
     x = MIXTURE.sample(rng(8, 2), 3)
     fixed = torch.tensor([[False, True, True], [False, False, True]])
-    ours = log_likelihood(
+    ours = flow_log_likelihood(
         MixtureOracle(MIXTURE, PROCESS.path), PROCESS, Canvas(x, fixed), steps=100, rng=rng(0, 2), exact=True
     )
     each = density(MIXTURE, PROCESS.path, x.flatten(0, 1)).view(2, 3)
@@ -372,17 +378,17 @@ def test_errors() -> None:
     with pytest.raises(ValueError, match="eta=2; use 0"):
         Ddim(5, eta=2)
     with pytest.raises(ValueError, match="rho=0"):
-        Karras(0)
+        KarrasGrid(0)
     with pytest.raises(ValueError, match="stop=0"):
-        Until(0)
+        TruncatedGrid(0)
     with pytest.raises(ValueError, match="inner=0"):
         Langevin(5, inner=0)
     with pytest.raises(ValueError, match="corrections=-1"):
         PredictorCorrector(corrections=-1)
     with pytest.raises(ValueError, match="top_p=0"):
-        Sampled(0.0)
+        NucleusProjection(0.0)
     oracle = MixtureOracle(MIXTURE, PROCESS.path)
     with pytest.raises(ValueError, match="Gaussian noise, not Masked"):
-        last(Ddim(2)(oracle, Masked(Vocab(3, mask=2)), blank(1, 2), rng=rng(0)))
+        final_canvas(Ddim(2)(oracle, Masked(Vocab(3, mask=2)), blank_canvas(1, 2), rng=rng(0)))
     with pytest.raises(ValueError, match="names no tokens"):
-        last(Renoise(2)(oracle, PROCESS, blank(1, 2), rng=rng(0)))
+        final_canvas(Renoise(2)(oracle, PROCESS, blank_canvas(1, 2), rng=rng(0)))

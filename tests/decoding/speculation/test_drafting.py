@@ -16,43 +16,43 @@ from redraft.decoding import (
     AcceptRule,
     Ancestral,
     Blocks,
-    BlockWise,
-    Matched,
+    BlockwiseRule,
+    MatchRule,
     NoDraft,
-    SharedGumbel,
-    Speculate,
-    StateDraft,
-    TokenWise,
+    OwnDrafter,
+    SharedGumbelRule,
+    SpeculativeSampler,
+    TokenwiseRule,
     Unmask,
-    last,
+    final_canvas,
 )
 from redraft.models import (
-    Beside,
     Causal,
     CheckpointError,
     DiffusionLM,
     DraftConfig,
-    DraftMemory,
-    Itself,
-    KeyValues,
-    Lora,
+    DraftState,
+    KeyValueCache,
+    LoraConfig,
+    SelfDrafter,
     Shift,
+    SideDrafter,
     TransformerConfig,
-    in_weights,
+    with_weight_format,
     write_adapter,
 )
-from redraft.training import Distil, Step, merged
+from redraft.training import DrafterObjective, TrainStep, merge_adapter
 
 Build = Callable[..., DiffusionLM]
 PValue = Callable[[Tensor, Tensor], float]
-KINDS: dict[str, DraftConfig] = {"beside": Beside(3, layers=2, bigram=4), "itself": Itself(3, bigram=4)}
+KINDS: dict[str, DraftConfig] = {"beside": SideDrafter(3, layers=2, bigram=4), "itself": SelfDrafter(3, bigram=4)}
 by_kind = pytest.mark.parametrize("kind", KINDS)
 by_head = pytest.mark.parametrize("shift", [False, True], ids=["start token", "plain"])
 
 
 def with_drafter(build: Build, tiny: TransformerConfig, kind: str, shift: bool = False, words: int = 7) -> DiffusionLM:
     """A causal model with random weights, adapter and drafter included."""
-    network = replace(tiny, pattern=Causal(), lora=Lora(2, 4.0) if kind == "itself" else None)
+    network = replace(tiny, pattern=Causal(), lora=LoraConfig(2, 4.0) if kind == "itself" else None)
     process = Masked(Vocab(words, mask=words - 1))
     model = build(Causal(), network, process=process, **({"head": Shift()} if shift else {}))
     drafting = DiffusionLM(replace(model.config, drafter=KINDS[kind]))
@@ -65,7 +65,7 @@ def with_drafter(build: Build, tiny: TransformerConfig, kind: str, shift: bool =
 
 
 def write(sampler: object, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
-    return last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z  # type: ignore[operator]
+    return final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z  # type: ignore[operator]
 
 
 def begun(rows: int, length: int, prompt: int = 2) -> Canvas:
@@ -73,8 +73,8 @@ def begun(rows: int, length: int, prompt: int = 2) -> Canvas:
     return Canvas(z, torch.arange(length).expand(rows, -1) < prompt)
 
 
-def drafts(model: DiffusionLM) -> StateDraft:
-    return StateDraft(DraftMemory(model))
+def drafts(model: DiffusionLM) -> OwnDrafter:
+    return OwnDrafter(DraftState(model))
 
 
 @by_head
@@ -88,7 +88,7 @@ def test_what_is_learnt_is_what_is_drafted(build: Build, tiny: TransformerConfig
     with torch.no_grad():
         read = network.absorb(z.expand(2, -1))
         taught = drafter.block_states(network, read, z.expand(2, -1), torch.tensor([2, 4]))[:1]
-    memory, context, begin = DraftMemory(model), Context(), 0
+    memory, context, begin = DraftState(model), Context(), 0
     for known in (3, 5):
         place = torch.arange(begin, known - 1)[None]
         context = model.absorb(z[:, begin : known - 1], replace(context, place=place))
@@ -108,26 +108,31 @@ def test_texts_are_those_of_plain_decoding(build: Build, tiny: TransformerConfig
     for temperature, plain in ((0.0, Blocks(Unmask(1))), (1.0, Blocks(Ancestral(1)))):
         alone = write(plain, model, canvas)
         for length in (1, 3, 8):
-            sampler = Speculate(drafts(model), Matched(), length, None, temperature=temperature)
+            sampler = SpeculativeSampler(drafts(model), MatchRule(), length, None, temperature=temperature)
             assert torch.equal(write(sampler, model, canvas), alone)
             assert sampler.tally.drafted > 0
-    gumbel = [write(Speculate(each, SharedGumbel(), 4, None), model, canvas) for each in (NoDraft(), drafts(model))]
+    gumbel = [
+        write(SpeculativeSampler(each, SharedGumbelRule(), 4, None), model, canvas)
+        for each in (NoDraft(), drafts(model))
+    ]
     assert torch.equal(*gumbel)
 
 
 @pytest.mark.parametrize("weights", ["int8", "packed"])
 @by_kind
 def test_texts_in_other_forms_of_weights(build: Build, tiny: TransformerConfig, kind: str, weights: str) -> None:
-    model = in_weights(with_drafter(build, tiny, kind), weights)
+    model = with_weight_format(with_drafter(build, tiny, kind), weights)
     alone = write(Blocks(Unmask(1)), model, begun(2, 12))
-    assert torch.equal(write(Speculate(drafts(model), length=5, costs=None, temperature=0), model, begun(2, 12)), alone)
+    assert torch.equal(
+        write(SpeculativeSampler(drafts(model), length=5, costs=None, temperature=0), model, begun(2, 12)), alone
+    )
 
 
 def test_the_first_token_of_ones_own_draft_is_always_accepted(build: Build, tiny: TransformerConfig) -> None:
     """It is the model's own; two tokens per round at least."""
     model = with_drafter(build, tiny, "itself")
     for temperature in (0.0, 1.0):
-        sampler = Speculate(drafts(model), length=2, costs=None, temperature=temperature)
+        sampler = SpeculativeSampler(drafts(model), length=2, costs=None, temperature=temperature)
         write(sampler, model, begun(1, 13))
         assert sampler.tally.rounds <= 7  # eleven tokens; the first round has nothing to draft from
 
@@ -137,14 +142,14 @@ def test_given_text_in_the_middle(build: Build, tiny: TransformerConfig) -> None
     canvas = Canvas(torch.arange(12)[None] % 6, fixed)
     for kind in KINDS:
         model = with_drafter(build, tiny, kind)
-        sampler = Speculate(drafts(model), length=3, costs=None, temperature=0)
+        sampler = SpeculativeSampler(drafts(model), length=3, costs=None, temperature=0)
         assert torch.equal(write(sampler, model, canvas), write(Blocks(Unmask(1)), model, canvas))
 
 
 ROWS = 250
 
 
-@pytest.mark.parametrize("rule", [TokenWise(), BlockWise()], ids=["token", "block"])
+@pytest.mark.parametrize("rule", [TokenwiseRule(), BlockwiseRule()], ids=["token", "block"])
 @by_kind
 def test_the_law_is_the_models(
     build: Build, tiny: TransformerConfig, kind: str, rule: AcceptRule, p_value: PValue
@@ -156,7 +161,7 @@ def test_the_law_is_the_models(
         said = model(texts.clone().fill_(3), torch.ones(len(texts), 1), Context(clean=texts)).x
     joint = said.gather(-1, texts[..., None]).squeeze(-1)[:, 1:].double().sum(-1).exp()
     canvas = Canvas(torch.zeros(ROWS, 5, dtype=torch.int64), torch.arange(5).expand(ROWS, -1) < 1)
-    sampler = Speculate(drafts(model), rule, 2, None)
+    sampler = SpeculativeSampler(drafts(model), rule, 2, None)
     number = (write(sampler, model, canvas)[:, 3:] * torch.tensor([3, 1])).sum(-1)
     expected = joint.view(9, 9).sum(0) * ROWS
     cell = torch.where(expected < 6, expected.argsort()[-3], torch.arange(9))  # rare ones join another
@@ -174,7 +179,7 @@ def test_only_the_drafter_learns(build: Build, tiny: TransformerConfig, kind: st
     tokens = torch.randint(0, 6, (8, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         before = model(tokens, torch.zeros(8, 1), Context(clean=tokens)).x
-    step, batch = Step(model, Distil(stride=2)), Batch.of(tokens)
+    step, batch = TrainStep(model, DrafterObjective(stride=2)), Batch.of(tokens)
     learning = {n for n, p in model.named_parameters() if p.requires_grad}
     assert all(n.startswith("drafter.") or "lora_" in n for n in learning)
     assert any("lora_" in n for n in learning) == (kind == "itself")
@@ -195,7 +200,7 @@ def test_an_adapter_that_drafts_is_not_merged_into_the_model(
     build: Build, tiny: TransformerConfig, tmp_path: Path
 ) -> None:
     model, z = with_drafter(build, tiny, "itself"), torch.tensor([[1, 4, 2, 0]])
-    plain = merged(model)
+    plain = merge_adapter(model)
     assert plain.config.network.lora is None
     assert plain.drafter is None
     with torch.no_grad():
@@ -207,17 +212,17 @@ def test_an_adapter_that_drafts_is_not_merged_into_the_model(
 def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> None:
     plain = build(Causal())
     with pytest.raises(ValueError, match="no drafter to train"):
-        Distil().learns(plain)
+        DrafterObjective().learns(plain)
     with pytest.raises(ValueError, match="no drafter; train one"):
-        DraftMemory(plain).logits(torch.zeros(1, 2, dtype=torch.int64), Context(), 2)
+        DraftState(plain).logits(torch.zeros(1, 2, dtype=torch.int64), Context(), 2)
     with pytest.raises(ValueError, match="is for causal networks"):
-        replace(build().config, drafter=Beside())
+        replace(build().config, drafter=SideDrafter())
     with pytest.raises(ValueError, match="drafts by an adapter"):
-        replace(plain.config, drafter=Itself())
+        replace(plain.config, drafter=SelfDrafter())
     model = with_drafter(build, tiny, "beside")
     with pytest.raises(ValueError, match="has lost some"):
-        DraftMemory(model).saw(torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValues()))
+        DraftState(model).saw(torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValueCache()))
     with pytest.raises(ValueError, match="leave nothing to draft"):
-        Distil()(model, Batch.of(torch.zeros(1, 1, dtype=torch.int64)), rng=rng(0))
-    assert TokenWise().needs_law
+        DrafterObjective()(model, Batch.of(torch.zeros(1, 1, dtype=torch.int64)), rng=rng(0))
+    assert TokenwiseRule().needs_law
     assert drafts(model).ordered

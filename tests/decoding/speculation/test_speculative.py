@@ -10,46 +10,46 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Canvas, Context, Masked, Rng, Vocab, draw, rng
+from redraft.core import Canvas, Context, Masked, Rng, Vocab, rng, sample_categorical
 from redraft.decoding import (
-    RULES,
+    ACCEPT_RULES,
     AcceptRule,
     Ancestral,
     AnyOrder,
     Blocks,
-    BlockWise,
+    BlockwiseRule,
     Confidence,
-    Costs,
     DiffusionDraft,
+    DraftCosts,
     Drafter,
     DraftRequest,
-    Matched,
+    MatchRule,
     NoDraft,
-    PointMass,
+    PointMassRule,
     PromptLookup,
     Proposal,
     RoundNoise,
     SampledDraft,
     Sampler,
-    SharedGumbel,
-    Speculate,
+    SharedGumbelRule,
+    SpeculativeSampler,
     TextLookup,
-    TokenWise,
+    TokenwiseRule,
     Unmask,
-    block_wise,
-    last,
-    token_wise,
+    accept_blockwise,
+    accept_tokenwise,
+    final_canvas,
 )
-from redraft.models import Causal, DiffusionLM, Full, KeyValues, Shift
-from redraft.tasks import calls
+from redraft.models import Causal, DiffusionLM, Full, KeyValueCache, Shift
+from redraft.tasks import count_calls
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
 Promises = Callable[[Sampler, DiffusionLM, Canvas, Rng], Canvas]
 PValue = Callable[[Tensor, Tensor], float]
 MASK, WORDS = 6, 3
-RULE_LIST = list(RULES.values())
-by_rule = pytest.mark.parametrize("rule", RULE_LIST, ids=RULES)
+RULE_LIST = list(ACCEPT_RULES.values())
+by_rule = pytest.mark.parametrize("rule", RULE_LIST, ids=ACCEPT_RULES)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def fitting(rule: AcceptRule, found: list[Drafter]) -> list[Drafter]:
 
 
 def write(sampler: Sampler, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
-    return last(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
+    return final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(canvas.z)))).z
 
 
 def begun(rows: int, length: int, prompt: int = 1) -> Canvas:
@@ -134,7 +134,7 @@ def drafted(q: Tensor, keys: Rng, groups: list[int], order: list[int]) -> tuple[
             at = [torch.zeros_like(tokens[:, 0]) if k in hidden else tokens[:, k] for k in range(3) if k != i]
             said[:, i] = law[at[0], at[1]] / law[at[0], at[1]].sum(-1, keepdim=True)
         for i in group:
-            tokens[:, i] = draw(said[:, i].log(), keys.fold(number).fold(i).uniform(1).squeeze(1))
+            tokens[:, i] = sample_categorical(said[:, i].log(), keys.fold(number).fold(i).uniform(1).squeeze(1))
         known += group
     return tokens, said
 
@@ -143,7 +143,7 @@ def rest(p: Tensor, tokens: Tensor, count: Tensor, after: Tensor, keys: Rng) -> 
     """(B,) the number of the text of four words that begins as accepted and goes on by the target's law."""
     text = torch.cat([tokens, torch.zeros_like(tokens[:, :1])], 1).scatter(1, count[:, None], after[:, None])
     for i in range(4):
-        free = draw(laws(p, text, i + 1)[:, i].log(), keys.fold(i).uniform(1).squeeze(1))
+        free = sample_categorical(laws(p, text, i + 1)[:, i].log(), keys.fold(i).uniform(1).squeeze(1))
         text[:, i] = torch.where(i > count, free, text[:, i])
     return (text * torch.tensor([27, 9, 3, 1])).sum(-1)
 
@@ -157,7 +157,7 @@ DRAWS = 40_000
 def test_the_law_is_the_targets(rule: AcceptRule, order: str, p_value: PValue) -> None:
     p, q, keys = table(0), table(1), rng(3, DRAWS)
     tokens, said = drafted(q, keys.fold(10), *ORDERS[order])
-    if isinstance(rule, SharedGumbel):  # the drafter draws with the same noise
+    if isinstance(rule, SharedGumbelRule):  # the drafter draws with the same noise
         tokens = rule.drafted(said.log(), torch.arange(3), RoundNoise(keys, 0))
         said = said * torch.nan  # and nobody looks at its law
     found = rule(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0))
@@ -170,8 +170,10 @@ def test_a_biased_rule_is_caught(p_value: PValue) -> None:
     """Reveal-time probabilities of a draft that was not written left to right: the ratio rule is then wrong."""
     p, q, keys = table(0), table(1) ** 4, rng(3, DRAWS)
     tokens, said = drafted(q, keys.fold(10), [1, 1, 1], [2, 1, 0])
-    wrong = TokenWise()(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0))
-    right = PointMass()(laws(p, tokens, 4).log(), Proposal(tokens), torch.arange(4), RoundNoise(keys, 0))
+    wrong = TokenwiseRule()(
+        laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0)
+    )
+    right = PointMassRule()(laws(p, tokens, 4).log(), Proposal(tokens), torch.arange(4), RoundNoise(keys, 0))
     for found, least, most in ((wrong, 0.0, 1e-6), (right, 1e-3, 1.0)):
         number = rest(p, tokens, found.count, found.next, keys.fold(11))
         assert least <= p_value(number.bincount(minlength=81), texts_of(p) * DRAWS) <= most
@@ -181,14 +183,16 @@ def test_block_verification_accepts_more_than_token_wise() -> None:
     p, q, keys = table(0), table(1), rng(3, DRAWS)
     tokens, said = drafted(q, keys, [1, 1, 1], [0, 1, 2])
     numbers = keys.fold(1).uniform(3), keys.fold(2).once().squeeze(1)
-    by_token, by_block = (f(laws(p, tokens, 4), said, tokens, *numbers).count for f in (token_wise, block_wise))
+    by_token, by_block = (
+        f(laws(p, tokens, 4), said, tokens, *numbers).count for f in (accept_tokenwise, accept_blockwise)
+    )
     assert by_block.double().mean() > by_token.double().mean()
 
 
 def test_a_perfect_draft_is_accepted_whole() -> None:
     p, keys = table(0), rng(3, 500)
     tokens, said = drafted(p, keys, [1, 1, 1], [0, 1, 2])
-    for rule in (TokenWise(), BlockWise()):
+    for rule in (TokenwiseRule(), BlockwiseRule()):
         found = rule(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0))
         assert found.count.eq(3).all()
 
@@ -196,7 +200,7 @@ def test_a_perfect_draft_is_accepted_whole() -> None:
 # --- the sampler ---
 
 
-@pytest.mark.parametrize("rule", [TokenWise(), BlockWise()], ids=["token", "block"])
+@pytest.mark.parametrize("rule", [TokenwiseRule(), BlockwiseRule()], ids=["token", "block"])
 def test_texts_have_the_targets_law(rule: AcceptRule, build: Build, p_value: PValue) -> None:
     """Whole texts by the sampler itself, at another temperature, against their enumerated probabilities.
 
@@ -207,7 +211,7 @@ def test_texts_have_the_targets_law(rule: AcceptRule, build: Build, p_value: PVa
     rows, every = 200, torch.tensor(list(product(range(3), repeat=2)))
     said = model(torch.full_like(every, 3), torch.ones(9, 1), Context(clean=every)).x.detach().double() / 3
     law = said.log_softmax(-1).gather(-1, every[..., None]).squeeze(-1).sum(-1).exp()
-    sampler = Speculate(DiffusionDraft(drafter, process), rule, costs=None, temperature=3)
+    sampler = SpeculativeSampler(DiffusionDraft(drafter, process), rule, costs=None, temperature=3)
     canvas = Canvas(torch.zeros(rows, 2, dtype=torch.int64), torch.zeros(rows, 2, dtype=torch.bool))
     count = (write(sampler, model, canvas, seed=1) * torch.tensor([3, 1])).sum(-1).bincount(minlength=9)
     assert p_value(count, law * rows) > 1e-3
@@ -226,7 +230,7 @@ def test_promises(
     adapt: bool,
 ) -> None:
     found = fitting(rule, drafters(other))
-    sampler = Speculate(found[which % len(found)], rule, 3, Costs() if adapt else None)
+    sampler = SpeculativeSampler(found[which % len(found)], rule, 3, DraftCosts() if adapt else None)
     assert_promises(sampler, target, ragged(4, 8, seed), rng(seed, 4))
 
 
@@ -237,13 +241,17 @@ def test_the_text_of_plain_sampling(kind: str, other: DiffusionLM, request: pyte
     alone = write(Blocks(Ancestral(1)), model, canvas)
     likeliest = write(Blocks(Unmask(1)), model, canvas)
     for draft in [*drafters(other), DiffusionDraft(model, model.process, steps=9)]:
-        assert torch.equal(write(Speculate(draft, Matched(), 5, None), model, canvas), alone)
-        assert torch.equal(write(Speculate(draft, Matched(), 5, None, temperature=0), model, canvas), likeliest)
+        assert torch.equal(write(SpeculativeSampler(draft, MatchRule(), 5, None), model, canvas), alone)
+        assert torch.equal(
+            write(SpeculativeSampler(draft, MatchRule(), 5, None, temperature=0), model, canvas), likeliest
+        )
 
 
 def test_shared_gumbel_text_is_the_same_for_every_drafter(target: DiffusionLM, other: DiffusionLM) -> None:
     canvas = begun(3, 10)
-    first, *more = (write(Speculate(draft, SharedGumbel(), 5, None), target, canvas) for draft in drafters(other))
+    first, *more = (
+        write(SpeculativeSampler(draft, SharedGumbelRule(), 5, None), target, canvas) for draft in drafters(other)
+    )
     assert all(torch.equal(first, text) for text in more)
 
 
@@ -251,18 +259,18 @@ def test_shared_gumbel_text_is_the_same_for_every_drafter(target: DiffusionLM, o
 def test_temperature_0_is_greedy_decoding(rule: AcceptRule, target: DiffusionLM, other: DiffusionLM) -> None:
     alone = write(Blocks(Unmask(1)), target, begun(2, 10))
     for draft in fitting(rule, drafters(other)):
-        assert torch.equal(write(Speculate(draft, rule, 4, temperature=0), target, begun(2, 10)), alone)
+        assert torch.equal(write(SpeculativeSampler(draft, rule, 4, temperature=0), target, begun(2, 10)), alone)
 
 
 @by_rule
 def test_rows_are_as_if_alone(rule: AcceptRule, target: DiffusionLM, other: DiffusionLM, ragged: Ragged) -> None:
     canvas, keys = ragged(4, 9, 1), rng(2, 4)
-    sampler = Speculate(DiffusionDraft(other, other.process), rule, 3)  # type: ignore[arg-type]
-    together = last(sampler(target, target.process, canvas, rng=keys)).z
+    sampler = SpeculativeSampler(DiffusionDraft(other, other.process), rule, 3)  # type: ignore[arg-type]
+    together = final_canvas(sampler(target, target.process, canvas, rng=keys)).z
     for i in range(4):
         index = torch.tensor([i])
         assert torch.equal(
-            last(sampler(target, target.process, canvas.rows(index), rng=keys.rows(index))).z[0], together[i]
+            final_canvas(sampler(target, target.process, canvas.rows(index), rng=keys.rows(index))).z[0], together[i]
         )
 
 
@@ -274,7 +282,7 @@ def test_a_cropped_cache_is_a_fresh_one(kind: str, request: pytest.FixtureReques
     whole = model.absorb(z, Context(place=place))
     short = model.absorb(z[:, :4], Context(place=place[:, :4]))
     for context in (whole, short):
-        assert isinstance(context.cache, KeyValues)
+        assert isinstance(context.cache, KeyValueCache)
     cropped = whole.cache.cropped(4)
     assert cropped.covers.shape == (1, 4)
     for (k, v), (k2, v2) in zip(cropped.layers, short.cache.layers, strict=True):
@@ -294,8 +302,8 @@ def test_one_pass_per_round(target: DiffusionLM) -> None:
             done = asked.z.shape[1]  # type: ignore[attr-defined]
             return Proposal(right[:, done : done + asked.count])  # type: ignore[attr-defined]
 
-    sampler = Speculate(Knows(), length=3, costs=None, temperature=0)  # type: ignore[arg-type]
-    with calls(target) as counted:
+    sampler = SpeculativeSampler(Knows(), length=3, costs=None, temperature=0)  # type: ignore[arg-type]
+    with count_calls(target) as counted:
         assert torch.equal(write(sampler, target, begun(1, 13)), right)
     assert counted.rows == 3  # twelve tokens, four per round
     assert (sampler.tally.rounds, sampler.tally.acceptance, sampler.tally.tokens_per_round) == (3, 1.0, 4.0)
@@ -310,12 +318,12 @@ def test_the_length_follows_acceptance(target: DiffusionLM) -> None:
         def __call__(self, asked: object) -> Proposal:
             return Proposal(torch.full((1, asked.count), 7 - 2))  # type: ignore[attr-defined]
 
-    sampler = Speculate(Wrong(), length=6, temperature=0)  # type: ignore[arg-type]
+    sampler = SpeculativeSampler(Wrong(), length=6, temperature=0)  # type: ignore[arg-type]
     model = target
     write(sampler, model, begun(1, 60))
     assert sampler.tally.drafted < 40
-    assert [Costs(0.1, 0.2).best(a, 8) for a in (0.0, 0.5, 0.99)] == [0, 2, 8]
-    assert [Costs(0.15, 1.2, sure).best(2 / 3, 8) > 0 for sure in (0, 1)] == [False, True]
+    assert [DraftCosts(0.1, 0.2).best(a, 8) for a in (0.0, 0.5, 0.99)] == [0, 2, 8]
+    assert [DraftCosts(0.15, 1.2, sure).best(2 / 3, 8) > 0 for sure in (0, 1)] == [False, True]
 
 
 def test_an_end_token_inside_a_draft_ends_the_row(build: Build, other: DiffusionLM) -> None:
@@ -323,7 +331,7 @@ def test_an_end_token_inside_a_draft_ends_the_row(build: Build, other: Diffusion
     canvas, seeds = begun(8, 16), 3
     alone = write(Blocks(Ancestral(1), stop=True), model, canvas, seeds)
     found = write(
-        Speculate(DiffusionDraft(other, other.process), length=4, costs=None, stop=True), model, canvas, seeds
+        SpeculativeSampler(DiffusionDraft(other, other.process), length=4, costs=None, stop=True), model, canvas, seeds
     )  # type: ignore[arg-type]
     assert torch.equal(found, alone)
     assert (alone == 2).any()
@@ -332,20 +340,20 @@ def test_an_end_token_inside_a_draft_ends_the_row(build: Build, other: Diffusion
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("rule", [TokenWise(), BlockWise()], ids=["token", "block"])
+@pytest.mark.parametrize("rule", [TokenwiseRule(), BlockwiseRule()], ids=["token", "block"])
 def test_rules_that_would_be_biased_are_refused(rule: AcceptRule, other: DiffusionLM) -> None:
     for draft in (PromptLookup(), SampledDraft(other, other.process, Unmask(2, AnyOrder()))):
         with pytest.raises(ValueError, match="would bias the text"):
-            Speculate(draft, rule)
+            SpeculativeSampler(draft, rule)
 
 
 def test_full_attention_is_refused(other: DiffusionLM) -> None:
     with pytest.raises(ValueError, match="for causal models"):
-        write(Speculate(), other, begun(1, 4))
+        write(SpeculativeSampler(), other, begun(1, 4))
 
 
 def proposed(draft: Drafter, text: list[int]) -> list[int]:
-    asked = DraftRequest(torch.tensor([text]), 3, 9, 1.0, Matched(), RoundNoise(rng(0), len(text)))
+    asked = DraftRequest(torch.tensor([text]), 3, 9, 1.0, MatchRule(), RoundNoise(rng(0), len(text)))
     return draft(asked).tokens[0].tolist()
 
 

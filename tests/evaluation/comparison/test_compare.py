@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from redraft.apps import cli
-from redraft.core import Clamped, Retimed, TanD
-from redraft.evaluation import Recipe
-from redraft.evaluation.comparison.measurement import NOISIER, best_end, unseen
+from redraft.core import ClampedLogSnr, PiecewiseLogSnr, TanD
+from redraft.evaluation import TrainingRecipe
+from redraft.evaluation.comparison.measurement import NOISIER, best_end, test_rows
 from redraft.models import DiffusionLM
-from redraft.training import ending, presets
+from redraft.training import presets, with_final_logsnr
 from redraft.training.runs import variations
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "apps" / "reports"))
@@ -84,7 +84,10 @@ def test_codecs_are_part_of_the_budget_and_runs_are_only_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codec, latents = presets.cosmos_codec_tiny(), presets.cosmos_tiny()
-    assert Recipe("cosmos_tiny", ("cosmos_codec_tiny", "cosmos_tiny"), (codec, latents)).shares == (1 / 3, 2 / 3)
+    assert TrainingRecipe("cosmos_tiny", ("cosmos_codec_tiny", "cosmos_tiny"), (codec, latents)).shares == (
+        1 / 3,
+        2 / 3,
+    )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(RECIPES)
     cli.main(["train", "mine.py:other", "--steps", "1", "--out", "runs/ready", "--quiet"])
@@ -136,16 +139,16 @@ def test_another_comparison_needs_another_place(tmp_path: Path, capsys: pytest.C
 
 def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
     """Each level that an untrained denoiser passes costs bits and tells nothing; the search goes below its grid."""
-    run = variations.with_schedule(variations.shrunken(presets.tencdm_tiny()), Clamped(TanD(7.0), -12.0, 4.0))
+    run = variations.with_schedule(variations.shrunken(presets.tencdm_tiny()), ClampedLogSnr(TanD(7.0), -12.0, 4.0))
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    rows = unseen(run, "valid", 2).batches
+    rows = test_rows(run, "valid", 2).batches
     assert best_end(model, rows, 1, seed=0) in NOISIER[1:]
 
 
 def test_a_diffusion_ends_above_where_it_begins() -> None:
     """No level is tried that the noise never reaches, whatever the grid has."""
-    run = variations.with_schedule(variations.shrunken(presets.diffusion_lm_tiny()), Retimed((1.0, -1.5)))
+    run = variations.with_schedule(variations.shrunken(presets.diffusion_lm_tiny()), PiecewiseLogSnr((1.0, -1.5)))
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    assert best_end(model, unseen(run, "valid", 2).batches, 1, seed=0) > -1.5
+    assert best_end(model, test_rows(run, "valid", 2).batches, 1, seed=0) > -1.5
     with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it begins at -1\.5"):
-        ending(model, -2.0)
+        with_final_logsnr(model, -2.0)

@@ -11,9 +11,18 @@ from typing import Any
 
 import pytest
 
-from redraft.decoding import Ancestral, Blocks, Correct, FirstHitting
-from redraft.evaluation import Budget, RowFile, budgeted, commit, over_seeds, quality, seconds_per_step, unseen_bits
-from redraft.evaluation.comparison.measurement import paced, samplings
+from redraft.decoding import Ancestral, Blocks, FirstHitting, SelfCorrection
+from redraft.evaluation import (
+    Budget,
+    RowFile,
+    code_version,
+    mean_over_seeds,
+    seconds_per_step,
+    text_quality,
+    unseen_bits,
+    with_budget_steps,
+)
+from redraft.evaluation.comparison.measurement import samplers_to_measure, with_total_steps
 from redraft.models import DiffusionLM
 from redraft.training import Run, presets
 from redraft.training.runs import variations
@@ -26,9 +35,9 @@ def run() -> Run:
 
 def test_another_budget_needs_another_place(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", lambda run: 30.0)
-    assert budgeted(run, tmp_path, Budget(minutes=1.0)).steps == 2
+    assert with_budget_steps(run, tmp_path, Budget(minutes=1.0)).steps == 2
     with pytest.raises(ValueError, match=r"trained for 1\.0 minutes, not 5\.0; choose another --out"):
-        budgeted(run, tmp_path, Budget(minutes=5.0))
+        with_budget_steps(run, tmp_path, Budget(minutes=5.0))
 
 
 def test_a_budget_is_in_minutes_or_in_steps() -> None:
@@ -82,20 +91,20 @@ def test_rows_do_not_mark_the_commit_of_the_code_that_makes_them(tmp_path: Path)
     (home / "made.py").write_text("made = 1")
     (tmp_path / "rows.jsonl").write_text("")
     git("init")
-    assert commit(home).startswith("redraft ")  # lies in a repository that does not hold it
+    assert code_version(home).startswith("redraft ")  # lies in a repository that does not hold it
     git("add", ".")
     git("commit", "-m", "all")
     head = git("rev-parse", "HEAD")[:12]
     (tmp_path / "rows.jsonl").write_text("{}")
-    assert commit(home) == head
+    assert code_version(home) == head
     (home / "made.py").write_text("made = 2")
-    assert commit(home) == f"{head}-dirty"
+    assert code_version(home) == f"{head}-dirty"
 
 
 def test_errors_between_and_within_seeds() -> None:
     rows = [{"bits": 1.0, "bits_stderr": 0.5}, {"bits": 3.0, "bits_stderr": 0.25}]
-    assert over_seeds(rows, "bits") == {"mean": 2.0, "between": pytest.approx(1.0), "within": 0.375}
-    assert over_seeds(rows[:1], "bits")["between"] is None
+    assert mean_over_seeds(rows, "bits") == {"mean": 2.0, "between": pytest.approx(1.0), "within": 0.375}
+    assert mean_over_seeds(rows[:1], "bits")["between"] is None
 
 
 def test_the_error_over_rows_is_that_of_a_mean(run: Run) -> None:
@@ -112,7 +121,7 @@ def test_a_summary_is_right_if_it_is_the_true_one() -> None:
     data: Any = run.data
     texts = [data.pair("test", index).target for index in range(4)]
     made: Any = SimpleNamespace(texts=["So " + texts[0], *texts[1:]])
-    found = quality(run, made)
+    found = text_quality(run, made)
     assert (found["share"], found["all_attributes"]) == (0.75, 0.75)
     assert 0.75 <= found["attributes"] < 1  # all words of the first are at other places
 
@@ -122,10 +131,10 @@ def test_steps_are_those_of_a_whole_text() -> None:
     models = {name: presets.PRESETS[name]() for name in ("ar_tiny", "bd3_tiny", "gidd_tiny", "mdlm_tiny")}
     blocks, length = SimpleNamespace(block=8), presets.STORY_LENGTH
     bare: Any = SimpleNamespace(block=None)
-    assert paced(blocks, models["bd3_tiny"].sampler, 64, length) == Blocks(Ancestral(8), stop=True)  # type: ignore[arg-type]
-    corrected = paced(bare, models["gidd_tiny"].sampler, 64, length)
-    assert isinstance(corrected, Correct)
+    assert with_total_steps(blocks, models["bd3_tiny"].sampler, 64, length) == Blocks(Ancestral(8), stop=True)  # type: ignore[arg-type]
+    corrected = with_total_steps(bare, models["gidd_tiny"].sampler, 64, length)
+    assert isinstance(corrected, SelfCorrection)
     assert (corrected.sampler, corrected.steps) == (Ancestral(43), 21)
-    assert paced(bare, FirstHitting(), 64, length) is None
-    assert list(samplings(bare, models["mdlm_tiny"], (8, 16, 64))) == ["own", "8", "16"], "64 is its own"
-    assert list(samplings(SimpleNamespace(block=1), models["ar_tiny"], (8, 16, 64))) == ["own"]  # type: ignore[arg-type]
+    assert with_total_steps(bare, FirstHitting(), 64, length) is None
+    assert list(samplers_to_measure(bare, models["mdlm_tiny"], (8, 16, 64))) == ["own", "8", "16"], "64 is its own"
+    assert list(samplers_to_measure(SimpleNamespace(block=1), models["ar_tiny"], (8, 16, 64))) == ["own"]  # type: ignore[arg-type]

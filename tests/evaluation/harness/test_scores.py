@@ -10,19 +10,19 @@ from itertools import combinations
 import pytest
 import torch
 
-from redraft.core import Batch, Canvas, Characters, Context, Interpolating, rng
-from redraft.decoding import Blocks, Confidence, Sampler, Unmask, last
-from redraft.evaluation import Request, RowLayout, Scorer, Wanted, Writer, greedy
+from redraft.core import Batch, Canvas, CharTokenizer, Context, Interpolating, rng
+from redraft.decoding import Blocks, Confidence, Sampler, Unmask, final_canvas
+from redraft.evaluation import AnswerRequest, AnswerWriter, RowLayout, Scorer, TaskGeneration, is_greedy
 from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Shift, Softmax, Subs
-from redraft.tasks import Opened
-from redraft.training import Documents, Run, likelihood, presets
+from redraft.tasks import TextModel
+from redraft.training import DocumentRows, Run, likelihood, presets
 
 Build = Callable[..., DiffusionLM]
-LETTERS = Characters("abcdef", ("mask",))
+LETTERS = CharTokenizer("abcdef", ("mask",))
 MASK = LETTERS.vocab.masked
 
 
-def asked(layout: RowLayout, context: str, answer: str) -> Request:
+def asked(layout: RowLayout, context: str, answer: str) -> AnswerRequest:
     return layout.request(context, answer, LETTERS.encode)
 
 
@@ -44,7 +44,7 @@ def bound_by_hand(model: DiffusionLM, context: list[int], answer: list[int], res
 @pytest.mark.parametrize(("context", "answer"), [("abca", "f"), ("ab", "fed"), ("", "dcba")])
 def test_a_short_answer_has_its_bound_without_chance(build: Build, context: str, answer: str) -> None:
     model = build(tokenizer=LETTERS)
-    scorer = Scorer(RowLayout(Opened(model)), draws=8)
+    scorer = Scorer(RowLayout(TextModel(model)), draws=8)
     (score,) = scorer([asked(scorer.layout, context, answer)])
     by_hand = bound_by_hand(model, LETTERS.encode(context), LETTERS.encode(answer))
     assert score.log_p == pytest.approx(-by_hand, abs=1e-4)
@@ -56,7 +56,7 @@ def test_a_short_answer_has_its_bound_without_chance(build: Build, context: str,
 def test_a_long_answer_is_estimated_within_its_error(build: Build) -> None:
     """Over many seeds the mean is the enumerated bound, and the stated error is the spread."""
     model, answer = build(tokenizer=LETTERS), "fedcba"
-    layout = RowLayout(Opened(model))
+    layout = RowLayout(TextModel(model))
     truth = bound_by_hand(model, [0, 1], LETTERS.encode(answer))
     found = [Scorer(layout, draws=3, seed=seed)([asked(layout, "ab", answer)])[0] for seed in range(60)]
     errors = torch.tensor([-score.log_p - truth for score in found])
@@ -70,8 +70,8 @@ def test_a_long_answer_is_estimated_within_its_error(build: Build) -> None:
 def test_unknown_text_behind_the_answer_is_masked(build: Build) -> None:
     """Rows of a fixed length in training: what follows the answer is noise, not padding."""
     model = build(tokenizer=LETTERS)
-    run = replace(tiny_run(model), framing=Documents(7, tail=True))
-    (score,) = Scorer(layout := RowLayout(Opened(model, run)))([asked(layout, "ab", "cd")])
+    run = replace(tiny_run(model), framing=DocumentRows(7, tail=True))
+    (score,) = Scorer(layout := RowLayout(TextModel(model, run)))([asked(layout, "ab", "cd")])
     assert score.log_p == pytest.approx(-bound_by_hand(model, [0, 1], [2, 3], rest=3), abs=1e-4)
 
 
@@ -99,10 +99,10 @@ def test_unknown_text_is_noise_at_all_times_for_other_noise(build: Build) -> Non
 def test_conditionals_make_the_joint(build: Build, pattern: Causal | BlockCausal) -> None:
     """log p(answer | context) = log p(both) − log p(context): exact for causal models, for blocks at their ends."""
     model = build(pattern, tokenizer=LETTERS)
-    scorer = Scorer(layout := RowLayout(Opened(model)), draws=4)
+    scorer = Scorer(layout := RowLayout(TextModel(model)), draws=4)
     (score,) = scorer([asked(layout, "abca", "fed")])
     whole, before = (
-        float(likelihood(model, [layout.batch([Request((), tuple(LETTERS.encode(text)))])], draws=4).row_nats)
+        float(likelihood(model, [layout.batch([AnswerRequest((), tuple(LETTERS.encode(text)))])], draws=4).row_nats)
         for text in ("abcafed", "abca")
     )
     assert score.log_p == pytest.approx(before - whole, abs=1e-4)
@@ -118,7 +118,7 @@ def test_exact_likelihood_by_the_chain_rule(build: Build) -> None:
     hidden = torch.full_like(ids, MASK)
     log_p = model(hidden, torch.ones(1, 1), Context(clean=ids)).x
     each = log_p.gather(-1, ids[..., None]).squeeze()
-    (score,) = Scorer(layout := RowLayout(Opened(model)))([asked(layout, "abca", "fed")])
+    (score,) = Scorer(layout := RowLayout(TextModel(model)))([asked(layout, "abca", "fed")])
     assert score.log_p == pytest.approx(float(each[4:].sum()), abs=1e-4)
 
 
@@ -126,14 +126,14 @@ def test_exact_likelihood_by_the_chain_rule(build: Build) -> None:
 def test_a_plain_causal_model_is_exact_too(build: Build) -> None:
     """One without a start token: nothing predicts the first token of a row, all others count."""
     model = build(Causal(), tokenizer=LETTERS, head=Shift(Subs()))
-    scorer = Scorer(layout := RowLayout(Opened(model)))
+    scorer = Scorer(layout := RowLayout(TextModel(model)))
     answer, whole, before = scorer(
         [asked(layout, "abca", "fed"), asked(layout, "", "abcafed"), asked(layout, "", "abca")]
     )
     assert answer.log_p == pytest.approx(whole.log_p - before.log_p, abs=1e-4)
     assert (answer.tokens, whole.tokens) == (3, 6)
     assert scorer.exact
-    (text,) = Writer(layout)([(asked(layout, "abca", "f"), Wanted(new=3))])
+    (text,) = AnswerWriter(layout)([(asked(layout, "abca", "f"), TaskGeneration(new=3))])
     assert scorer([asked(layout, "abca", text)])[0].greedy
 
 
@@ -141,7 +141,7 @@ def test_a_plain_causal_model_is_exact_too(build: Build) -> None:
 def test_a_long_text_is_scored_in_windows(build: Build) -> None:
     """Each token once; every window after the first sees one token before it."""
     model = build(Causal(MASK), tokenizer=LETTERS)
-    layout = RowLayout(Opened(model), 4)
+    layout = RowLayout(TextModel(model), 4)
     request = asked(layout, "", "abcafedbac")
     parts = layout.parts(request)
     assert [part.answer for part in parts] == [(0, 1, 2, 0), (5, 4, 3), (1, 0, 2)]
@@ -153,20 +153,20 @@ def test_a_long_text_is_scored_in_windows(build: Build) -> None:
 
 
 def test_a_long_context_is_cut_at_its_beginning(build: Build) -> None:
-    layout = RowLayout(Opened(build(tokenizer=LETTERS)), 5)
-    assert layout.parts(asked(layout, "abcdef", "ab")) == [Request((3, 4, 5), (0, 1))]
+    layout = RowLayout(TextModel(build(tokenizer=LETTERS)), 5)
+    assert layout.parts(asked(layout, "abcdef", "ab")) == [AnswerRequest((3, 4, 5), (0, 1))]
 
 
 def test_spaces_belong_to_the_answer(build: Build) -> None:
-    letters = Characters("ab cdf", ("mask",))
-    layout = RowLayout(Opened(build(tokenizer=letters)))
-    assert layout.request("ab  ", "c", letters.encode) == Request((0, 1), (2, 2, 3))
+    letters = CharTokenizer("ab cdf", ("mask",))
+    layout = RowLayout(TextModel(build(tokenizer=letters)))
+    assert layout.request("ab  ", "c", letters.encode) == AnswerRequest((0, 1), (2, 2, 3))
 
 
 @torch.no_grad()
 def test_a_score_does_not_depend_on_its_company(build: Build) -> None:
     model = build(tokenizer=LETTERS)
-    scorer = Scorer(layout := RowLayout(Opened(model)), draws=2)
+    scorer = Scorer(layout := RowLayout(TextModel(model)), draws=2)
     requests = [asked(layout, "ab" * n, "cdefab"[: n + 2]) for n in range(1, 5)]
     together, alone = scorer(requests), [scorer([request])[0] for request in requests]
     assert [s.log_p for s in together] == pytest.approx([s.log_p for s in alone], abs=1e-4)
@@ -176,7 +176,7 @@ def test_a_score_does_not_depend_on_its_company(build: Build) -> None:
 
 
 def test_answers_to_one_question_share_their_noise() -> None:
-    first, second, other = Request((1, 2), (3,)), Request((1, 2), (4,)), Request((1,), (2, 3))
+    first, second, other = AnswerRequest((1, 2), (3,)), AnswerRequest((1, 2), (4,)), AnswerRequest((1,), (2, 3))
     assert first.sample == second.sample != other.sample
 
 
@@ -190,15 +190,15 @@ def test_greedy_is_what_the_greedy_sampler_writes(build: Build, pattern: Full | 
     z = torch.tensor([[0, 1, 2] + [MASK] * 6, [3, 3, 3] + [MASK] * 6])
     fixed = z != MASK
 
-    written = last(sampler(model, model.process, Canvas(z, fixed), rng=rng(0, 2))).z
-    assert greedy(model, Batch(written, ~fixed)).tolist() == [True, True]
+    written = final_canvas(sampler(model, model.process, Canvas(z, fixed), rng=rng(0, 2))).z
+    assert is_greedy(model, Batch(written, ~fixed)).tolist() == [True, True]
     changed = written.clone()
     changed[1, 5] = (changed[1, 5] + 1) % 6
-    assert greedy(model, Batch(changed, ~fixed)).tolist() == [True, False]
+    assert is_greedy(model, Batch(changed, ~fixed)).tolist() == [True, False]
 
 
 def test_whole_texts_have_no_conditional_likelihood() -> None:
     run = presets.tencdm_tiny()
     model = DiffusionLM(run.model, run.tokenizer)
     with pytest.raises(ValueError, match="encodes whole texts"):
-        Scorer(RowLayout(Opened(model, run)))
+        Scorer(RowLayout(TextModel(model, run)))

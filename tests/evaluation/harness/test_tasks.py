@@ -14,10 +14,10 @@ import torch
 
 from redraft.apps import cli
 from redraft.core import prompt_ids
-from redraft.evaluation import RowLayout, Wanted, Writer, evaluate_tasks, language_model
+from redraft.evaluation import AnswerWriter, RowLayout, TaskGeneration, as_lm, evaluate_tasks
 from redraft.models import DiffusionLM
-from redraft.tasks import Opened
-from redraft.training import BIT, export, likelihood, presets
+from redraft.tasks import TextModel
+from redraft.training import NATS_PER_BIT, export, likelihood, presets
 
 pytest.importorskip(
     "lm_eval", reason="LM-EVAL IS NOT INSTALLED: nothing of redraft.evaluation.harness is tested with it"
@@ -69,7 +69,7 @@ def test_figures_of_an_exact_model(models: dict[str, Path], capsys: pytest.Captu
     """Accuracy, perplexity and bits per byte are those of our own exact likelihood."""
     found = rows(capsys, str(models["ar_tiny"]), "--tasks", task("choice"), task("cloze"), task("perplexity"))
     run = presets.ar_tiny()
-    it = Opened(load(models["ar_tiny"]), run)
+    it = TextModel(load(models["ar_tiny"]), run)
     layout, encode = RowLayout(it), run.tokenizer.encode
 
     def log_p(context: str, answer: str) -> float:
@@ -86,7 +86,7 @@ def test_figures_of_an_exact_model(models: dict[str, Path], capsys: pytest.Captu
     assert found["stories_cloze/perplexity"]["value"] == pytest.approx(math.exp(-sum(gold) / len(gold)), rel=1e-3)
     texts = [doc["question"] for doc in QUESTIONS]
     nats = [float(likelihood(it.model, [layout.batch([layout.request("", t, encode)])]).row_nats) for t in texts]
-    per_byte = sum(nats) / BIT / sum(len(text.encode()) for text in texts)
+    per_byte = sum(nats) / NATS_PER_BIT / sum(len(text.encode()) for text in texts)
     assert found["stories_perplexity/bits_per_byte"]["value"] == pytest.approx(per_byte, rel=1e-4)
     row = found["stories_choice/acc"]
     assert (row["likelihood"], row["calls"], row["rows"]) == ("exact", 1, len(QUESTIONS))
@@ -116,9 +116,9 @@ def test_bounds_state_their_error_and_repeat(models: dict[str, Path], capsys: py
 
 def test_a_limit_changes_no_score(models: dict[str, Path]) -> None:
     """Requests draw from keys of their own, whatever else is asked."""
-    lm = language_model(models["mdlm_tiny"], draws=2)
+    lm = as_lm(models["mdlm_tiny"], draws=2)
     evaluate_tasks(lm, [task("cloze")])
-    some = language_model(models["mdlm_tiny"], draws=2)
+    some = as_lm(models["mdlm_tiny"], draws=2)
     evaluate_tasks(some, [task("cloze")], limit=1)
     whole, one = (each.report._scores["stories_cloze"] for each in (lm, some))
     assert len(whole) == len(QUESTIONS)
@@ -146,7 +146,7 @@ def test_questions_as_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str
     export(tmp_path / "chat", DiffusionLM(run.model, run.tokenizer), run)
     found = rows(capsys, str(tmp_path / "chat"), "--tasks", task("choice"), "--chat", "--draws", "1", "--limit", "1")
     assert found["stories_choice/acc"]["likelihood"] == "bound"
-    lm = language_model(tmp_path / "chat")
+    lm = as_lm(tmp_path / "chat")
     message = [{"role": "user", "content": "Leo <|eot_id|> felt"}]
     assert lm.encode(lm.apply_chat_template(message)) == prompt_ids(run.tokenizer, message)  # type: ignore[arg-type]
     before = lm.layout.before(lm.layout.request(lm.apply_chat_template(message), " bored", lm.encode))
@@ -168,11 +168,11 @@ def test_every_kind_of_model_answers(name: str) -> None:
 
     run = presets.TINY[name]()
     model = randomise(DiffusionLM(run.model, run.tokenizer), 0).eval()
-    writer = Writer(layout := RowLayout(Opened(model, run)), steps=4)
+    writer = AnswerWriter(layout := RowLayout(TextModel(model, run)), steps=4)
     prompts = ["One autumn day, Leo felt bored", "One winter"]
     if layout.in_pairs:
         prompts = ["who Leo, friend Carl", "who Mara"]
-    asked = [(layout.request(p, "the", run.tokenizer.encode), Wanted(new=6)) for p in prompts]
+    asked = [(layout.request(p, "the", run.tokenizer.encode), TaskGeneration(new=6)) for p in prompts]
     texts = writer(asked)
     assert all(0 < len(run.tokenizer.encode(text)) <= 6 for text in texts if text)
     assert writer(asked) == texts
@@ -185,22 +185,22 @@ def test_every_kind_of_model_answers(name: str) -> None:
 def test_greedy_answers_are_greedy(models: dict[str, Path]) -> None:
     """An answer written without chance is one that the harness calls greedy."""
     for name, directory in models.items():
-        lm = language_model(directory)
+        lm = as_lm(directory)
         encode = lm.layout.it.tokenizer.encode
         request = lm.layout.request("One autumn day, Leo felt bored", "the", encode)
-        (text,) = lm.writer([(request, Wanted(new=3))])
+        (text,) = lm.writer([(request, TaskGeneration(new=3))])
         if len(encode(text)) == 3:
             (score,) = lm.scorer([lm.layout.request("One autumn day, Leo felt bored", f" {text}", encode)])
             assert score.greedy or name == "mdlm_tiny"  # there the row goes on: another place may be surer
 
 
 def test_settings_of_a_task() -> None:
-    wanted, ignored = Wanted.of(
+    wanted, ignored = TaskGeneration.of(
         {"until": ".", "max_gen_toks": 7, "do_sample": True, "temperature": 0.5, "block_length": 4, "num_beams": 2}
     )
     assert (wanted.new, wanted.until, wanted.decoding.temperature, wanted.decoding.decode_block) == (7, (".",), 0.5, 4)
     assert ignored == ["num_beams"]
-    assert Wanted.of({"do_sample": False, "temperature": 0.8})[0].decoding.temperature == 0
+    assert TaskGeneration.of({"do_sample": False, "temperature": 0.8})[0].decoding.temperature == 0
 
 
 WRONG = {
@@ -256,7 +256,7 @@ def test_without_the_package(
 def test_a_model_that_only_writes_says_so() -> None:
     run = presets.tencdm_tiny()
     torch.manual_seed(0)
-    lm = language_model(Opened(DiffusionLM(run.model, run.tokenizer), run))
+    lm = as_lm(TextModel(DiffusionLM(run.model, run.tokenizer), run))
     with pytest.raises(ValueError, match="only tasks that let it write"):
         evaluate_tasks(lm, [task("choice")])
 
@@ -264,4 +264,4 @@ def test_a_model_that_only_writes_says_so() -> None:
 def test_labels_have_no_place_for_a_task() -> None:
     run = presets.ld4tg_class_tiny()
     with pytest.raises(ValueError, match="trained on Labelled"):
-        language_model(Opened(DiffusionLM(run.model, run.tokenizer), run))
+        as_lm(TextModel(DiffusionLM(run.model, run.tokenizer), run))

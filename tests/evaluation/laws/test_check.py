@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import redraft_here
 from torch import Tensor
 
 import redraft
@@ -21,19 +21,19 @@ from redraft.core import (
     Cosine,
     Exponential,
     Interpolating,
-    Known,
     Linear,
     Markov,
     Masked,
-    Noised,
+    NoisySample,
     Prediction,
     Rng,
     Schedule,
+    TablePrediction,
     TokenProcess,
-    draw,
+    sample_categorical,
 )
 from redraft.decoding import Ancestral, AnyOrder, Unmask
-from redraft.evaluation import every_schedule, integral, sampled
+from redraft.evaluation import every_schedule, integral, sampling_p_value
 from redraft.evaluation.laws import suite, tokens
 from redraft.evaluation.laws.law import Integral
 from redraft.evaluation.laws.sampling import order_laws
@@ -65,13 +65,12 @@ def broken(**changes: str) -> str:
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "redraft.apps.cli", "check", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return redraft_here("check", *arguments)
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[tokens.Law]:
-    return list(suite.check(Masked(tokens.VOCAB)))
+    return list(suite.check_process(Masked(tokens.VOCAB)))
 
 
 def test_every_law_holds_for_mask_noise(rows: list[tokens.Law]) -> None:
@@ -104,7 +103,7 @@ def test_a_visible_token_must_not_vote_for_itself(process: Interpolating | Marko
     """The step brings z in by itself: with the ordinary posterior it counts twice. For mask noise both are the same."""
     toy = tokens.Toy.of()
     assert tokens.bound(process, Ordinary(toy, process)) > toy.entropy + 0.3
-    assert sampled(process, Ordinary(toy, process), Ancestral(64), tokens.rng(1, tokens.DRAWS)) < tokens.P_MIN
+    assert sampling_p_value(process, Ordinary(toy, process), Ancestral(64), tokens.rng(1, tokens.DRAWS)) < tokens.P_MIN
     masked = Masked(tokens.VOCAB)
     assert tokens.bound(masked, Ordinary(toy, masked)) == pytest.approx(toy.entropy, abs=1e-6)
 
@@ -148,16 +147,16 @@ class _Forgetful(TokenProcess):
     def prior_kl(self, x: Tensor) -> Tensor:
         return 0.0 * x
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         return self.inner.noise(x, t, pad=pad, rng=rng)
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         return self.inner.step(pred, canvas, s, t, rng=rng)
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         return self.inner.nelbo(pred, noised, s)
 
-    def undetermined(self, noised: Noised) -> Tensor:
+    def undetermined(self, noised: NoisySample) -> Tensor:
         return self.inner.undetermined(noised)
 
     def marginal(self, t: float) -> Tensor:
@@ -215,7 +214,7 @@ def test_no_schedule_is_forgotten() -> None:
 def test_two_at_a_time_is_caught() -> None:
     """Tokens that depend on each other, drawn at once: what a schedule with uneven steps did."""
     toy, process = tokens.Toy.of(), Masked(tokens.VOCAB, Cosine())
-    p = sampled(process, tokens.Oracle(toy, process), Unmask(2, AnyOrder()), tokens.rng(7, tokens.DRAWS))
+    p = sampling_p_value(process, tokens.Oracle(toy, process), Unmask(2, AnyOrder()), tokens.rng(7, tokens.DRAWS))
     assert p < tokens.P_MIN
 
 
@@ -223,8 +222,8 @@ def test_a_biased_sampler_is_caught() -> None:
     """Picking by confidence sharpens the joint; so does a chain of too few steps."""
     toy, process, keys = tokens.Toy.of(), Masked(tokens.VOCAB), tokens.rng(1, tokens.DRAWS)
     oracle = tokens.Oracle(toy, process)
-    assert sampled(process, oracle, Unmask(steps=3), keys) == 0
-    assert sampled(process, oracle, Ancestral(steps=1), keys) < tokens.P_MIN
+    assert sampling_p_value(process, oracle, Unmask(steps=3), keys) == 0
+    assert sampling_p_value(process, oracle, Ancestral(steps=1), keys) < tokens.P_MIN
 
 
 def test_the_oracle_is_bayes_rule_by_hand() -> None:
@@ -265,7 +264,7 @@ def test_an_integral_that_may_be_off_proves_nothing() -> None:
 
 def test_chi_square_knows_right_from_wrong() -> None:
     p = torch.tensor([0.5, 0.3, 0.2, 0.0]).double()
-    draws = draw(p.log().expand(5000, -1), tokens.rng(0, 5000).uniform(1)[:, 0])
+    draws = sample_categorical(p.log().expand(5000, -1), tokens.rng(0, 5000).uniform(1)[:, 0])
     assert tokens.chi_square(draws, p) > 0.01
     assert tokens.chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
     assert tokens.chi_square(torch.tensor([3]), p) == 0  # an impossible state
@@ -300,7 +299,7 @@ def test_known_predictions_answer_everywhere() -> None:
     log_p = torch.log_softmax(torch.randn(2, 3, 4), -1)
     where = torch.tensor([[True, False, True], [False, False, True]])
     target = torch.ones(2, 3, dtype=torch.int64)
-    pred = Known(log_p)
+    pred = TablePrediction(log_p)
     assert torch.equal(pred.at(where), log_p[where])
     assert torch.equal(pred.nll(where, target)[where], -log_p[..., 1][where])
     assert float(pred.nll(where, target)[~where].abs().sum()) == 0

@@ -12,22 +12,22 @@ from torch import Tensor
 
 from redraft.core import (
     Canvas,
-    Clamped,
+    ClampedLogSnr,
     Context,
-    Exploding,
+    ForwardVariance,
     Gaussian,
-    Large,
-    Noised,
+    NoisySample,
+    PosteriorVariance,
     Prediction,
-    Preserving,
     Rng,
-    Small,
     Sqrt,
-    Straight,
+    StraightPath,
+    VarianceExploding,
+    VariancePreserving,
     rng,
 )
 from redraft.decoding import Ancestral
-from redraft.evaluation import Law, Mixture, MixtureOracle, modes
+from redraft.evaluation import Law, Mixture, MixtureOracle, nearest_modes
 from redraft.evaluation.laws import gaussian, suite
 from redraft.evaluation.laws.gaussian import sampled_vectors
 
@@ -40,19 +40,19 @@ def failed(laws: Laws, process: Gaussian) -> list[str]:
 
 @pytest.mark.parametrize("process", gaussian.built_in(), ids=lambda p: type(p.path).__name__)
 def test_every_law_holds(process: Gaussian) -> None:
-    rows = list(suite.check(process))
+    rows = list(suite.check_process(process))
     assert [row for row in rows if not row.ok] == []
     assert len({row.law for row in rows}) == 24
 
 
 def test_the_command_checks_all_paths() -> None:
     paths = [type(p.path) for p in gaussian.built_in()]
-    assert paths == [Preserving, Exploding, Straight]
+    assert paths == [VariancePreserving, VarianceExploding, StraightPath]
 
 
 def test_the_noise_that_is_left_is_paid_for() -> None:
     """Diffusion-LM's schedule leaves σ = 0.1: the reconstruction is part of the bound, which is the entropy still."""
-    process = Gaussian(gaussian.VECTOR_VOCAB, Preserving(Clamped(Sqrt())))
+    process = Gaussian(gaussian.VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(Sqrt())))
     close = replace(Mixture.tokens(), means=0.1 * Mixture.tokens().means)  # so close that noise confuses them
     left = gaussian._reconstruction(process.path, close) @ close.weights
     bound = gaussian.vector_bound(process, MixtureOracle(close, process.path)) @ close.weights
@@ -75,7 +75,7 @@ class WrongPosterior(Gaussian):
 class WrongWeight(Gaussian):
     """Without the half."""
 
-    def nelbo(self, pred: Prediction, noised: Noised, s: Tensor | None = None) -> Tensor:
+    def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         return 2 * super().nelbo(pred, noised, s)
 
 
@@ -83,7 +83,7 @@ class WrongWeight(Gaussian):
 class WrongNoise(Gaussian):
     """The variance where its root should be."""
 
-    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> Noised:
+    def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         noised, (a, s) = super().noise(x, t, pad=pad, rng=rng), self.path.scales(t[..., None])
         return noised._replace(z=a * x + s * (noised.z - a * x))
 
@@ -129,14 +129,18 @@ def test_a_wrong_weight_is_caught() -> None:
 
 def test_too_large_a_variance_widens_the_modes() -> None:
     """β is the right variance for normal data, not for narrow modes; with more steps it matters less."""
-    process, mixture = Gaussian(gaussian.VECTOR_VOCAB, variance=Large()), Mixture.of()
+    process, mixture = Gaussian(gaussian.VECTOR_VOCAB, variance=ForwardVariance()), Mixture.of()
 
     def width(process: Gaussian, steps: int) -> float:
         z = sampled_vectors(process, mixture, Ancestral(steps), rng(1, 1)).flatten(0, 1)
-        return float((modes(z, mixture)[1] / mixture.std).mean())
+        return float((nearest_modes(z, mixture)[1] / mixture.std).mean())
 
     assert width(process, 16) > width(process, 64) > 1.02
-    assert width(replace(process, variance=Small()), 16) < width(replace(process, variance=Small()), 64) < 0.98
+    assert (
+        width(replace(process, variance=PosteriorVariance()), 16)
+        < width(replace(process, variance=PosteriorVariance()), 64)
+        < 0.98
+    )
 
 
 # --- the toys ---
@@ -148,13 +152,13 @@ def test_a_mixture_s_draws_have_its_moments() -> None:
     mean, covariance = mixture.moments()
     assert torch.allclose(x.mean(0), mean, atol=0.04)
     assert torch.allclose(x.T.cov(), covariance, atol=0.04)
-    mode, width = modes(x, mixture)
+    mode, width = nearest_modes(x, mixture)
     assert torch.allclose(torch.bincount(mode) / len(x), mixture.weights.float(), atol=0.015)
     assert torch.allclose(width, mixture.std, rtol=0.03)
 
 
 def test_a_mixture_s_density_is_one() -> None:
-    mixture, (a, s) = Mixture.of(), Preserving().scales(torch.tensor([0.3]))
+    mixture, (a, s) = Mixture.of(), VariancePreserving().scales(torch.tensor([0.3]))
     line = torch.linspace(-6, 6, 401, dtype=torch.float64)
     z = torch.cartesian_prod(line, line)
     density = mixture.log_density(z, a, s).exp() * (line[1] - line[0]) ** 2
@@ -173,7 +177,7 @@ def test_without_noise_x_is_known_and_with_much_it_is_the_mean() -> None:
 
 def test_the_oracle_remembers_nothing() -> None:
     with pytest.raises(ValueError, match="nothing to remember"):
-        MixtureOracle(Mixture.of(), Preserving()).absorb(torch.zeros(1, 1, 2), Context())
+        MixtureOracle(Mixture.of(), VariancePreserving()).absorb(torch.zeros(1, 1, 2), Context())
 
 
 def test_the_entropy_of_the_tokens() -> None:

@@ -37,9 +37,9 @@ def contents(step: int, life: int = 0, size: int = 500) -> tuple[dict[str, dict[
 
 
 def endless(parent: Path, announce: Callable[[int], object]) -> None:
-    newest = stored.latest(parent)
+    newest = stored.latest_checkpoint(parent)
     for step in count(stored.read_checkpoint(newest).step + 1 if newest else 0):
-        checkpoint.save(parent, step, *contents(step, size=200_000))
+        checkpoint.save_checkpoint(parent, step, *contents(step, size=200_000))
         announce(step)
 
 
@@ -52,7 +52,7 @@ def once(parent: Path, event: int, step: int, life: int, announce: Callable[[int
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
-    checkpoint.save(parent, step, tensors, documents, keep=1)
+    checkpoint.save_checkpoint(parent, step, tensors, documents, keep=1)
     announce(step)
 
 
@@ -75,12 +75,12 @@ def main() -> None:
     for line in sys.stdin:
         said = ["-1"]
         match line.split():
-            case "after", number, seconds, parent:
+            case ["after", number, seconds, parent]:
                 child, pipe = spawn(partial(endless, Path(parent)))
                 said += islice(pipe, int(number))
                 time.sleep(float(seconds))
                 os.kill(child, signal.SIGKILL)
-            case "at", event, step, life, parent:
+            case ["at", event, step, life, parent]:
                 child, pipe = spawn(partial(once, Path(parent), int(event), int(step), int(life)))
         os.waitpid(child, 0)
         said += pipe

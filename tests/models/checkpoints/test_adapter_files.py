@@ -11,29 +11,31 @@ import pytest
 import torch
 
 import redraft
-from redraft.core import Context, Masked, Words
+from redraft.core import Context, Masked, WordTokenizer
 from redraft.models import (
     Causal,
     CheckpointError,
     DiffusionLM,
     Shift,
     TransformerConfig,
-    adapter_off,
-    in_weights,
+    lora_disabled,
+    lora_enabled,
     lora_layers,
-    lora_on,
     lora_parameters,
+    with_weight_format,
     write_adapter,
 )
-from redraft.training import Packed, TextFiles, adaptation, begin_with
+from redraft.training import PackedRows, TextFiles, adaptation_run, init_from
 
 Build = Callable[..., DiffusionLM]
 Say = Callable[..., tuple[str, str]]
-WORDS = Words(("the", "a", "cat", "dog", "sat", "ran", "on", "by", "mat", "tree", ".", "big"), ("eos", "pad", "mask"))
-OTHERS = Words(("one", "two", "three", "four", "five"), ("eos", "pad", "mask"))
+WORDS = WordTokenizer(
+    ("the", "a", "cat", "dog", "sat", "ran", "on", "by", "mat", "tree", ".", "big"), ("eos", "pad", "mask")
+)
+OTHERS = WordTokenizer(("one", "two", "three", "four", "five"), ("eos", "pad", "mask"))
 
 
-def causal(build: Build, tiny: TransformerConfig, words: Words | None = WORDS, **options: Any) -> DiffusionLM:
+def causal(build: Build, tiny: TransformerConfig, words: WordTokenizer | None = WORDS, **options: Any) -> DiffusionLM:
     vocab = (words or WORDS).vocab
     return build(Causal(), replace(tiny, tied=True), process=Masked(vocab), head=Shift(), tokenizer=words, **options)
 
@@ -51,11 +53,11 @@ def folder(build: Build, tiny: TransformerConfig, tmp_path_factory: pytest.TempP
 def adapted(folder: Path) -> DiffusionLM:
     """The base with an adapter whose weights are exact in bf16."""
     data = TextFiles((str(folder / "text.txt"),))
-    run = adaptation(redraft.load(folder / "base"), str(folder / "base"), data, Packed(12), lora=4)
+    run = adaptation_run(redraft.load(folder / "base"), str(folder / "base"), data, PackedRows(12), lora=4)
     model = DiffusionLM(run.model, run.tokenizer)
     torch.manual_seed(0)
     with torch.no_grad():
-        begin_with(model, folder / "base")
+        init_from(model, folder / "base")
         for p in lora_parameters(model):
             p.copy_(torch.randn_like(p).mul(0.3).bfloat16())
     return model.eval()
@@ -68,7 +70,7 @@ def test_an_adapter_comes_back_with_its_base(folder: Path) -> None:
     model, found = adapted(folder), redraft.load(folder / "adapter")
     assert found.config == model.config
     assert torch.equal(found.network(IDS, None), model.network(IDS, None))
-    with adapter_off(found):
+    with lora_disabled(found):
         original = redraft.load(folder / "base")
         plain = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
         assert torch.equal(found.network(plain, None, Context(pattern=Causal())), original.network(plain, None))
@@ -100,19 +102,19 @@ def test_an_adapter_learns_on(folder: Path, tmp_path: Path, say: Say) -> None:
 @pytest.mark.parametrize("weights", ["int8", "packed"])
 def test_an_adapter_around_other_weights(folder: Path, weights: str) -> None:
     """Off it is the model without one, bit for bit; on it changes what the plain form changes; gated it is local."""
-    model, plain = in_weights(adapted(folder), weights), redraft.load(folder / "adapter")
-    bare = in_weights(_without(adapted(folder)), weights)
+    model, plain = with_weight_format(adapted(folder), weights), redraft.load(folder / "adapter")
+    bare = with_weight_format(_without(adapted(folder)), weights)
     assert len(lora_layers(model)) == len(lora_layers(plain)) > 0
     on = model.network(IDS, None)
     torch.testing.assert_close(on, plain.network(IDS, None), rtol=0.1, atol=0.1)
-    with adapter_off(model):
+    with lora_disabled(model):
         off = model.network(IDS, None)
     assert torch.equal(off, bare.network(IDS, None))
     assert not torch.allclose(on, off, atol=0.1)
     seen = Context(pattern=Causal())
-    with lora_on(model, gate=WORDS.vocab.masked == IDS):
+    with lora_enabled(model, gate=WORDS.vocab.masked == IDS):
         gated = model.network(IDS, None, seen)
-    with adapter_off(model):
+    with lora_disabled(model):
         assert torch.equal(gated[:, :2], model.network(IDS, None, seen)[:, :2])
     assert redraft.infill(model, "the cat [[1]] on the mat .")[0].text.startswith("the cat")
 

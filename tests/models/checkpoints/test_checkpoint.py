@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 
 def save(parent: Path, step: int, life: int = 0, keep: int = 2) -> Path:
     tensors, documents = contents(step, life)
-    return checkpoint.save(parent, step, tensors, documents, keep)
+    return checkpoint.save_checkpoint(parent, step, tensors, documents, keep)
 
 
 def assert_right(path: Path | None, step: int, life: int | None = None) -> None:
@@ -79,7 +79,7 @@ def test_round_trip_of_unusual_tensors(tmp_path: Path) -> None:
         "special": torch.tensor([torch.inf, -torch.inf, torch.nan]),
         "class": torch.tensor(1, dtype=torch.uint8),
     }
-    path = checkpoint.save(tmp_path, 3, {"model": tensors, "none": {}}, {})
+    path = checkpoint.save_checkpoint(tmp_path, 3, {"model": tensors, "none": {}}, {})
     held = reader.read_checkpoint(path, device=torch.device("cpu"))
     assert held.step == 3
     assert held.documents == {}
@@ -94,7 +94,7 @@ def test_round_trip_of_unusual_tensors(tmp_path: Path) -> None:
 
 def test_documents_come_back_equal(tmp_path: Path) -> None:
     documents = {"a": {"x": [1, 2.5, None, True, "é"], "pi": 0.1 + 0.2}, "b": [], "c.d": "text"}
-    held = reader.read_checkpoint(checkpoint.save(tmp_path, 0, {}, documents))
+    held = reader.read_checkpoint(checkpoint.save_checkpoint(tmp_path, 0, {}, documents))
     assert held.documents == documents
 
 
@@ -103,14 +103,14 @@ def test_documents_come_back_equal(tmp_path: Path) -> None:
 )
 def test_documents_that_json_would_change_are_refused(tmp_path: Path, document: object) -> None:
     with pytest.raises(ValueError, match="document 'state'"):
-        checkpoint.save(tmp_path, 0, {}, {"state": document})
+        checkpoint.save_checkpoint(tmp_path, 0, {}, {"state": document})
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("stem", ["../up", "/abs", "", "a/b", ".hidden", "nul\0", "manifest"])
 def test_names_that_cannot_be_files_are_refused(tmp_path: Path, stem: str) -> None:
     with pytest.raises(ValueError, match="cannot be a file"):
-        checkpoint.save(tmp_path, 0, {}, {stem: 1})
+        checkpoint.save_checkpoint(tmp_path, 0, {}, {stem: 1})
     assert names(tmp_path) == []
 
 
@@ -121,8 +121,8 @@ def test_senseless_numbers_are_refused(tmp_path: Path, step: int, keep: int) -> 
 
 
 def test_nothing_saved_is_none(tmp_path: Path) -> None:
-    assert reader.latest(tmp_path) is None
-    assert reader.latest(tmp_path / "nowhere") is None
+    assert reader.latest_checkpoint(tmp_path) is None
+    assert reader.latest_checkpoint(tmp_path / "nowhere") is None
 
 
 def test_files_obey_the_umask(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_keep(tmp_path: Path, keep: int, left: list[int]) -> None:
     for step in range(1, 6):
         save(tmp_path, step, keep=keep)
     assert names(tmp_path) == [f"step-{step:08d}" for step in left]
-    assert_right(reader.latest(tmp_path), 5)
+    assert_right(reader.latest_checkpoint(tmp_path), 5)
 
 
 def test_only_verified_ones_count_as_kept(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_nothing_is_pruned_when_the_new_one_does_not_verify(tmp_path: Path, monk
         save(tmp_path, 3, keep=1)
     monkeypatch.undo()
     assert names(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
-    assert_right(reader.latest(tmp_path), 2)
+    assert_right(reader.latest_checkpoint(tmp_path), 2)
 
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_kill_during_save(tmp_path: Path, live: Callable[..., int]) -> None:
         announced = max(announced, live("after", number, draws.uniform(0, 0.05), tmp_path))
         total += number
         interrupted += any(name.startswith(".tmp-") for name in names(tmp_path))
-        newest = reader.latest(tmp_path)
+        newest = reader.latest_checkpoint(tmp_path)
         if newest is None:
             assert announced == -1
         else:
@@ -287,7 +287,7 @@ def test_kill_at_every_file_operation(tmp_path: Path, live: Callable[..., int], 
             shutil.rmtree(tmp_path / "step-00000006", ignore_errors=True)
             save(tmp_path, 5)
         announced = live("at", life, step, life, tmp_path)
-        newest = reader.latest(tmp_path)
+        newest = reader.latest_checkpoint(tmp_path)
         assert newest is not None
         held = reader.read_checkpoint(newest)
         assert held.step in (5, step)
@@ -331,7 +331,7 @@ def test_full_disk_part_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             save(tmp_path, 2)
         assert names(tmp_path) == ["step-00000001"]
     monkeypatch.undo()
-    assert_right(reader.latest(tmp_path), 1)
+    assert_right(reader.latest_checkpoint(tmp_path), 1)
 
 
 @pytest.mark.parametrize("call", range(1, 7))
@@ -390,14 +390,14 @@ def test_real_full_and_read_only_disk(tmp_path: Path) -> None:
     with tiny_disk(tmp_path / "disk") as disk:
         save(disk, 1)
         with pytest.raises(CheckpointError, match="No space left on device; free some space"):
-            checkpoint.save(disk, 2, *contents(2, size=60_000))
+            checkpoint.save_checkpoint(disk, 2, *contents(2, size=60_000))
         assert names(disk) == ["step-00000001"]
-        assert_right(reader.latest(disk), 1)
+        assert_right(reader.latest_checkpoint(disk), 1)
         assert_right(save(disk, 3), 3)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         with pytest.raises(CheckpointError, match="Read-only file system; choose a directory"):
             save(disk, 4)
-        assert_right(reader.latest(disk), 3)
+        assert_right(reader.latest_checkpoint(disk), 3)
 
 
 # Damage and forgery
@@ -535,7 +535,7 @@ def test_damage_is_found_and_the_older_one_used(tmp_path: Path, caplog: pytest.L
     with pytest.raises(CheckpointError):
         reader.read_checkpoint(new)
     with caplog.at_level(logging.WARNING):
-        assert reader.latest(tmp_path) == old
+        assert reader.latest_checkpoint(tmp_path) == old
     assert "step-00000002" in caplog.text
     assert_right(old, 1)
 
@@ -557,7 +557,7 @@ def test_all_damaged_is_an_error_not_a_fresh_start(tmp_path: Path) -> None:
     for step in (1, 2):
         (save(tmp_path, step) / "state.json").unlink()
     with pytest.raises(CheckpointError, match="none of the 2 checkpoints"):
-        reader.latest(tmp_path)
+        reader.latest_checkpoint(tmp_path)
 
 
 def test_a_link_within_the_directory_is_allowed(tmp_path: Path) -> None:
@@ -580,7 +580,7 @@ def test_export_and_import(tmp_path: Path, tokenizer: dict[str, Any] | None) -> 
     assert names(path) == ["README.md", "config.json", "manifest.json", "model.safetensors", *optional]
     assert names(path.parent) == ["model"]
     assert (path / "README.md").read_text() == "# A model\n"
-    held = reader.import_model(path)
+    held = reader.read_export(path)
     assert (held.config, held.tokenizer) == ({"class": "x"}, tokenizer)
     assert_same({"": held.tensors}, {"": MODEL})
     with pytest.raises(CheckpointError, match="import_model"):
@@ -597,12 +597,12 @@ def test_export_replaces_nothing(tmp_path: Path) -> None:
 def test_import_verifies_if_there_is_a_manifest(tmp_path: Path) -> None:
     path = checkpoint.write_export(tmp_path / "model", MODEL, {}, None, "card")
     (path / "tokenizer.json").write_text("{}")  # not listed: not read
-    assert reader.import_model(path).tokenizer is None
+    assert reader.read_export(path).tokenizer is None
     flip(path / "model.safetensors", 8 * (path / "model.safetensors").stat().st_size - 1)
     with pytest.raises(CheckpointError, match="SHA-256"):
-        reader.import_model(path)
+        reader.read_export(path)
     (path / "manifest.json").unlink()
-    assert reader.import_model(path).tokenizer == {}
+    assert reader.read_export(path).tokenizer == {}
 
 
 @pytest.mark.parametrize("spoil", ["pickle", "header", "link", "nothing"])
@@ -618,8 +618,8 @@ def test_foreign_directories_are_read_with_care(tmp_path: Path, spoil: str) -> N
         (path / "model.safetensors").symlink_to(tmp_path / "outside.safetensors")
     if spoil == "nothing":
         save_file(MODEL, path / "model.safetensors")
-        assert_same({"": reader.import_model(path).tensors}, {"": MODEL})
+        assert_same({"": reader.read_export(path).tensors}, {"": MODEL})
         return
     message = {"pickle": "lacks model.safetensors; pickled", "header": "too large", "link": "link that leaves"}[spoil]
     with pytest.raises(CheckpointError, match=message):
-        reader.import_model(path)
+        reader.read_export(path)

@@ -6,17 +6,17 @@ import json
 import os
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tokenizers
 import torch
+from conftest import redraft_here
 from safetensors.torch import load_file, save_file
 from tokenizers import models
 
-from redraft.core import ChatError, Hub, TemplateProcess, prompt_ids, rendered
-from redraft.models import CheckpointError, convert
+from redraft.core import ChatError, HubTokenizer, TemplateSandbox, prompt_ids, render_template
+from redraft.models import CheckpointError, import_checkpoint
 from redraft.training import load
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -32,12 +32,7 @@ def copied(path: Path, name: str = "llama", **settings: object) -> Path:
 
 def refused(path: Path) -> str:
     """What `redraft generate` says of a model: one line, exit code 2."""
-    done = subprocess.run(
-        [sys.executable, "-m", "redraft.apps.cli", "generate", str(path), "x"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = redraft_here("generate", path, "x")
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     return line
@@ -65,7 +60,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path, old: bool) -> None:
     with pytest.raises(
         CheckpointError, match=r"holds more than tensors \(.*mkdir.*\); opening that could run any code"
     ):
-        convert(path)
+        import_checkpoint(path)
     assert not (tmp_path / "trace").exists()
     assert "only safetensors are read" in refused(path)
 
@@ -76,7 +71,7 @@ def test_damaged_pickles_end_in_one_line(tmp_path: Path, content: bytes) -> None
     (path / "model.safetensors").unlink()
     (path / "pytorch_model.bin").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
-        convert(path)
+        import_checkpoint(path)
 
 
 # --- safetensors ---
@@ -181,11 +176,11 @@ def test_one_line_on_the_command_line(tmp_path: Path) -> None:
 # --- tokenizers and chat templates ---
 
 
-def hub(template: str | None) -> Hub:
+def hub(template: str | None) -> HubTokenizer:
     backend = tokenizers.Tokenizer(models.WordLevel({f"w{i}": i for i in range(9)}, unk_token="w1"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     backend.add_special_tokens(["<|turn|>", "<|end|>"])
-    return Hub(backend.to_str(), eos="<|end|>", mask=None, template=template)
+    return HubTokenizer(backend.to_str(), eos="<|end|>", mask=None, template=template)
 
 
 TURNS = (
@@ -233,7 +228,7 @@ def test_one_process_renders_many_prompts_and_survives_none_that_hangs(monkeypat
     started: list[object] = []
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(a) or popen(*a, **k))
-    with TemplateProcess() as render:
+    with TemplateSandbox() as render:
         assert [render("{{ a }}é\n!", {"a": i}) for i in range(20)] == [f"{i}é\n!" for i in range(20)]
         with pytest.raises(ChatError, match="SecurityError"):
             render("{{ ''.__class__.__mro__ }}", {})
@@ -248,7 +243,7 @@ def test_one_process_renders_many_prompts_and_survives_none_that_hangs(monkeypat
 def test_a_model_without_a_template_says_so() -> None:
     with pytest.raises(ChatError, match="has no chat template; give a prompt"):
         prompt_ids(hub(None), [])
-    assert rendered("{{ a | tojson }}{{ strftime_now('%Y')[:2] }}", {"a": ["<é>"]}) == '["<é>"]20'
+    assert render_template("{{ a | tojson }}{{ strftime_now('%Y')[:2] }}", {"a": ["<é>"]}) == '["<é>"]20'
 
 
 def test_the_template_comes_with_the_tokenizer(tmp_path: Path) -> None:

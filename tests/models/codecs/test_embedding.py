@@ -11,22 +11,22 @@ from torch import Tensor
 from redraft.apps import frames
 from redraft.core import (
     Batch,
-    Between,
-    Characters,
-    Clamped,
+    CharTokenizer,
+    ClampedLogSnr,
     Context,
     CosineSquared,
     Gaussian,
+    LearnedVariance,
     Masked,
-    Noised,
-    Preserving,
-    Straight,
+    NoisySample,
+    StraightPath,
+    VariancePreserving,
     Vocab,
     rng,
 )
-from redraft.decoding import Ancestral, MultiHot, Renoise, last
+from redraft.decoding import Ancestral, MultiHotProjection, Renoise, final_canvas
 from redraft.models import (
-    ByLogSnr,
+    ConditionOnLogSnr,
     Contextual,
     DiffusionLM,
     DiffusionLMConfig,
@@ -37,38 +37,38 @@ from redraft.models import (
     PredictTokens,
     PredictV,
     PredictX,
-    Size,
     Subs,
     TransformerConfig,
+    TransformerSize,
     VectorHead,
-    WithSpread,
-    neighbours,
+    WithVariance,
+    cooccurrence_vectors,
 )
 from redraft.training import (
-    P2,
-    Autoencode,
     Bound,
-    Match,
-    MinSnr,
+    CodecObjective,
+    ConstantWeight,
+    MinSnrWeight,
     Objective,
-    Simple,
-    Snr,
-    Step,
-    ending,
+    OffsetSnrWeight,
+    P2Weight,
+    SquaredError,
+    TrainStep,
+    best_token_bound,
     likelihood,
     self_condition,
-    token_bound,
+    with_final_logsnr,
 )
 
-LETTERS = Characters("abcde ", ("eos", "mask"))
+LETTERS = CharTokenizer("abcde ", ("eos", "mask"))
 VOCAB, D = LETTERS.vocab, 4
-PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineSquared(), -8.0, 4.0)))
+PROCESS = Gaussian(VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -8.0, 4.0)))
 
 
 def config(head: VectorHead = PredictX(), hint: bool = False, unit: bool = True) -> DiffusionLMConfig:
     network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8)
-    process = replace(PROCESS, variance=Between()) if isinstance(head, WithSpread) else PROCESS
-    return DiffusionLMConfig(process, network, head, ByLogSnr(), codec=Embedding(D, unit), hint=hint)
+    process = replace(PROCESS, variance=LearnedVariance()) if isinstance(head, WithVariance) else PROCESS
+    return DiffusionLMConfig(process, network, head, ConditionOnLogSnr(), codec=Embedding(D, unit), hint=hint)
 
 
 def model(head: VectorHead = PredictX(), hint: bool = False, unit: bool = True) -> DiffusionLM:
@@ -98,7 +98,7 @@ def test_every_term_teaches_the_vectors() -> None:
     codec = made.codec
     assert codec is not None
     weight = dict(codec.named_parameters())["weight"]
-    loss = Objective(Match())
+    loss = Objective(SquaredError())
     parts: dict[str, Tensor] = {}
     for name in ("diffusion", "prior", "reconstruction"):
         made.zero_grad()
@@ -126,7 +126,7 @@ def _part(made: DiffusionLM, objective: Objective, name: str) -> Tensor:
 
 
 def test_the_parts_are_those_of_the_objective() -> None:
-    made, objective = model(), Objective(Match())
+    made, objective = model(), Objective(SquaredError())
     loss = objective(made, batch(), rng=rng(1, 4))
     for name, mean in loss.parts.items():
         assert float(_part(made, objective, name).detach().sum()) / 24 == pytest.approx(float(mean), rel=1e-5), name
@@ -138,7 +138,7 @@ def test_without_rounding_the_vectors_collapse() -> None:
     codec = made.codec
     assert codec is not None
     weight = dict(codec.named_parameters())["weight"]
-    optimiser, objective = torch.optim.Adam([weight], 0.1), Objective(Match())
+    optimiser, objective = torch.optim.Adam([weight], 0.1), Objective(SquaredError())
     before = torch.pdist(weight.detach()).mean()
     for i in range(60):
         optimiser.zero_grad()
@@ -150,7 +150,7 @@ def test_without_rounding_the_vectors_collapse() -> None:
     assert torch.pdist(weight.detach()).mean() < 0.5 * before
 
 
-@pytest.mark.parametrize("head", [PredictX(), PredictEps(), PredictV(), PredictScore(), WithSpread(PredictX())])
+@pytest.mark.parametrize("head", [PredictX(), PredictEps(), PredictV(), PredictScore(), WithVariance(PredictX())])
 def test_every_head_gives_x(head: VectorHead) -> None:
     made = model(head)
     encoded = made.encode(batch())
@@ -198,23 +198,25 @@ def test_a_head_that_names_tokens_knows_what_z_says_of_its_own(unit: bool) -> No
 
 
 def test_naming_tokens_needs_tokens_with_vectors() -> None:
-    codec = Contextual(MaskedLM(8, Size(width=D, heads=2)), 8, Size(layers=1))
+    codec = Contextual(MaskedLM(8, TransformerSize(width=D, heads=2)), 8, TransformerSize(layers=1))
     with pytest.raises(ValueError, match="as Embedding has, not Contextual"):
         DiffusionLMConfig(PROCESS, config().network, PredictTokens(), codec=codec)
 
 
 def test_tokens_that_are_named_can_be_drawn_and_noised_anew() -> None:
     made = model(PredictTokens(prior=True))
-    drawn = last(Renoise(3)(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4)))
+    drawn = final_canvas(Renoise(3)(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4)))
     assert drawn.z.shape == (4, 5, D)
     with pytest.raises(ValueError, match="need Sampled"):
-        last(Renoise(3, project=MultiHot())(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4)))
+        final_canvas(
+            Renoise(3, project=MultiHotProjection())(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4))
+        )
 
 
 def test_given_tokens_stay_and_rows_do_not_depend_on_their_batch() -> None:
     made = model(hint=True)
     canvas = made.canvas("abc", new=5, rows=6)
-    ends = [last(Ancestral(5)(made, made.process, canvas.rows(torch.tensor(rows)), rng=rng(3, torch.tensor(rows))))
+    ends = [final_canvas(Ancestral(5)(made, made.process, canvas.rows(torch.tensor(rows)), rng=rng(3, torch.tensor(rows))))
             for rows in ([0, 1, 2, 3, 4, 5], [4])]  # fmt: skip
     assert torch.equal(ends[0].z[:, :3], canvas.z[:, :3])
     assert torch.allclose(ends[0].z[4:5], ends[1].z, atol=1e-4)
@@ -237,7 +239,7 @@ def test_half_of_the_rows_are_told_in_training() -> None:
     made = model(hint=True)
     many = Batch.of(torch.arange(400 * 6).view(400, 6) % 6)
     x = made.encode(many).x
-    noised = Noised(x, torch.full((400, 1), 0.5), x)
+    noised = NoisySample(x, torch.full((400, 1), 0.5), x)
     made.train()
     hint = self_condition(made, noised, Context(), rng=rng(0, 400)).hint
     assert hint is not None
@@ -253,17 +255,17 @@ def test_weights_by_the_signal() -> None:
     logsnr = torch.tensor([-2.0, 0.0, 3.0])
     snr = logsnr.exp()
     for weight, expected in (
-        (Simple(), torch.ones(3)),
-        (Snr(), snr),
-        (Snr(1.0), snr + 1),
-        (MinSnr(5.0), snr.clamp(max=5)),
-        (P2(), snr / (1 + snr)),  # a² of variance-preserving noise
+        (ConstantWeight(), torch.ones(3)),
+        (OffsetSnrWeight(), snr),
+        (OffsetSnrWeight(1.0), snr + 1),
+        (MinSnrWeight(5.0), snr.clamp(max=5)),
+        (P2Weight(), snr / (1 + snr)),  # a² of variance-preserving noise
     ):
         assert torch.allclose(weight(logsnr), expected), weight
 
 
 def test_the_bound_is_the_squared_error_with_its_weight() -> None:
-    """½·(−SNR')·‖x − x̂‖², so D/2·(−SNR') times the mean error of `Match`."""
+    """½·(−SNR')·‖x − x̂‖², so D/2·(−SNR') times the mean error of `SquaredError`."""
     made = model()
     encoded = made.encode(batch())
     t = torch.full((4, 1), 0.5, dtype=torch.float64)
@@ -272,27 +274,27 @@ def test_the_bound_is_the_squared_error_with_its_weight() -> None:
     assert isinstance(made.process, Gaussian)
     path = made.process.path
     slope = float((path.logsnr(t).exp() * path.logsnr_slope(t))[0, 0])
-    match, bound = (loss(made.process, pred, noised, times) for loss in (Match(), Bound()))
+    match, bound = (loss(made.process, pred, noised, times) for loss in (SquaredError(), Bound()))
     assert torch.allclose(bound, -slope * D / 2 * match, rtol=1e-4)
 
 
 def test_where_the_diffusion_ends_is_a_choice() -> None:
     made = model()
     rows = [batch(8)]
-    nats = {end: float(likelihood(ending(made, end), rows).row_nats.sum()) for end in (0.0, 3.0)}
-    end, best = token_bound(made, rows, ends=(0.0, 3.0))
+    nats = {end: float(likelihood(with_final_logsnr(made, end), rows).row_nats.sum()) for end in (0.0, 3.0)}
+    end, best = best_token_bound(made, rows, ends=(0.0, 3.0))
     assert end == min(nats, key=lambda e: nats[e])
     assert float(best.row_nats.sum()) == nats[end]
     with pytest.raises(ValueError, match="only Gaussian noise can end elsewhere, not Masked"):
-        ending(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
+        with_final_logsnr(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
     with pytest.raises(ValueError, match="only variance-preserving noise can end elsewhere, not Straight"):
-        Straight().ending(1.0)
+        StraightPath().ending(1.0)
 
 
 def test_training_learns() -> None:
     torch.manual_seed(0)
     made = DiffusionLM(config(hint=True), LETTERS)
-    step = Step(made, Objective(Match()))
+    step = TrainStep(made, Objective(SquaredError()))
     optimiser = torch.optim.Adam(made.parameters(), 0.01)
     losses = []
     for i in range(120):
@@ -319,11 +321,11 @@ def test_pieces_that_do_not_belong_together() -> None:
         DiffusionLMConfig(Masked(VOCAB), network, PredictX())
     tokens = DiffusionLM(DiffusionLMConfig(Masked(VOCAB), network))
     with pytest.raises(ValueError, match="Match is the squared error of vectors"):
-        Objective(Match())(tokens, batch(), rng=rng(0, 4))
+        Objective(SquaredError())(tokens, batch(), rng=rng(0, 4))
     with pytest.raises(ValueError, match="no codec to train"):
-        Autoencode()(tokens, batch(), rng=rng(0, 4))
+        CodecObjective()(tokens, batch(), rng=rng(0, 4))
     with pytest.raises(ValueError, match="trained together with the diffusion"):
-        Autoencode()(model(), batch(), rng=rng(0, 4))
+        CodecObjective()(model(), batch(), rng=rng(0, 4))
 
 
 # --- words of a kind ---
@@ -340,25 +342,25 @@ def sentences(rows: int = 200) -> list[Batch]:
 
 
 def test_words_with_the_same_neighbours_lie_together() -> None:
-    found = neighbours(sentences(), 11, 6)
+    found = cooccurrence_vectors(sentences(), 11, 6)
     assert found.shape == (11, 6)
     torch.testing.assert_close(found.norm(dim=-1), torch.ones(11))
     alike = found @ found.T
     within = min(float(alike[:4, :4].min()), float(alike[4:8, 4:8].min()))
     assert within > float(alike[:4, 4:8].max()) + 0.3
-    assert torch.equal(neighbours(sentences(), 11, 6), found)
+    assert torch.equal(cooccurrence_vectors(sentences(), 11, 6), found)
 
 
 def test_the_signs_of_eigenvectors_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines choose them differently; the same seed must begin with the same vectors on all."""
-    found, solve = neighbours(sentences(), 11, 6), torch.linalg.eigh
+    found, solve = cooccurrence_vectors(sentences(), 11, 6), torch.linalg.eigh
 
     def flipped(matrix: Tensor) -> tuple[Tensor, Tensor]:
         values, vectors = solve(matrix)
         return values, vectors * (-1) ** torch.arange(len(values))
 
     monkeypatch.setattr(torch.linalg, "eigh", flipped)
-    assert torch.equal(neighbours(sentences(), 11, 6), found)
+    assert torch.equal(cooccurrence_vectors(sentences(), 11, 6), found)
 
 
 @torch.no_grad()

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.core import Batch, Context, Gaussian, Vocab, Words, rng
+from redraft.core import Batch, Context, Gaussian, Vocab, WordTokenizer, rng
 from redraft.models import (
-    Autoregressive,
+    AutoregressiveDecoder,
     Codec,
     CodecConfig,
     Compressed,
@@ -27,19 +27,19 @@ from redraft.models import (
     Paragraph,
     ParagraphCodec,
     PredictX,
-    Size,
     Smooth,
     SmoothCodec,
     Smoothing,
-    Standard,
+    Standardizer,
     TransformerConfig,
-    kl_to_standard,
+    TransformerSize,
+    kl_to_standard_normal,
 )
-from redraft.training import Autoencode, Match, Objective, Step, export, load
+from redraft.training import CodecObjective, Objective, SquaredError, TrainStep, export, load
 
 M = TypeVar("M", bound=nn.Module)
 VOCAB = Vocab(9, mask=8, eos=7)
-L, SMALL = 8, Size(width=32, layers=1, heads=4)
+L, SMALL = 8, TransformerSize(width=32, layers=1, heads=4)
 ENCODER = MaskedLM(L, SMALL, share=0.3)
 CONFIGS: dict[str, CodecConfig] = {
     "contextual": Contextual(ENCODER, L, SMALL, noise=0.3),
@@ -141,7 +141,7 @@ def test_a_short_training_teaches_to_give_texts_back(name: str) -> None:
 @every
 def test_the_diffusion_leaves_a_trained_codec_alone(name: str) -> None:
     made, batch = model(name), Batch.of(texts(4))
-    loss = Step(made, Objective(Match())).train()(batch, rng(0, 4))
+    loss = TrainStep(made, Objective(SquaredError())).train()(batch, rng(0, 4))
     loss.mean.backward()
     assert made.codec is not None
     assert [n for n, p in made.codec.named_parameters() if p.grad is not None or p.requires_grad] == []
@@ -151,7 +151,7 @@ def test_the_diffusion_leaves_a_trained_codec_alone(name: str) -> None:
 @every
 def test_the_codec_is_trained_alone(name: str) -> None:
     made = model(name)
-    loss = Step(made, Autoencode()).train()(Batch.of(texts(4)), rng(0, 4))
+    loss = TrainStep(made, CodecObjective()).train()(Batch.of(texts(4)), rng(0, 4))
     loss.mean.backward()
     assert all(p.grad is None for p in made.network.parameters())
     assert made.codec is not None
@@ -163,7 +163,7 @@ def test_the_codec_learns_to_write_given_tokens_too(name: str) -> None:
     """Such as a start token: what a decoder has never learnt, it would write wrong, and go on from there."""
     made, whole = model(name), Batch.of(texts(4))
     given = replace(whole, learn=whole.learn & (torch.arange(L) > 0))
-    known, all_learnt = (Autoencode()(made, batch, rng=rng(0, 4)) for batch in (given, whole))
+    known, all_learnt = (CodecObjective()(made, batch, rng=rng(0, 4)) for batch in (given, whole))
     torch.testing.assert_close(known.nats, all_learnt.nats)
     assert known.count.tolist() == [L - 1] * 4
 
@@ -184,7 +184,7 @@ def test_saving_and_loading_gives_the_same_numbers(name: str, tmp_path: Path) ->
 
 
 def test_the_chain_rule_sums_to_one() -> None:
-    decoder = shaken(Autoregressive(SMALL, 6, L, VOCAB))
+    decoder = shaken(AutoregressiveDecoder(SMALL, 6, L, VOCAB))
     tokens = torch.tensor(list(product(range(9), repeat=2)))
     z = torch.randn(1, 4, 6).expand(81, -1, -1)
     with torch.no_grad():
@@ -194,7 +194,7 @@ def test_the_chain_rule_sums_to_one() -> None:
 
 
 def test_a_decoder_that_forgets_all_reads_the_latents_alone() -> None:
-    decoder = shaken(Autoregressive(SMALL, 6, L, VOCAB))
+    decoder = shaken(AutoregressiveDecoder(SMALL, 6, L, VOCAB))
     z, tokens = torch.randn(3, 4, 6), torch.randint(0, 7, (3, L))
     blank = torch.full_like(tokens, decoder.vocab.start)
     with torch.no_grad():
@@ -207,7 +207,7 @@ def test_a_decoder_that_forgets_all_reads_the_latents_alone() -> None:
 
 
 def test_greedy_decoding_takes_the_likeliest_token_at_each_step() -> None:
-    decoder = shaken(Autoregressive(SMALL, 6, L, VOCAB))
+    decoder = shaken(AutoregressiveDecoder(SMALL, 6, L, VOCAB))
     z = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(1))
     ids = decoder.decode(z)
     for row in range(5):
@@ -222,7 +222,7 @@ def test_greedy_decoding_takes_the_likeliest_token_at_each_step() -> None:
 
 
 def test_decoding_stops_when_all_rows_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder, calls = Autoregressive(SMALL, 6, L, VOCAB), []
+    decoder, calls = AutoregressiveDecoder(SMALL, 6, L, VOCAB), []
     assert decoder.network.output is not None
     monkeypatch.setattr(decoder.network, "logits", lambda h: calls.append(h) or torch.eye(9)[7].expand(len(h), 1, 9))
     assert decoder.decode(torch.randn(3, 4, 6)).equal(torch.full((3, L), VOCAB.eos))
@@ -233,14 +233,14 @@ def test_decoding_stops_when_all_rows_have_ended(monkeypatch: pytest.MonkeyPatch
 
 
 def test_standardising_and_back_is_the_identity() -> None:
-    standard, h = shaken(Standard(5)), torch.randn(4, 3, 5)
+    standard, h = shaken(Standardizer(5)), torch.randn(4, 3, 5)
     torch.testing.assert_close(standard.inverse(standard(h)), h)
 
 
 def test_the_statistics_are_those_of_the_data() -> None:
     """The likelihood is least at the mean and the deviation: its gradient vanishes there, and not elsewhere."""
     h = 3 + 2 * torch.randn(100, 5, dtype=torch.float64)
-    standard = Standard(5).double()
+    standard = Standardizer(5).double()
     with torch.no_grad():
         standard.mean.copy_(h.mean(0))
         standard.log_std.copy_(h.std(0, correction=0).log())
@@ -321,14 +321,16 @@ def test_the_kl_is_that_of_normal_distributions() -> None:
     mean, log_variance = torch.randn(2, 50, dtype=torch.float64)
     ours = torch.distributions.Normal(mean, (log_variance / 2).exp())
     standard = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
-    torch.testing.assert_close(kl_to_standard(mean, log_variance), torch.distributions.kl_divergence(ours, standard))
+    torch.testing.assert_close(
+        kl_to_standard_normal(mean, log_variance), torch.distributions.kl_divergence(ours, standard)
+    )
 
 
 def test_the_kl_counts_in_nats_per_token() -> None:
     made, tokens = codec("paragraph"), texts(3)
     assert isinstance(made, ParagraphCodec)
     quiet = shaken(ParagraphCodec(replace(made.config, noise=0.0, beta=0.5), VOCAB))
-    kl = kl_to_standard(*quiet.posterior(tokens)).sum((1, 2))
+    kl = kl_to_standard_normal(*quiet.posterior(tokens)).sum((1, 2))
     torch.testing.assert_close(quiet.losses(tokens, None, rng=rng(0, 3))["kl"].sum(-1), 0.5 * kl)
     assert float(made.encode(tokens).detach().abs().max()) < 1
 
@@ -339,7 +341,7 @@ def test_the_kl_counts_in_nats_per_token() -> None:
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_texts_take_no_prompt(name: str) -> None:
     made = model(name)
-    made.tokenizer = Words(tuple("abcdef"), ("eos", "mask"))
+    made.tokenizer = WordTokenizer(tuple("abcdef"), ("eos", "mask"))
     with pytest.raises(ValueError, match="leave out prompt and holes"):
         made.canvas("a b", new=4)
     assert made.canvas(new=L, rows=2).z.shape == (2, 4, CONFIGS[name].vectors(VOCAB))

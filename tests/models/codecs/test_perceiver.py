@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.models import Reading, Resampler, Size, windows
+from redraft.models import Resampler, ResamplerBlock, TransformerSize, window_states
 
-SIZE = Size(width=8, layers=2, heads=2)
+SIZE = TransformerSize(width=8, layers=2, heads=2)
 
 
 def rms(h: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def rms(h: Tensor) -> Tensor:
 def test_queries_read_inputs_and_one_another() -> None:
     """softmax(q·kᵀ/√d)·v with keys and values of [inputs; queries], head by head, then the MLP."""
     torch.manual_seed(0)
-    block = Reading(SIZE.network(5))
+    block = ResamplerBlock(SIZE.network(5))
     h, inputs = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
     both = torch.cat([rms(inputs), rms(h)], 1)[0]
     q, (k, v) = rms(h)[0] @ block.q.weight.T, (both @ block.kv.weight.T).chunk(2, -1)
@@ -52,8 +52,8 @@ def test_too_many_places_are_refused() -> None:
 
 def test_windows_lie_side_by_side_and_end_in_zeros() -> None:
     states = torch.arange(1.0, 6.0).view(1, 5, 1)
-    assert windows(states, 3, 2).tolist() == [[[1, 2], [3, 4], [5, 0]]]
-    assert windows(states, 2, 1).tolist() == [[[1], [2]]]  # the first ones
+    assert window_states(states, 3, 2).tolist() == [[[1, 2], [3, 4], [5, 0]]]
+    assert window_states(states, 2, 1).tolist() == [[[1], [2]]]  # the first ones
 
 
 @torch.no_grad()

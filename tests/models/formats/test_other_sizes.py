@@ -18,7 +18,17 @@ from conftest import GOLDEN
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from redraft.models import BlockCausal, Causal, CheckpointError, Full, Shift, Subs, export_as, raw_gaps, raw_outputs
+from redraft.models import (
+    BlockCausal,
+    Causal,
+    CheckpointError,
+    Full,
+    Shift,
+    Subs,
+    _raw_gaps,
+    export_as,
+    reference_outputs,
+)
 from redraft.training import load
 
 State = dict[str, Tensor]
@@ -267,7 +277,7 @@ def test_options_of_llamas_layout(kind: str, option: str, tmp_path: Path) -> Non
     more = {"attention": attention} if kind.startswith("A2D") else {}
     model = load(put(tmp_path / "m", settings, state, shards=3 if option == "wide heads" else 1), **told, **more)
     ids = torch.randint(0, settings["vocab_size"], (2, 17))
-    same(raw_outputs(model, ids), plain_llama(state, settings, ids, seen(attention, 17)))
+    same(reference_outputs(model, ids), plain_llama(state, settings, ids, seen(attention, 17)))
     patterns = {"causal": Causal(), "full": Full()}
     assert model.config.network.pattern == (patterns.get(attention) or BlockCausal(int(attention[6:])))
     shifted = kind in ("Llama", "Qwen2", "Qwen3", "DiffuLLaMA", "Dream", "Open-dCoder", "Fast-dLLM v2")
@@ -280,7 +290,7 @@ def test_weights_stored_in_16_bits(dtype: torch.dtype, tmp_path: Path) -> None:
     state = {name: tensor.to(dtype) for name, tensor in llama_state(settings, False, True).items()}
     ids = torch.randint(0, 31, (2, 9))
     expected = plain_llama({n: t.float() for n, t in state.items()}, settings, ids, seen("causal", 9))
-    same(raw_outputs(load(put(tmp_path / "m", settings, state)), ids), expected)
+    same(reference_outputs(load(put(tmp_path / "m", settings, state)), ids), expected)
 
 
 def test_a_diffullama_predicts_each_token_from_the_state_before(tmp_path: Path) -> None:
@@ -352,9 +362,9 @@ def test_options_of_llada(tied: bool, groups: int, padded: int, tmp_path: Path) 
     settings |= {"vocab_size": 31, "embedding_size": 31 + padded, "mask_token_id": 5, "block_type": "llama"}
     model = load(put(tmp_path / "m", settings, theirs))
     ids = torch.randint(0, 31, (2, 17))
-    same(raw_outputs(model, ids), plain_llama(state, plain, ids, seen("full", 17)))
+    same(reference_outputs(model, ids), plain_llama(state, plain, ids, seen("full", 17)))
     export_as(model, tmp_path / "again", "llada")
-    same(raw_outputs(load(tmp_path / "again"), ids), raw_outputs(model, ids))
+    same(reference_outputs(load(tmp_path / "again"), ids), reference_outputs(model, ids))
 
 
 # --- export and import ---
@@ -373,10 +383,10 @@ def test_exports_come_back_with_all_options(kind: str, format: str, option: str,
     export_as(model, tmp_path / "out", format)
     ids = torch.randint(0, settings["vocab_size"], (2, 11))
     again = load(tmp_path / "out")
-    assert torch.equal(raw_outputs(again, ids), raw_outputs(model, ids))
+    assert torch.equal(reference_outputs(again, ids), reference_outputs(model, ids))
     said = json.loads((tmp_path / "out" / "config.json").read_text())
     theirs = {name: tensor for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items()}
-    same(plain_llama(theirs, said, ids, seen(attention, 11)), raw_outputs(model, ids))
+    same(plain_llama(theirs, said, ids, seen(attention, 11)), reference_outputs(model, ids))
 
 
 # --- GPT-2 and DiffuGPT ---
@@ -411,7 +421,7 @@ def test_options_of_gpt2(untied: bool, inner: int | None, diffuses: bool, tmp_pa
     model = load(put(tmp_path / "m", settings, theirs))
     ids = torch.randint(0, 30, (2, 13))
     expected = plain_gpt2(state, settings, ids, seen("full" if diffuses else "causal", 13))
-    same(raw_outputs(model, ids), expected)
+    same(reference_outputs(model, ids), expected)
     assert model.config.vocab.mask == 30
 
 
@@ -481,7 +491,7 @@ def test_options_of_the_dit(kind: str, sizes: dict[str, int], tmp_path: Path) ->
     label = None if classes is None else torch.tensor([0, 5, 2])
     sees = seen("block:3" if name == "bd3lm" else "full", 12)
     expected = plain_dit(state, sizes["n_heads"], ids, torch.zeros(3) if level is None else level, sees, label)
-    same(raw_outputs(model, ids, level, label), expected)
+    same(reference_outputs(model, ids, level, label), expected)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{sizes['n_blocks']} blocks")
@@ -500,7 +510,7 @@ def test_options_of_sedd(kind: str, sizes: dict[str, int], tmp_path: Path) -> No
     if masked:
         expected = expected - sigma.expm1().log()[:, None, None] - math.log(words - 1)
     expected = expected.scatter(-1, ids[..., None], 0.0)
-    same(raw_outputs(load(put(tmp_path / "m", settings, state)), ids, sigma), expected)
+    same(reference_outputs(load(put(tmp_path / "m", settings, state)), ids, sigma), expected)
 
 
 def gap_state(counts: bool, D: int, c: int, most: int) -> State:
@@ -542,5 +552,5 @@ def test_options_of_flexmdm(counts: bool, sizes: dict[str, int], tmp_path: Path)
         torch.tensor([0.2, 0.7]),
     )
     whole, heads = torch.cat([ids, torch.full((2, 1), 22)], 1), sizes["n_heads"]
-    same(raw_gaps(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10), gaps=30))
-    same(raw_outputs(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10))[:, :9])
+    same(_raw_gaps(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10), gaps=30))
+    same(reference_outputs(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10))[:, :9])

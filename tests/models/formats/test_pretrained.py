@@ -25,32 +25,32 @@ from redraft.core import (
     Linear,
     Masked,
     MaskNoise,
-    Noised,
+    NoiseTimes,
+    NoisySample,
     Polynomial,
     Schedule,
-    Times,
     Vocab,
-    mask_limit,
-    proper,
-    ratios,
-    tweedie,
+    absorbing_limit,
+    clip_and_normalize,
+    score_ratios,
+    tweedie_probs,
 )
 from redraft.models import (
+    AttentionMask,
     BlockCausal,
-    BySigma,
-    ByTime,
     Causal,
+    ConditionOnSigma,
+    ConditionOnTime,
     DiffusionLM,
     DiffusionLMConfig,
     Head,
     LayoutError,
-    Level,
-    Ports,
+    NetworkIO,
     Score,
     Shift,
-    Sight,
     Softmax,
     Subs,
+    TimeConditioning,
     Transformer,
     TransformerConfig,
     dit,
@@ -58,9 +58,9 @@ from redraft.models import (
     llada,
     llama,
     qwen2,
-    raw_outputs,
+    reference_outputs,
 )
-from redraft.training import Bound, Recover
+from redraft.training import Bound, TokenCrossEntropy
 
 Loaded = tuple[TransformerConfig, dict[str, Tensor]]
 LEARNT_MASK = Subs(zero_mask=False)  # LLaDA and its kin leave the mask in the softmax
@@ -103,13 +103,13 @@ def _no_grad() -> Iterator[None]:
 def network(loaded: Loaded, start: int = 0) -> Transformer:
     config, state = loaded
     assert config.ids is not None
-    made = Transformer(config, Ports(config.ids, config.ids, start=start))
+    made = Transformer(config, NetworkIO(config.ids, config.ids, start=start))
     made.load_state_dict(state)
     return made.eval()
 
 
 def model(
-    loaded: Loaded, mask: int, head: Head, schedule: Schedule = Linear(), level: Level = ByTime(0.0)
+    loaded: Loaded, mask: int, head: Head, schedule: Schedule = Linear(), level: TimeConditioning = ConditionOnTime(0.0)
 ) -> DiffusionLM:
     config, state = loaded
     assert config.ids is not None
@@ -144,15 +144,15 @@ def test_mdlm_logits(name: str, sees: float) -> None:
 @pytest.mark.parametrize(
     ("level", "log_p", "nll", "loss"),
     [
-        (ByTime(0.0), "log_p_x0_sigma0", "nll_subs", "loss_subs_continuous"),
-        (BySigma(), "log_p_x0", "nll_subs_timecond", "loss_subs_continuous_timecond"),
+        (ConditionOnTime(0.0), "log_p_x0_sigma0", "nll_subs", "loss_subs_continuous"),
+        (ConditionOnSigma(), "log_p_x0", "nll_subs_timecond", "loss_subs_continuous_timecond"),
     ],
 )
-def test_mdlm_prediction_and_bound(level: Level, log_p: str, nll: str, loss: str) -> None:
+def test_mdlm_prediction_and_bound(level: TimeConditioning, log_p: str, nll: str, loss: str) -> None:
     golden = load("mdlm")
     lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), level)
     pred = lm(golden["xt"], golden.time())
-    nats = lm.process.nelbo(pred, Noised(golden["xt"], golden.time(), golden["x0"]))
+    nats = lm.process.nelbo(pred, NoisySample(golden["xt"], golden.time(), golden["x0"]))
     same(pred.x, impossible_as_inf(golden[log_p]))
     same(nats, golden[nll])
     same(nats.mean(), golden.loss(loss))
@@ -160,9 +160,9 @@ def test_mdlm_prediction_and_bound(level: Level, log_p: str, nll: str, loss: str
 
 def test_mdlm_bound_without_padding() -> None:
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), BySigma())
+    lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), ConditionOnSigma())
     pred = lm(golden["xt"], golden.time())  # the original attends to padding and only drops it from the loss
-    padded = Noised(golden["xt"], golden.time(), golden["x0"], pad=golden["attention_mask_2"] == 0)
+    padded = NoisySample(golden["xt"], golden.time(), golden["x0"], pad=golden["attention_mask_2"] == 0)
     nats = lm.process.nelbo(pred, padded)
     same(nats.sum() / golden["attention_mask_2"].sum(), golden.loss("loss_subs_continuous_timecond_mask2"))
 
@@ -171,7 +171,11 @@ def test_mdlm_bound_of_a_thousand_steps() -> None:
     golden = load("mdlm")
     lm = model(dit(golden.weights, golden.config), 40, Subs())
     t = golden.time("t_T1000").double()
-    pred, noised, times = lm(golden["xt"], t), Noised(golden["xt"], t, golden["x0"]), Times(t, t - 1 / 1000, 1000.0)
+    pred, noised, times = (
+        lm(golden["xt"], t),
+        NoisySample(golden["xt"], t, golden["x0"]),
+        NoiseTimes(t, t - 1 / 1000, 1000.0),
+    )
     nats = Bound(steps=1000)(lm.process, pred, noised, times)
     same(nats, golden["nll_subs_T1000"])
     same(nats.mean(), golden.loss("loss_subs_T1000"))
@@ -198,15 +202,15 @@ def test_mdlm_schedules(name: str, schedule: Schedule) -> None:
 def test_mdlm_is_told_sigma() -> None:
     golden = load("mdlm")
     process = Masked(Vocab(41, mask=40), Linear(eps=1e-3))
-    same(BySigma()(golden.time(), process), golden.time("sigma"))
+    same(ConditionOnSigma()(golden.time(), process), golden.time("sigma"))
 
 
 def test_mdlm_importance_weight_is_a_constant() -> None:
     """Times drawn so that log(1 − α) is uniform leave −log(1 − α₀) to multiply the cross-entropy by."""
     golden = load("mdlm")
     lm = model(dit(golden.weights, golden.config), 40, Subs())
-    noised = Noised(golden["xt"], golden.time(), golden["x0"])
-    nll = Recover(power=0.0)(lm.process, lm(golden["xt"], golden.time()), noised, Times(golden.time()))
+    noised = NoisySample(golden["xt"], golden.time(), golden["x0"])
+    nll = TokenCrossEntropy(power=0.0)(lm.process, lm(golden["xt"], golden.time()), noised, NoiseTimes(golden.time()))
     first = Exponential(low=1e-3)  # σ₀ = 10⁻³
     same(nll.mean() * -math.log(1 - first.start), golden.loss("loss_subs_importance"))
 
@@ -227,23 +231,26 @@ def test_mdlm_score_analytic_step_and_denoiser() -> None:
     """The score of MDLM's prediction, and SEDD's samplers on it."""
     golden = load("mdlm")
     lm = model(dit(golden.weights, golden.config), 40, Subs())
-    xt, limit, schedule = golden["xt"], mask_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
+    xt, limit, schedule = golden["xt"], absorbing_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
     s, t = (golden.time().double() - gap for gap in (golden.expected["dt_reverse_step"], 0.0))
     keep_s, keep_t = schedule.keep(s), schedule.keep(t)
-    log_score = ratios(lm(xt, t).x.double(), xt, keep_t, limit)
+    log_score = score_ratios(lm(xt, t).x.double(), xt, keep_t, limit)
     same(log_score.exp().float(), golden["score_subs"])
-    same(proper(tweedie(log_score, xt, keep_s.log() - keep_t.log(), limit)).float(), golden["analytic_probs"])
-    clean = tweedie(log_score, xt, -keep_t.log(), limit)
+    same(
+        clip_and_normalize(tweedie_probs(log_score, xt, keep_s.log() - keep_t.log(), limit)).float(),
+        golden["analytic_probs"],
+    )
+    clean = tweedie_probs(log_score, xt, -keep_t.log(), limit)
     clean[..., 40] = 0  # the original drops the mask
     same(clean.float(), golden["denoiser_probs"])
 
 
 def test_mdlm_weights_read_as_scores() -> None:
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Score(), Linear(eps=1e-3), BySigma())
-    noised = Noised(golden["xt"], golden.time(), golden["x0"])
+    lm = model(dit(golden.weights, golden.config), 40, Score(), Linear(eps=1e-3), ConditionOnSigma())
+    noised = NoisySample(golden["xt"], golden.time(), golden["x0"])
     nats = lm.process.nelbo(lm(golden["xt"], golden.time()), noised)
-    same(raw_outputs(lm, golden["xt"], golden["sigma"]), golden["sedd_log_score"])
+    same(reference_outputs(lm, golden["xt"], golden["sigma"]), golden["sedd_log_score"])
     same(nats, golden["nll_sedd"])
     same(nats.mean(), golden.loss("loss_sedd"))
 
@@ -253,7 +260,7 @@ def test_mdlm_weights_read_as_d3pm() -> None:
     golden = load("mdlm")
     lm = model(dit(golden.weights, golden.config), 40, Softmax())
     process, t = Interpolating(Vocab(41, mask=40), Linear(), MaskNoise()), golden.time("t_T1000").double()
-    steps = 1000 * process.nelbo(lm(golden["xt"], t), Noised(golden["xt"], t, golden["x0"]), t - 1 / 1000)
+    steps = 1000 * process.nelbo(lm(golden["xt"], t), NoisySample(golden["xt"], t, golden["x0"]), t - 1 / 1000)
     everywhere = torch.ones_like(golden["x0"], dtype=torch.bool)
     nats = steps + lm(golden["x0"], torch.zeros(3, 1)).nll(everywhere, golden["x0"])
     same(nats, golden["nll_d3pm_T1000"])
@@ -273,7 +280,7 @@ def test_bd3lm_exported_settings_say_the_same() -> None:
 
 def test_bd3lm_mask_of_two_streams() -> None:
     golden = load("bd3lm")
-    dense = Sight(BlockCausal(4).streams(torch.arange(16)), torch.arange(32), 32).dense()
+    dense = AttentionMask(BlockCausal(4).streams(torch.arange(16)), torch.arange(32), 32).dense()
     assert torch.equal(dense, golden["block_diff_mask_2L"].bool())
 
 
@@ -302,7 +309,7 @@ def test_bd3lm_prediction_and_bound() -> None:
     golden = load("bd3lm")
     lm = model(dit(golden.weights, golden.config), 40, Subs())
     pred = lm(golden["xt"], golden["t"], Context(clean=golden["x0"]))
-    nats = lm.process.nelbo(pred, Noised(golden["xt"], golden["t"], golden["x0"]))
+    nats = lm.process.nelbo(pred, NoisySample(golden["xt"], golden["t"], golden["x0"]))
     same(pred.x, impossible_as_inf(golden["log_p_x0"]))
     same(nats, golden["nll"])
     same(nats.mean(), golden.loss("loss_with_bos"))
@@ -416,10 +423,10 @@ def test_llada_logits_of_padded_rows() -> None:
 def test_llada_pretraining_loss() -> None:
     golden = load("llada")
     lm = model(llada(golden.weights, golden.config), 37, LEARNT_MASK)
-    pred, noised = lm(golden["xt"], golden["p_mask"]), Noised(golden["xt"], golden["p_mask"], golden["x0"])
+    pred, noised = lm(golden["xt"], golden["p_mask"]), NoisySample(golden["xt"], golden["p_mask"], golden["x0"])
     assert torch.equal(lm.process.undetermined(noised), golden["masked_indices"].bool())
-    for term in (Recover(power=1.0), Bound()):  # the same for the linear schedule
-        same(term(lm.process, pred, noised, Times(golden["p_mask"])).mean(), golden.loss("pretrain_loss"))
+    for term in (TokenCrossEntropy(power=1.0), Bound()):  # the same for the linear schedule
+        same(term(lm.process, pred, noised, NoiseTimes(golden["p_mask"])).mean(), golden.loss("pretrain_loss"))
 
 
 def test_llama_is_llada_by_other_names() -> None:
@@ -464,8 +471,8 @@ def test_dream_prediction_is_shifted() -> None:
 def test_dream_loss() -> None:
     golden = load("dream")
     lm = model(qwen2(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
-    pred, noised = lm(golden["xt"], golden.time()), Noised(golden["xt"], golden.time(), golden["x0"])
-    nats = Recover(power=1.0)(lm.process, pred, noised, Times(golden.time()))
+    pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
+    nats = TokenCrossEntropy(power=1.0)(lm.process, pred, noised, NoiseTimes(golden.time()))
     same(nats.mean(), golden.loss("loss_shifted_over_t"))
 
 
@@ -496,9 +503,11 @@ def test_diffugpt_as_an_autoregressive_network() -> None:
 def test_diffugpt_losses() -> None:
     golden = load("diffugpt")
     lm = model(gpt2(golden.weights, golden.config), 39, Shift(LEARNT_MASK))
-    pred, noised = lm(golden["xt"], golden.time()), Noised(golden["xt"], golden.time(), golden["x0"])
+    pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     masked = golden["masked_indices"].bool()
-    nll, weighted = (Recover(power)(lm.process, pred, noised, Times(golden.time())) for power in (0.0, 1.0))
+    nll, weighted = (
+        TokenCrossEntropy(power)(lm.process, pred, noised, NoiseTimes(golden.time())) for power in (0.0, 1.0)
+    )
     assert not masked[:, 0].any()  # nothing before it could predict it
     same(nll[:, 1:], golden["nll_shifted"])
     same(nll.sum() / masked.sum(), golden.loss("nll_masked_mean"))

@@ -12,18 +12,18 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from redraft.models import (
+    AttentionMask,
+    AttentionPattern,
     BlockCausal,
     Causal,
     Full,
     KeyValue,
-    KeyValues,
-    Pattern,
-    Rotary,
-    Sight,
-    Slowed,
-    Stand,
+    KeyValueCache,
+    RopeScaling,
+    RotaryEmbedding,
+    TokenPositions,
     attend,
-    tiled,
+    use_flex_attention,
 )
 from redraft.models.networks import attention
 
@@ -38,9 +38,9 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 # --- patterns ---
 
 
-def pairs(pattern: Pattern, length: int) -> Tensor:
+def pairs(pattern: AttentionPattern, length: int) -> Tensor:
     """(L, L) who sees whom."""
-    return Sight(pattern, torch.arange(length), length).dense()
+    return AttentionMask(pattern, torch.arange(length), length).dense()
 
 
 @given(block=sizes, length=lengths)
@@ -73,10 +73,15 @@ def test_causal_sees_what_came_before() -> None:
 def test_a_mask_is_left_out_exactly_where_all_see_all(block: int, length: int, data: st.DataObject) -> None:
     first, places = data.draw(st.integers(0, length - 1)), torch.arange(length)
     for pattern in (Full(), BlockCausal(block), Causal(0)):
-        sight = Sight.of(pattern, places[first:], first, length, None)
+        sight = AttentionMask.of(pattern, places[first:], first, length, None)
         assert (sight is None) == bool(pairs(pattern, length)[first:].all())
-        assert Sight.of(pattern, places[first:], first, length, torch.zeros(1, length, dtype=torch.bool)) is not None
-    assert Sight.of(BlockCausal(block).streams(places), torch.arange(2 * length), 0, 2 * length, None) is not None
+        assert (
+            AttentionMask.of(pattern, places[first:], first, length, torch.zeros(1, length, dtype=torch.bool))
+            is not None
+        )
+    assert (
+        AttentionMask.of(BlockCausal(block).streams(places), torch.arange(2 * length), 0, 2 * length, None) is not None
+    )
 
 
 def test_a_block_has_a_token() -> None:
@@ -89,10 +94,10 @@ def test_a_block_has_a_token() -> None:
 
 @given(queries=st.integers(1, 4), before=st.integers(0, 3), seed=st.integers(0, 999))
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), Causal(0)], ids=repr)
-def test_padding_is_seen_by_itself_alone(pattern: Pattern, queries: int, before: int, seed: int) -> None:
+def test_padding_is_seen_by_itself_alone(pattern: AttentionPattern, queries: int, before: int, seed: int) -> None:
     keys = before + queries
     pad, allowed = noise(2, keys, seed=seed) > 0, pairs(pattern, keys)
-    mask = Sight(pattern, torch.arange(before, keys), keys, pad).dense()
+    mask = AttentionMask(pattern, torch.arange(before, keys), keys, pad).dense()
     assert mask.shape == (2, 1, queries, keys)
     for b in range(2):
         for q in range(before, keys):
@@ -101,14 +106,14 @@ def test_padding_is_seen_by_itself_alone(pattern: Pattern, queries: int, before:
     assert mask.any(-1).all(), "a softmax over nothing is not a number"
 
 
-PATTERNS: list[Pattern] = [Full(), BlockCausal(16), Causal(0), BlockCausal(4).streams(torch.arange(75))]
+PATTERNS: list[AttentionPattern] = [Full(), BlockCausal(16), Causal(0), BlockCausal(4).streams(torch.arange(75))]
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS, ids=["full", "blocks", "causal", "streams"])
 
 
 @every_pattern
 @pytest.mark.parametrize("padded", [False, True])
-def test_some_of_the_queries_see_what_they_saw_among_all(pattern: Pattern, padded: bool) -> None:
-    sight = Sight(pattern, torch.arange(150), 150, noise(3, 150) > 0.5 if padded else None)
+def test_some_of_the_queries_see_what_they_saw_among_all(pattern: AttentionPattern, padded: bool) -> None:
+    sight = AttentionMask(pattern, torch.arange(150), 150, noise(3, 150) > 0.5 if padded else None)
     index = torch.stack([noise(150, seed=row).argsort()[:20] for row in range(3)])
     whole = sight.dense().expand(3, 1, 150, 150)
     assert torch.equal(sight.at(index).dense(), whole.take_along_dim(index[:, None, :, None], 2))
@@ -120,10 +125,10 @@ def test_some_of_the_queries_see_what_they_saw_among_all(pattern: Pattern, padde
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("first", [0, 20])
 @pytest.mark.usefixtures("interpreted")
-def test_tiles_attend_as_the_dense_mask_does(pattern: Pattern, padded: bool, first: int) -> None:
+def test_tiles_attend_as_the_dense_mask_does(pattern: AttentionPattern, padded: bool, first: int) -> None:
     """150 keys are no whole number of tiles; queries from 20 on stand behind a cache; four heads share two of keys."""
     pad = noise(3, 150) > 0.5 if padded else None
-    sight = Sight(pattern, torch.arange(first, 150), 150, pad)
+    sight = AttentionMask(pattern, torch.arange(first, 150), 150, pad)
     q, k, v = noise(3, 4, 150 - first, 16, seed=1), noise(3, 2, 150, 16, seed=2), noise(3, 2, 150, 16, seed=3)
     dense, tiles = (attend(q, k, v, mask) for mask in (sight.dense(), sight.tiles()))
     assert torch.allclose(tiles, dense, atol=1e-5)
@@ -132,27 +137,27 @@ def test_tiles_attend_as_the_dense_mask_does(pattern: Pattern, padded: bool, fir
 
 def test_tiles_that_nobody_sees_are_left_out() -> None:
     """Of 8 × 8 tiles of two streams, 512 tokens each: 4 of noisy tokens, 6 of clean earlier ones, 10 of clean ones."""
-    streams = Sight(BlockCausal(128).streams(torch.arange(512)), torch.arange(1024), 1024).tiles()
-    causal = Sight(Causal(0), torch.arange(1024), 1024).tiles()
+    streams = AttentionMask(BlockCausal(128).streams(torch.arange(512)), torch.arange(1024), 1024).tiles()
+    causal = AttentionMask(Causal(0), torch.arange(1024), 1024).tiles()
     assert (streams.sparsity(), causal.sparsity()) == pytest.approx((100 * (1 - 20 / 64), 100 * (1 - 36 / 64)))
 
 
 def test_tiles_are_for_training_on_gpus() -> None:
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert tiled(gpu, grad=True, queries=256, head_width=64)
-    assert not tiled(cpu, grad=True, queries=256, head_width=64), "no backward pass"
-    assert not tiled(gpu, grad=False, queries=256, head_width=64), "a compilation for every shape"
-    assert not tiled(gpu, grad=True, queries=128, head_width=64), "one row of tiles"
-    assert not tiled(gpu, grad=True, queries=256, head_width=8), "no such kernel"
-    assert isinstance(Sight(Causal(0), torch.arange(256), 256).mask(64), Tensor)
+    assert use_flex_attention(gpu, grad=True, queries=256, head_width=64)
+    assert not use_flex_attention(cpu, grad=True, queries=256, head_width=64), "no backward pass"
+    assert not use_flex_attention(gpu, grad=False, queries=256, head_width=64), "a compilation for every shape"
+    assert not use_flex_attention(gpu, grad=True, queries=128, head_width=64), "one row of tiles"
+    assert not use_flex_attention(gpu, grad=True, queries=256, head_width=8), "no such kernel"
+    assert isinstance(AttentionMask(Causal(0), torch.arange(256), 256).mask(64), Tensor)
 
 
 def test_the_chosen_form_is_the_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(attention, "tiled", lambda *case: asked.append(case) or True)
-    assert isinstance(Sight(Causal(0), torch.arange(4), 4).mask(16), BlockMask)
+    assert isinstance(AttentionMask(Causal(0), torch.arange(4), 4).mask(16), BlockMask)
     with torch.no_grad():
-        Sight(Causal(0), torch.arange(2, 4), 4).mask(8)
+        AttentionMask(Causal(0), torch.arange(2, 4), 4).mask(8)
     assert asked == [(torch.device("cpu"), True, 4, 16), (torch.device("cpu"), False, 2, 8)]
 
 
@@ -186,7 +191,7 @@ def test_attention_in_bfloat16_never_sees_what_is_hidden() -> None:
 @given(shift=st.integers(0, 500), seed=st.integers(0, 99))
 def test_rotary_scores_depend_on_distance_alone(shift: int, seed: int) -> None:
     q, k, pos = noise(1, 1, 6, 8, seed=seed), noise(1, 1, 6, 8, seed=seed + 1), torch.arange(6)
-    here, there = (Rotary.of(p, 8, 100.0) for p in (pos, pos + shift))
+    here, there = (RotaryEmbedding.of(p, 8, 100.0) for p in (pos, pos + shift))
     scores, moved = (r(q) @ r(k).transpose(-1, -2) for r in (here, there))
     assert torch.allclose(scores, moved, atol=2e-3)
     assert torch.allclose(here(q).norm(dim=-1), q.norm(dim=-1), rtol=1e-5), "a rotation keeps lengths"
@@ -194,8 +199,8 @@ def test_rotary_scores_depend_on_distance_alone(shift: int, seed: int) -> None:
 
 def test_position_zero_is_not_rotated() -> None:
     q = noise(1, 1, 1, 8)
-    assert torch.equal(Rotary.of(torch.tensor([0]), 8, 10_000.0)(q), q)
-    assert Rotary.of(torch.tensor([3]), 8, 10_000.0)(q.bfloat16()).dtype == torch.bfloat16
+    assert torch.equal(RotaryEmbedding.of(torch.tensor([0]), 8, 10_000.0)(q), q)
+    assert RotaryEmbedding.of(torch.tensor([3]), 8, 10_000.0)(q.bfloat16()).dtype == torch.bfloat16
 
 
 # --- the cache ---
@@ -207,7 +212,7 @@ def some(count: int, seed: int) -> list[KeyValue]:
     return [(k1, v1), (k2, v2)]
 
 
-def held(cache: KeyValues) -> list[Tensor]:
+def held(cache: KeyValueCache) -> list[Tensor]:
     return [a.clone() for i in range(2) for a in cache.layer(i) or ()]
 
 
@@ -220,7 +225,7 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
 
 
 def test_an_empty_cache_holds_nothing() -> None:
-    cache = KeyValues()
+    cache = KeyValueCache()
     assert (cache.columns, cache.covers.numel(), cache.layer(0), cache.missing) == (0, 0, None, None)
     assert cache.rows(torch.tensor([0])).columns == 0
 
@@ -228,7 +233,7 @@ def test_an_empty_cache_holds_nothing() -> None:
 def test_rows_of_a_cache_are_a_cache_of_their_own() -> None:
     first = some(3, 0)
     missing, ahead = noise(3, 3) > 0, noise(3, 1, 5)
-    cache = KeyValues(tuple(first), missing, ahead, before=1, exact=False)
+    cache = KeyValueCache(tuple(first), missing, ahead, before=1, exact=False)
     index = torch.tensor([2, 0])
     picked = cache.rows(index)
     assert picked.ahead is not None
@@ -242,9 +247,9 @@ def test_rows_of_a_cache_are_a_cache_of_their_own() -> None:
 @given(count=st.integers(0, 4), lo=st.integers(0, 5), size=st.integers(1, 3), seed=st.integers(0, 99))
 def test_keys_are_joined_by_place(count: int, lo: int, size: int, seed: int) -> None:
     """A window behind the cache, inside it, across its end or beyond; slices do what places one by one do."""
-    old, new = KeyValues(tuple(some(count, seed)) if count else ()), some(size, seed + 1)
+    old, new = KeyValueCache(tuple(some(count, seed)) if count else ()), some(size, seed + 1)
     pad, alike = noise(3, size, seed=seed) > 0.5, torch.arange(lo, lo + size)[None]
-    by_slices, by_place = (Stand.of(place, new[0][0][:, 0], old) for place in (alike, alike.expand(3, -1)))
+    by_slices, by_place = (TokenPositions.of(place, new[0][0][:, 0], old) for place in (alike, alike.expand(3, -1)))
     assert (by_slices.first is None) == (lo > count), "a gap behind the cache"
     assert by_place.first is None
     for padding in (None, pad):
@@ -268,13 +273,13 @@ def test_rotary_positions_turn_pairs_and_gradients_turn_back(shape: tuple[int, .
     """Number i and number i + d/2 are a point of the plane, turned by an angle."""
     angle = torch.randn(*shape[:-1], 4, dtype=torch.float64)
     cos, sin = angle.cos(), angle.sin()
-    turn = attention.Rotary(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
+    turn = attention.RotaryEmbedding(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
     a = torch.randn(2, 3, 7, 8, dtype=torch.float64, requires_grad=True)
     x, y = a.chunk(2, -1)
     expected = torch.cat([x * cos - y * sin, y * cos + x * sin], -1)
-    assert torch.allclose(attention.Turn.apply(a, turn.cos, turn.sin), expected)
+    assert torch.allclose(attention._RotateHalf.apply(a, turn.cos, turn.sin), expected)
     assert torch.allclose(turn(a.float()), expected.float(), atol=1e-5)
-    assert torch.autograd.gradcheck(attention.Turn.apply, (a, turn.cos, turn.sin))
+    assert torch.autograd.gradcheck(attention._RotateHalf.apply, (a, turn.cos, turn.sin))
 
 
 @pytest.mark.parametrize("turns", [0.2, 1.0, 1.7, 4.0, 30.0])
@@ -290,5 +295,5 @@ def test_slow_positions_turn_as_those_of_llama_3(turns: float) -> None:
     else:
         smooth = (known / wavelength - low) / (high - low)
         expected = (1 - smooth) * frequency / factor + smooth * frequency
-    torch.testing.assert_close(Slowed(factor, known, low, high)(frequency), expected)
-    torch.testing.assert_close(Slowed(factor)(frequency), frequency / factor)
+    torch.testing.assert_close(RopeScaling(factor, known, low, high)(frequency), expected)
+    torch.testing.assert_close(RopeScaling(factor)(frequency), frequency / factor)

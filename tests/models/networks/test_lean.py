@@ -12,16 +12,18 @@ from torch import Tensor
 
 import redraft
 from redraft.core import Canvas, Context
-from redraft.decoding import Ancestral, Blocks, PromptLookup, Sampler, Speculate, last
-from redraft.models import Causal, DiffusionLM, Int8, KeyValues, Shift, TransformerConfig
+from redraft.decoding import Ancestral, Blocks, PromptLookup, Sampler, SpeculativeSampler, final_canvas
+from redraft.models import Causal, DiffusionLM, Int8Linear, KeyValueCache, Shift, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 IDS = torch.tensor([[1, 4, 2, 0, 3, 5, 1, 1, 2, 4]])
 
 
-def absorbed(model: DiffusionLM, first: int, end: int, cache: KeyValues | None = None, ids: Tensor = IDS) -> KeyValues:
+def absorbed(
+    model: DiffusionLM, first: int, end: int, cache: KeyValueCache | None = None, ids: Tensor = IDS
+) -> KeyValueCache:
     found = model.absorb(ids[:, first:end], Context(place=torch.arange(first, end)[None], cache=cache)).cache
-    assert isinstance(found, KeyValues)
+    assert isinstance(found, KeyValueCache)
     return found
 
 
@@ -70,8 +72,8 @@ def test_a_row_alone_writes_what_it_writes_in_a_batch(causal: DiffusionLM) -> No
     z = IDS.repeat(3, 2)[:, :16]
     canvas, first = Canvas(z, torch.arange(16).expand_as(z) < 2), torch.tensor([0])
     keys, sampler = redraft.rng(0, 3), Blocks(Ancestral(1))
-    together = last(sampler(causal, causal.process, canvas, rng=keys)).z
-    alone = last(sampler(causal, causal.process, canvas.rows(first), rng=keys.rows(first))).z
+    together = final_canvas(sampler(causal, causal.process, canvas, rng=keys)).z
+    alone = final_canvas(sampler(causal, causal.process, canvas.rows(first), rng=keys.rows(first))).z
     assert torch.equal(alone[0], together[0])
 
 
@@ -81,13 +83,13 @@ def test_a_row_alone_writes_what_it_writes_in_a_batch(causal: DiffusionLM) -> No
 def test_int8_is_close_and_writes(build: Build, tiny: TransformerConfig, tmp_path: Path) -> None:
     redraft.export(tmp_path / "model", build(Causal(), replace(tiny, width=64, hidden=64), head=Shift()))
     model, fast = redraft.load(tmp_path / "model"), redraft.load(tmp_path / "model", weights="int8")
-    assert sum(isinstance(part, Int8) for part in fast.modules()) == 4 * 2
+    assert sum(isinstance(part, Int8Linear) for part in fast.modules()) == 4 * 2
     masks, later = torch.full_like(IDS, 6), torch.arange(10)[None] > 0
     said, near = (m(masks, torch.ones(1, 1), Context(clean=IDS)).at(later).exp() for m in (model, fast))
     assert 0 < (said - near).abs().max() < 0.05
     canvas = Canvas(IDS, ~later)
-    samplers: tuple[Sampler, ...] = (Blocks(Ancestral(1)), Speculate(PromptLookup()))
-    texts = [last(sampler(fast, fast.process, canvas, rng=redraft.rng(0))).z for sampler in samplers]
+    samplers: tuple[Sampler, ...] = (Blocks(Ancestral(1)), SpeculativeSampler(PromptLookup()))
+    texts = [final_canvas(sampler(fast, fast.process, canvas, rng=redraft.rng(0))).z for sampler in samplers]
     assert all(text.max() < 6 for text in texts)  # rounding depends on how many tokens are read: texts may differ
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import redraft
-from redraft.core import Canvas, Context, alike_from
-from redraft.decoding import Ancestral, Blocks, PromptLookup, SharedGumbel, Speculate, Unmask, last
-from redraft.models import Causal, DiffusionLM, KeyValues, PackedLinear, Shift, TransformerConfig
+from redraft.core import Canvas, Context, least_invariant_rows
+from redraft.decoding import Ancestral, Blocks, PromptLookup, SharedGumbelRule, SpeculativeSampler, Unmask, final_canvas
+from redraft.models import Causal, DiffusionLM, KeyValueCache, PrepackedLinear, Shift, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 KINDS = ("int8", "packed")
@@ -28,13 +28,13 @@ def even(
     return redraft.load(folder, weights=request.param).eval()
 
 
-def read(model: DiffusionLM, ids: torch.Tensor, cuts: list[int]) -> tuple[torch.Tensor, KeyValues]:
+def read(model: DiffusionLM, ids: torch.Tensor, cuts: list[int]) -> tuple[torch.Tensor, KeyValueCache]:
     """The logits of all tokens, read in pieces that begin at these columns."""
     cache, said = None, []
     with torch.no_grad():
         for first, end in zip(cuts, [*cuts[1:], ids.shape[1]], strict=True):
             cache = model.absorb(ids[:, first:end], Context(place=torch.arange(first, end)[None], cache=cache)).cache
-            assert isinstance(cache, KeyValues)
+            assert isinstance(cache, KeyValueCache)
             assert cache.said is not None
             said.append(model.network.logits(cache.said.states))
     assert cache is not None
@@ -65,27 +65,29 @@ def test_a_draft_changes_no_text(even: DiffusionLM) -> None:
         found = []
         for i in range(rows):
             one = torch.tensor([i])
-            found.append(last(sampler(even, even.process, canvas.rows(one), rng=keys.rows(one))).z)
+            found.append(final_canvas(sampler(even, even.process, canvas.rows(one), rng=keys.rows(one))).z)
         return torch.cat(found)
 
-    draft = Speculate(PromptLookup(), length=5, costs=None, temperature=0)
+    draft = SpeculativeSampler(PromptLookup(), length=5, costs=None, temperature=0)
     assert torch.equal(written(draft, 200), written(Blocks(Unmask(1)), 200))
     assert draft.tally.accepted > 200
-    assert torch.equal(written(Speculate(PromptLookup(), length=5, costs=None), 20), written(Blocks(Ancestral(1)), 20))
-    shared = [Speculate(PromptLookup(), SharedGumbel(), n, None) for n in (1, 5)]
+    assert torch.equal(
+        written(SpeculativeSampler(PromptLookup(), length=5, costs=None), 20), written(Blocks(Ancestral(1)), 20)
+    )
+    shared = [SpeculativeSampler(PromptLookup(), SharedGumbelRule(), n, None) for n in (1, 5)]
     assert torch.equal(*(written(sampler, 20) for sampler in shared))
 
 
 def test_packed_is_the_same_product() -> None:
     torch.manual_seed(0)
     layer, h = torch.nn.Linear(96, 50), torch.randn(2, 3, 96)
-    torch.testing.assert_close(PackedLinear(layer.weight, layer.bias)(h), layer(h))
+    torch.testing.assert_close(PrepackedLinear(layer.weight, layer.bias)(h), layer(h))
 
 
 def test_a_product_that_rounds_by_company_is_told() -> None:
     def by_rows(x: torch.Tensor) -> torch.Tensor:
         return x.sum(-1, keepdim=True) + len(x) * 1e-3
 
-    assert alike_from(by_rows, 32) is None
-    assert alike_from(lambda x: x.flip(0) if len(x) == 1 else x, 32) == 1
-    assert alike_from(lambda x: x + (len(x) < 3), 32) == 4
+    assert least_invariant_rows(by_rows, 32) is None
+    assert least_invariant_rows(lambda x: x.flip(0) if len(x) == 1 else x, 32) == 1
+    assert least_invariant_rows(lambda x: x + (len(x) < 3), 32) == 4

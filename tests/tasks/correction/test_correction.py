@@ -16,37 +16,37 @@ from hypothesis import given, settings, strategies as st
 import redraft
 from redraft.core import (
     Batch,
-    Bytes,
-    Characters,
+    ByteTokenizer,
+    CharTokenizer,
     Context,
-    Hybrid,
+    HybridNoise,
     Interpolating,
-    Mixing,
+    NoiseDistribution,
     Prediction,
     UniformNoise,
     train_bpe,
 )
 from redraft.evaluation.laws import tokens
 from redraft.models import Causal, DiffusionLM
-from redraft.tasks import ArgumentError, EditChannel, Lexicon, Opened, SpellingErrors, opened
-from redraft.tasks.correction.letters import LetterReader, is_own_channel
-from redraft.tasks.correction.passes import Sweeps, _Chosen
+from redraft.tasks import ArgumentError, EditChannel, ErrorGenerator, Lexicon, TextModel, open_model
+from redraft.tasks.correction.letters import LetterPosterior, is_letter_channel
+from redraft.tasks.correction.passes import CorrectionPasses, _Chosen
 from redraft.tasks.correction.scorers import (
-    CausalReader,
-    HiddenReader,
-    VisibleReader,
+    CausalHoleScorer,
+    MaskedHoleScorer,
+    UniformHoleScorer,
     WordHole,
-    moment,
-    reader,
-    wrong_share,
+    error_rate,
+    hole_scorer,
+    time_of_error_rate,
 )
-from redraft.tasks.correction.suspects import Speller
+from redraft.tasks.correction.suspects import CandidateGenerator
 from redraft.training import fit, presets
 from redraft.training.runs import variations
 from tests.tasks.test_generate import MODEL, WORDS, model_of
 
 KNOWN = Lexicon({"the": 50.0, "cat": 10.0, "sat": 10.0, "on": 20.0, "mat": 5.0, "at": 9.0, "The": 9.0, "form": 1.0})
-SPELLER = Speller(KNOWN, EditChannel.standard(), 0.02)
+SPELLER = CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
 
 
 # --- what may be meant ---
@@ -100,9 +100,9 @@ def hole(left: str, fillings: list[str], right: str) -> WordHole:
 
 def test_a_filling_is_read_token_by_token() -> None:
     """log p(a b) = log x̂_1(a), both hidden, + log x̂_2(b), a written; words of one token share a row."""
-    ask = reader(redraft.tasks.Opened(MODEL), 0.02)
-    assert isinstance(ask, HiddenReader)
-    with redraft.tasks.calls(MODEL) as counted, torch.no_grad():
+    ask = hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
+    assert isinstance(ask, MaskedHoleScorer)
+    with redraft.tasks.count_calls(MODEL) as counted, torch.no_grad():
         ((cat, mat, both),) = ask([hole("the", ["cat", "mat", "big cat"], "sat.")])
     assert counted.rows == 3
     one = said("the", 1, "sat.")[0]
@@ -113,8 +113,8 @@ def test_a_filling_is_read_token_by_token() -> None:
 
 def test_an_autoregressive_model_scores_all_that_follows() -> None:
     model = model_of(pattern=Causal())
-    ask = reader(redraft.tasks.Opened(model), 0.02)
-    assert isinstance(ask, CausalReader)
+    ask = hole_scorer(redraft.tasks.TextModel(model), 0.02)
+    assert isinstance(ask, CausalHoleScorer)
     ((cat, mat),) = ask([hole("the", ["cat", "mat"], "sat on the mat.")])
     rows = [[WORDS.vocab.bos, *WORDS.encode(f"the {word} sat on the mat.")] for word in ("cat", "mat")]
     tokens = torch.tensor(rows)
@@ -124,8 +124,8 @@ def test_an_autoregressive_model_scores_all_that_follows() -> None:
 
 def test_uniform_noise_leaves_a_visible_token_out() -> None:
     model = model_of(process=Interpolating(WORDS.vocab))
-    ask = reader(redraft.tasks.Opened(model), 0.02)
-    assert isinstance(ask, VisibleReader)
+    ask = hole_scorer(redraft.tasks.TextModel(model), 0.02)
+    assert isinstance(ask, UniformHoleScorer)
     with torch.no_grad():
         ((cat, _),) = ask([hole("the", ["cat", "mat"], "sat.")])
         z = torch.tensor([[WORDS.vocab.bos, *WORDS.encode("the cat sat.")]])
@@ -134,7 +134,7 @@ def test_uniform_noise_leaves_a_visible_token_out() -> None:
 
 
 def test_a_long_text_is_cut_to_the_row() -> None:
-    ask = reader(redraft.tasks.Opened(MODEL), 0.02)
+    ask = hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
     cut = ask.cut(WordHole(tuple(range(1000)), ((1, 2), (3,)), tuple(range(1000))))
     assert 1 + len(cut.left) + 2 + len(cut.right) == ask.room
     assert cut.left[-1] == 999
@@ -154,8 +154,8 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loaded(stories: Path) -> Opened:
-    return opened(stories)
+def loaded(stories: Path) -> TextModel:
+    return open_model(stories)
 
 
 WRONG = "One spirng day, Anna flet sad and wlaked to the graden. She foundd a redd kite by the gaet in 1898."
@@ -172,7 +172,7 @@ def test_a_text_is_corrected(stories: Path) -> None:
 
 
 def test_most_errors_of_stories_go(stories: Path) -> None:
-    made = [SpellingErrors(0.03, seed=1)(RIGHT, index) for index in range(16)]
+    made = [ErrorGenerator(0.03, seed=1)(RIGHT, index) for index in range(16)]
     found = redraft.correct(stories, [each.text for each in made], noise=0.03, names=True)
     wrong = sum(map(bool, (kinds for each in made for kinds in each.kinds)))
     left = sum(a != b for each in found for a, b in zip(RIGHT.split(), each.text.split(), strict=False))
@@ -191,7 +191,7 @@ def test_settings_matter(stories: Path) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.text(max_size=40))
-def test_what_is_no_change_stays_byte_for_byte(loaded: Opened, text: str) -> None:
+def test_what_is_no_change_stays_byte_for_byte(loaded: TextModel, text: str) -> None:
     (found,) = redraft.correct(loaded, f"{WRONG} {text}")
     at = 0
     rebuilt = ""
@@ -215,12 +215,12 @@ class Same:
         return p.log().expand(len(z), *p.shape)
 
 
-@pytest.mark.parametrize("mixing", [UniformNoise(), Hybrid(0.2)], ids=repr)
-def test_letters_are_judged_together(mixing: Mixing) -> None:
+@pytest.mark.parametrize("mixing", [UniformNoise(), HybridNoise(0.2)], ids=repr)
+def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
     """Enumerated: the likeliest letters of a span and their probability are those of the true p(x | z)."""
     toy, t = tokens.Toy.of(), 0.3
     process = Interpolating(tokens.VOCAB, mixing=mixing)
-    read = LetterReader(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens.WORDS)
+    read = LetterPosterior(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens.WORDS)
     x, table = toy.sequences, process.marginal(t)
     joint = toy.p * table[x[None], x[:, None]].prod(-1)  # (z, x)
     truth = joint / joint.sum(-1, keepdim=True)
@@ -244,7 +244,7 @@ def test_letters_are_judged_together(mixing: Mixing) -> None:
 def test_letters_that_are_not_free_stay() -> None:
     toy = tokens.Toy.of()
     process = Interpolating(tokens.VOCAB, mixing=UniformNoise())
-    read = LetterReader(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens.WORDS)
+    read = LetterPosterior(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens.WORDS)
     for z in toy.sequences:
         (found,) = read.likeliest(z, z, torch.tensor([True, False, True]), [(0, 3)], 0.02)
         assert found is not None
@@ -253,16 +253,16 @@ def test_letters_that_are_not_free_stay() -> None:
 
 def test_the_process_itself_is_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sure x̂ changes letters, an unsure one leaves what it sees: x̂ · q_t(z | x), not the largest x̂."""
-    letters = Characters("abc 1", ("eos", "mask"))
+    letters = CharTokenizer("abc 1", ("eos", "mask"))
     run = presets.mdlm_tiny_chars()
     network = replace(run.model.network, width=16, heads=2, layers=1)
-    process = Interpolating(letters.vocab, mixing=Hybrid(0.1))
+    process = Interpolating(letters.vocab, mixing=HybridNoise(0.1))
     head = redraft.models.Subs(carry_over=False)
     model = DiffusionLM(replace(run.model, process=process, network=network, head=head), letters)
     same = Same(letters.alphabet)
 
     def forward(self: Any, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        return redraft.core.Known(same.denoised(z))
+        return redraft.core.TablePrediction(same.denoised(z))
 
     monkeypatch.setattr(DiffusionLM, "forward", forward)
     found = redraft.correct(model, "abcabbabc")
@@ -327,14 +327,14 @@ def test_models_that_cannot_correct() -> None:
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [Bytes(("bos", "eos", "mask")), Characters("abcehmnost .")], ids=["bytes", "letters"]
+    "tokenizer", [ByteTokenizer(("bos", "eos", "mask")), CharTokenizer("abcehmnost .")], ids=["bytes", "letters"]
 )
 def test_letters_are_read_in_holes_as_long_as_the_word(tokenizer: Any) -> None:
     """Fillings of other lengths stand in rows of their own; words come from the list that is given."""
     model = model_of(tokenizer=tokenizer)
     speller = replace(SPELLER, alphabet=frozenset("abcehmnost"))
-    ask = reader(Opened(model), 0.02)
-    sweeps = Sweeps(Opened(model), speller, ask, 0.5)
+    ask = hole_scorer(TextModel(model), 0.02)
+    sweeps = CorrectionPasses(TextModel(model), speller, ask, 0.5)
     found = sweeps._hole("on teh mat.", [_Chosen(spot) for spot in speller.spots("on teh mat.")], 0)
     decoded = [tokenizer.decode(filling) for filling in found.fillings]
     assert decoded[:2] == ["teh", "the"]
@@ -349,10 +349,12 @@ def test_word_pieces_take_the_space_along() -> None:
     """A piece of BPE holds the space before a word, so the hole begins there."""
     texts = ["the cat sat on the mat", "the mat on the cat"] * 20
     tokenizer = train_bpe(texts, 280, ("eos", "mask"))
-    speller = Speller(KNOWN, EditChannel.standard(), 0.02)
-    it = Opened(model_of(tokenizer=tokenizer))
+    speller = CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
+    it = TextModel(model_of(tokenizer=tokenizer))
     spots = speller.spots("on teh mat")
-    found = Sweeps(it, speller, reader(it, 0.02), 0.5)._hole("on teh mat", [_Chosen(spot) for spot in spots], 0)
+    found = CorrectionPasses(it, speller, hole_scorer(it, 0.02), 0.5)._hole(
+        "on teh mat", [_Chosen(spot) for spot in spots], 0
+    )
     whole = [tokenizer.decode((*found.left, *filling, *found.right)) for filling in found.fillings]
     assert whole == [f"on {candidate.text} mat" for candidate in spots[0].candidates]
     assert {1} < {len(filling) for filling in found.fillings}
@@ -360,15 +362,15 @@ def test_word_pieces_take_the_space_along() -> None:
 
 def test_any_noise_that_replaces_letters_is_a_channel() -> None:
     """D3PM's uniform matrices are the same channel as the closed form; absorbing ones replace nothing."""
-    letters = Characters("abc ", ("mask",))
-    uniform, table = Interpolating(letters.vocab), redraft.Markov(letters.vocab, redraft.core.UniformJumps())
-    assert wrong_share(table, 0.3) == pytest.approx(wrong_share(uniform, 0.3), rel=0.3)
-    assert wrong_share(uniform, moment(uniform, 0.05)) == pytest.approx(0.05)
-    assert wrong_share(table, moment(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
+    letters = CharTokenizer("abc ", ("mask",))
+    uniform, table = Interpolating(letters.vocab), redraft.Markov(letters.vocab, redraft.core.UniformRates())
+    assert error_rate(table, 0.3) == pytest.approx(error_rate(uniform, 0.3), rel=0.3)
+    assert error_rate(uniform, time_of_error_rate(uniform, 0.05)) == pytest.approx(0.05)
+    assert error_rate(table, time_of_error_rate(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
     for process, own in (
         (uniform, True),
         (table, True),
-        (redraft.Markov(letters.vocab, redraft.core.MaskJumps()), False),
+        (redraft.Markov(letters.vocab, redraft.core.AbsorbingRates()), False),
     ):
-        assert is_own_channel(Opened(model_of(process=process, tokenizer=letters))) is own
+        assert is_letter_channel(TextModel(model_of(process=process, tokenizer=letters))) is own
     assert len(redraft.correct(model_of(process=table, tokenizer=letters), "abc cab").texts[0]) == 7

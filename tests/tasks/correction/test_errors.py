@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from redraft.tasks import ERROR_KINDS, ErrorKind, SpellingErrors, half_of
-from redraft.training import STORIES
+from redraft.tasks import ERROR_KINDS, ErrorGenerator, ErrorKind, split_half
+from redraft.training import STORY_LANGUAGE
 
-TEXTS = [STORIES.text(5, index) for index in range(100)]
+TEXTS = [STORY_LANGUAGE.text(5, index) for index in range(100)]
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.05])
 def test_the_rate_is_right(rate: float) -> None:
     """As many letters have an error as asked for, within four standard errors."""
-    made = [SpellingErrors(rate)(text, i) for i, text in enumerate(TEXTS)]
+    made = [ErrorGenerator(rate)(text, i) for i, text in enumerate(TEXTS)]
     hits, chances = sum(each.hits for each in made), sum(each.chances for each in made)
     letters = sum(letter.isalpha() for text in TEXTS for letter in text)
     assert 0.95 * letters < chances <= letters, "a swap takes two"
@@ -21,7 +21,7 @@ def test_the_rate_is_right(rate: float) -> None:
 
 
 def test_all_kinds_are_about_as_frequent_where_they_can_be() -> None:
-    made = [SpellingErrors(0.2)(text, i) for i, text in enumerate(TEXTS)]
+    made = [ErrorGenerator(0.2)(text, i) for i, text in enumerate(TEXTS)]
     found = [kind for each in made for word in each.kinds for kind in word]
     counts = {kind: found.count(kind) for kind in ERROR_KINDS}
     assert min(counts.values()) > 0.04 * len(found)
@@ -29,12 +29,12 @@ def test_all_kinds_are_about_as_frequent_where_they_can_be() -> None:
 
 
 def test_a_seed_and_a_number_decide() -> None:
-    errors = SpellingErrors(0.1, seed=3)
+    errors = ErrorGenerator(0.1, seed=3)
     assert errors(TEXTS[0], 7) == errors(TEXTS[0], 7)
     assert len({errors(TEXTS[0], index).text for index in range(20)}) == 20
-    assert SpellingErrors(0.1, seed=4)(TEXTS[0], 7).text != errors(TEXTS[0], 7).text
+    assert ErrorGenerator(0.1, seed=4)(TEXTS[0], 7).text != errors(TEXTS[0], 7).text
     assert errors("Anna felt sad.", 5).text == "Anna tektsad."
-    assert SpellingErrors(0.0)(TEXTS[0]).text == TEXTS[0]
+    assert ErrorGenerator(0.0)(TEXTS[0]).text == TEXTS[0]
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_a_seed_and_a_number_decide() -> None:
 )
 def test_what_an_error_of_each_kind_is(kind: ErrorKind, given: str, made: set[str]) -> None:
     """At a rate of one: every letter."""
-    found = {SpellingErrors(1.0, (kind,), seed)(given).text for seed in range(40)}
+    found = {ErrorGenerator(1.0, (kind,), seed)(given).text for seed in range(40)}
     assert made & found
-    assert all(len(SpellingErrors(1.0, (kind,), seed)(given).kinds) == len(given.split()) for seed in range(3))
+    assert all(len(ErrorGenerator(1.0, (kind,), seed)(given).kinds) == len(given.split()) for seed in range(3))
 
 
 def test_digits_and_punctuation_stay() -> None:
     text = "In 1898, at 4:30 (or so) -- 'yes'!"
     for seed in range(20):
-        made = SpellingErrors(0.5, tuple(kind for kind in ERROR_KINDS if kind != "space"), seed)(text).text
+        made = ErrorGenerator(0.5, tuple(kind for kind in ERROR_KINDS if kind != "space"), seed)(text).text
         assert [c for c in made if not c.isalpha()] == [c for c in text if not c.isalpha()]
 
 
 def test_words_know_their_errors() -> None:
     for seed in range(50):
-        made = SpellingErrors(0.05, seed=seed)(TEXTS[seed])
+        made = ErrorGenerator(0.05, seed=seed)(TEXTS[seed])
         assert len(made.kinds) == len(TEXTS[seed].split())
         if "space" not in {kind for word in made.kinds for kind in word}:
             for was, now, kinds in zip(TEXTS[seed].split(), made.text.split(), made.kinds, strict=True):
@@ -74,19 +74,19 @@ def test_words_know_their_errors() -> None:
 
 
 def test_a_lost_space_belongs_to_both_words() -> None:
-    made = SpellingErrors(1.0, ("space",))("a b")
+    made = ErrorGenerator(1.0, ("space",))("a b")
     assert made.text == "ab"
     assert made.kinds == (("space",), ("space",))
 
 
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
-        SpellingErrors(1.5)
+        ErrorGenerator(1.5)
     with pytest.raises(ValueError, match="choose from keyboard"):
-        SpellingErrors(0.1, ("typo",))  # type: ignore[arg-type]
+        ErrorGenerator(0.1, ("typo",))  # type: ignore[arg-type]
 
 
 def test_a_word_is_in_one_half() -> None:
-    halves = [half_of(f"word{number}") for number in range(2000)]
+    halves = [split_half(f"word{number}") for number in range(2000)]
     assert 900 < halves.count("train") < 1100
-    assert half_of("receive") == half_of("receive")
+    assert split_half("receive") == split_half("receive")

@@ -19,32 +19,32 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from redraft.core import Batch, Bytes, Characters, Words, train_bpe
+from redraft.core import Batch, ByteTokenizer, CharTokenizer, WordTokenizer, train_bpe
 from redraft.core.text.tokenizers import TEXT8
 from redraft.models.checkpoints import serialization as config
 from redraft.training import (
-    STORIES,
+    STORY_LANGUAGE,
     Corpus,
     DataError,
-    Documents,
+    DataStats,
+    DocumentRows,
     Enwik8,
     Files,
+    FramedRows,
     HubDataset,
     Jsonl,
     Loader,
-    Packed,
+    PackedRows,
     Parquet,
-    Rows,
     Sotu,
     Split,
-    StoriesData,
-    Tally,
+    StoryCorpus,
     Text8,
     TextFiles,
-    evaluation,
-    permutation,
+    epoch_order,
+    first_batches,
+    load_rows,
     prefetch,
-    tokenise,
 )
 
 
@@ -54,18 +54,18 @@ class Given:
 
     texts: tuple[str, ...]
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         tally.documents += len(self.texts)
         yield from self.texts
 
 
-def numbered(size: int) -> Rows:
+def numbered(size: int) -> FramedRows:
     """Rows 0 .. size − 1, each holding its own number."""
-    return tokenise(Given(tuple(f"{n:04d}" for n in range(size))), "train", Bytes(), Documents(6))
+    return load_rows(Given(tuple(f"{n:04d}" for n in range(size))), "train", ByteTokenizer(), DocumentRows(6))
 
 
-def read(source: Corpus, split: Split = "train") -> tuple[list[str], Tally]:
-    tally = Tally()
+def read(source: Corpus, split: Split = "train") -> tuple[list[str], DataStats]:
+    tally = DataStats()
     return list(source.documents(split, tally)), tally
 
 
@@ -83,7 +83,7 @@ def same(a: Batch, b: Batch) -> bool:
 # The ledger of samples
 
 
-def step(rows: Rows, start: int, batch: int, world: int, micro: int = 1) -> list[Batch]:
+def step(rows: FramedRows, start: int, batch: int, world: int, micro: int = 1) -> list[Batch]:
     """What all workers together see in one step."""
     loaders = [Loader(rows, batch, seed=3, rank=rank, world=world, micro=micro) for rank in range(world)]
     return [part for loader in loaders for part in islice(loader.batches(start), micro)]
@@ -135,7 +135,7 @@ def test_a_sample_name_tells_epoch_and_row() -> None:
     rows = numbered(20)
     for batch in islice(Loader(rows, 8).batches(), 10):
         assert batch.sample is not None
-        numbers = [int(Bytes().decode(row)) for row in batch.tokens.tolist()]
+        numbers = [int(ByteTokenizer().decode(row)) for row in batch.tokens.tolist()]
         assert numbers == [name % 20 for name in batch.sample.tolist()]
 
 
@@ -149,22 +149,22 @@ def test_stretches_cover_the_step_without_gap(world: int, micro: int, batch: int
 
 
 def test_order_is_a_pure_function_of_seed_and_epoch() -> None:
-    orders = [tuple(permutation(100, seed, epoch)) for seed in (0, 1, -1) for epoch in (0, 1)]
+    orders = [tuple(epoch_order(100, seed, epoch)) for seed in (0, 1, -1) for epoch in (0, 1)]
     assert len(set(orders)) == 6
     assert all(sorted(order) == list(range(100)) for order in orders)
-    permutation.cache_clear()
-    assert tuple(permutation(100, 0, 0)) == orders[0]
-    assert permutation(8, 0, 0).tolist() == [0, 2, 1, 5, 4, 3, 6, 7]  # resuming must survive an upgrade of NumPy
+    epoch_order.cache_clear()
+    assert tuple(epoch_order(100, 0, 0)) == orders[0]
+    assert epoch_order(8, 0, 0).tolist() == [0, 2, 1, 5, 4, 3, 6, 7]  # resuming must survive an upgrade of NumPy
 
 
 @given(size=st.integers(1, 300), seed=st.integers(-(2**63), 2**63), epoch=st.integers(0, 2**40))
 @settings(max_examples=50)
 def test_order_is_a_permutation(size: int, seed: int, epoch: int) -> None:
-    assert sorted(permutation(size, seed, epoch)) == list(range(size))
+    assert sorted(epoch_order(size, seed, epoch)) == list(range(size))
 
 
 def test_shuffling_reaches_every_place_equally() -> None:
-    firsts = Counter(int(permutation(5, 0, epoch)[0]) for epoch in range(2000))
+    firsts = Counter(int(epoch_order(5, 0, epoch)[0]) for epoch in range(2000))
     assert set(firsts) == set(range(5))
     assert all(abs(count - 400) < 5 * 18 for count in firsts.values())  # 18: standard deviation of Binomial(2000, 1/5)
 
@@ -182,28 +182,28 @@ def test_impossible_shares_are_refused(batch: int, rank: int, world: int, micro:
 
 
 def test_sample_i_is_story_i_for_any_number_of_workers() -> None:
-    words = Words(STORIES.words())
-    rows = tokenise(StoriesData(seed=5), "train", words, Documents(128))
+    words = WordTokenizer(STORY_LANGUAGE.words())
+    rows = load_rows(StoryCorpus(seed=5), "train", words, DocumentRows(128))
     parts = step(rows, 100, 8, 2)
     assert names(parts) == list(range(100, 108))
     texts = [words.decode(row) for part in parts for row in part.tokens.tolist()]
-    assert texts == [StoriesData(seed=5).document("train", index) for index in range(100, 108)]
+    assert texts == [StoryCorpus(seed=5).document("train", index) for index in range(100, 108)]
     assert rows.tally.cut == 0
 
 
 def test_streams_of_stories_differ() -> None:
-    texts = {StoriesData(seed).document(split, 0) for seed in (0, 1, 2) for split in ("train", "valid", "test")}
+    texts = {StoryCorpus(seed).document(split, 0) for seed in (0, 1, 2) for split in ("train", "valid", "test")}
     assert len(texts) == 9
 
 
 def test_endless_sources_refuse_what_needs_an_end() -> None:
-    for framing in (Packed(16), Documents(16, cut=False)):
+    for framing in (PackedRows(16), DocumentRows(16, cut=False)):
         with pytest.raises(DataError, match=r"StoriesData has no end: .* use Documents\(16\)"):
-            tokenise(StoriesData(), "train", Words(STORIES.words()), framing)
+            load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), framing)
 
 
 def test_long_stories_are_cut_and_counted() -> None:
-    rows = tokenise(StoriesData(), "train", Words(STORIES.words()), Documents(8))
+    rows = load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), DocumentRows(8))
     batch = rows.take(range(6))
     assert batch.pad is not None
     assert not batch.pad.any()
@@ -214,9 +214,9 @@ def test_long_stories_are_cut_and_counted() -> None:
 
 
 def test_documents_are_framed_and_padded() -> None:
-    tokenizer = Bytes(("bos", "eos", "pad", "mask"))
+    tokenizer = ByteTokenizer(("bos", "eos", "pad", "mask"))
     bos, eos, pad = 256, 257, 258
-    batch = tokenise(Given(("ab", "abcdef", "abcd")), "train", tokenizer, Documents(6)).take([0, 1, 2])
+    batch = load_rows(Given(("ab", "abcdef", "abcd")), "train", tokenizer, DocumentRows(6)).take([0, 1, 2])
     assert batch.tokens.tolist() == [
         [bos, 97, 98, eos, pad, pad],
         [bos, 97, 98, 99, 100, 101],  # cut: it has no end
@@ -230,26 +230,26 @@ def test_documents_are_framed_and_padded() -> None:
 
 def test_eos_is_learnt_where_it_is_bos_too() -> None:
     tokenizer = replace(train_bpe((), 258, ("eos", "mask")), bos="<|eos|>")
-    batch = tokenise(Given(("ab",)), "train", tokenizer, Documents(6)).take([0])
+    batch = load_rows(Given(("ab",)), "train", tokenizer, DocumentRows(6)).take([0])
     assert batch.tokens[0, 0] == batch.tokens[0, 3] == tokenizer.vocab.eos == tokenizer.vocab.bos
     assert batch.learn.long().tolist() == [[0, 1, 1, 1, 0, 0]]
 
 
 def test_long_documents_are_cut_or_dropped_and_counted() -> None:
     source = Given(("ab", "abcdef", "abcde", "abcdefg"))
-    cut = tokenise(source, "train", Bytes(), Documents(6))
+    cut = load_rows(source, "train", ByteTokenizer(), DocumentRows(6))
     assert (cut.size, cut.tally.cut, cut.tally.dropped) == (4, 2, 0)
-    dropped = tokenise(source, "train", Bytes(), Documents(6, cut=False))
+    dropped = load_rows(source, "train", ByteTokenizer(), DocumentRows(6, cut=False))
     assert (dropped.size, dropped.tally.cut, dropped.tally.dropped) == (2, 0, 2)
     assert dropped.tally.tokens == 2 + 6 + 5 + 7
 
 
 def test_padding_borrows_eos_or_says_what_is_missing() -> None:
-    batch = tokenise(Given(("a",)), "train", Bytes(("eos", "mask")), Documents(3)).take([0])
+    batch = load_rows(Given(("a",)), "train", ByteTokenizer(("eos", "mask")), DocumentRows(3)).take([0])
     assert batch.tokens.tolist() == [[97, 256, 256]]
     assert batch.learn.tolist() == [[True, True, False]]
     with pytest.raises(DataError, match="neither pad nor eos"):
-        tokenise(Given(("a",)), "train", Bytes(("mask",)), Documents(3))
+        load_rows(Given(("a",)), "train", ByteTokenizer(("mask",)), DocumentRows(3))
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8), st.integers(1, 9))
@@ -259,9 +259,9 @@ def test_packing_loses_the_tail_only(texts: list[str], length: int) -> None:
     joined = [token for number, part in enumerate(parts) for token in [*([256] if number else []), *part]]
     if len(joined) < length:
         with pytest.raises(DataError, match="fills no row"):
-            tokenise(Given(tuple(texts)), "train", Bytes(), Packed(length))
+            load_rows(Given(tuple(texts)), "train", ByteTokenizer(), PackedRows(length))
         return
-    rows = tokenise(Given(tuple(texts)), "train", Bytes(), Packed(length))
+    rows = load_rows(Given(tuple(texts)), "train", ByteTokenizer(), PackedRows(length))
     assert rows.size == len(joined) // length
     batch = rows.take(range(rows.size))
     assert batch.pad is None
@@ -273,16 +273,16 @@ def test_packing_loses_the_tail_only(texts: list[str], length: int) -> None:
 
 def test_packing_several_documents_needs_eos() -> None:
     with pytest.raises(DataError, match="packing needs eos"):
-        tokenise(Given(("ab", "cd")), "train", Characters("abcd"), Packed(2))
+        load_rows(Given(("ab", "cd")), "train", CharTokenizer("abcd"), PackedRows(2))
 
 
 def test_evaluation_takes_rows_in_order() -> None:
-    batches = evaluation(numbered(10), 7, batch=3)
+    batches = first_batches(numbered(10), 7, batch=3)
     assert [(b.first, b.total, len(b.tokens)) for b in batches] == [(0, 7, 3), (3, 7, 3), (6, 7, 1)]
     assert names(batches) == list(range(7))
-    assert names(evaluation(numbered(10), 99)) == list(range(10))
-    stories = tokenise(StoriesData(), "valid", Words(STORIES.words()), Documents(128))
-    assert all(same(a, b) for a, b in zip(evaluation(stories, 20), evaluation(stories, 20), strict=True))
+    assert names(first_batches(numbered(10), 99)) == list(range(10))
+    stories = load_rows(StoryCorpus(), "valid", WordTokenizer(STORY_LANGUAGE.words()), DocumentRows(128))
+    assert all(same(a, b) for a, b in zip(first_batches(stories, 20), first_batches(stories, 20), strict=True))
 
 
 # Files
@@ -314,7 +314,7 @@ def test_files_of_their_own_hold_nothing_out(tmp_path: Path) -> None:
     source = TextFiles((paths["train"],), valid=(paths["valid"],), split_by="line")
     assert [len(read(source, split)[0]) for split in ("train", "valid", "test")] == [40, 40, 0]
     with pytest.raises(DataError, match="test fills no row of 8 tokens"):
-        tokenise(source, "test", Bytes(), Packed(8))
+        load_rows(source, "test", ByteTokenizer(), PackedRows(8))
 
 
 GOOD = '{"text": "good"}\n'
@@ -454,19 +454,19 @@ def test_text8_in_its_official_form(tmp_path: Path) -> None:
     text = "".join(TEXT8[n * n % 27] for n in range(100))
     source = Text8(written(tmp_path / "text8", text), sizes=(90, 5, 5))
     assert [read(source, split)[0] for split in ("train", "valid", "test")] == [[text[:90]], [text[90:95]], [text[95:]]]
-    tokenizer = Characters(TEXT8)
-    rows = tokenise(source, "train", tokenizer, Packed(16))
+    tokenizer = CharTokenizer(TEXT8)
+    rows = load_rows(source, "train", tokenizer, PackedRows(16))
     assert (rows.size, rows.tally.tail) == (5, 10)
     assert "".join(tokenizer.decode(row) for row in rows.take(range(5)).tokens.tolist()) == text[:80]
     with pytest.raises(ValueError, match="character 'A'"):
-        tokenise(Text8(written(tmp_path / "text8", "A" * 100), (90, 5, 5)), "train", tokenizer, Packed(16))
+        load_rows(Text8(written(tmp_path / "text8", "A" * 100), (90, 5, 5)), "train", tokenizer, PackedRows(16))
 
 
 def test_enwik8_keeps_every_byte(tmp_path: Path) -> None:
     content = "<page>é🙂</page>".encode() * 10
     sizes = (len(content) - 21, 11, 10)  # parts that cut characters in two
     source = Enwik8(written(tmp_path / "enwik8", content), sizes)
-    parts = [tokenise(source, split, Bytes(("mask",)), Packed(1)) for split in ("train", "valid", "test")]
+    parts = [load_rows(source, split, ByteTokenizer(("mask",)), PackedRows(1)) for split in ("train", "valid", "test")]
     assert [rows.size for rows in parts] == list(sizes)
     assert bytes(int(token) for rows in parts for token in rows.take(range(rows.size or 0)).tokens) == content
 
@@ -516,7 +516,7 @@ def test_hub_datasets_are_asked_for_the_right_split(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "source",
     [
-        StoriesData(3),
+        StoryCorpus(3),
         TextFiles(("a",), split_by="line"),
         Jsonl(("a",), field="b"),
         Parquet(("a",), on_bad="skip"),
@@ -524,8 +524,8 @@ def test_hub_datasets_are_asked_for_the_right_split(monkeypatch: pytest.MonkeyPa
         HubDataset("a/b"),
         Text8("a"),
         Enwik8("a", (8, 1, 1)),
-        Documents(8, cut=False),
-        Packed(8),
+        DocumentRows(8, cut=False),
+        PackedRows(8),
     ],
 )
 def test_a_source_is_its_configuration(source: object) -> None:
@@ -536,7 +536,9 @@ def test_a_source_is_its_configuration(source: object) -> None:
 
 
 def test_prefetching_changes_nothing() -> None:
-    loader = Loader(tokenise(StoriesData(), "train", Words(STORIES.words()), Documents(64)), 8, rank=1, world=2)
+    loader = Loader(
+        load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), DocumentRows(64)), 8, rank=1, world=2
+    )
     plain, ahead = islice(loader.batches(16), 12), islice(prefetch(loader.batches(16), 3), 12)
     assert sum(same(a, b) for a, b in zip(plain, ahead, strict=True)) == 12
 

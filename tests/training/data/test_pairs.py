@@ -12,41 +12,41 @@ import torch
 from conftest import randomise
 
 from redraft.apps.cli import main
-from redraft.apps.cli.run_arguments import make_tokenizer, recipe
-from redraft.core import Batch, Context, Gaussian, Words, bleu, minimum_risk, randomness, split_words
+from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
+from redraft.core import Batch, Context, Gaussian, WordTokenizer, bleu, minimum_bayes_risk, randomness, split_words
 from redraft.decoding import Ancestral
 from redraft.models import DiffusionLM, DiffusionLMConfig, Embedding, PredictX, TransformerConfig
 from redraft.models.checkpoints import serialization
-from redraft.tasks import fill
+from redraft.tasks import sample_canvases
 from redraft.training import (
-    STORIES,
-    Content,
+    STORY_LANGUAGE,
     CsvPairs,
     DataError,
-    Documents,
+    DataStats,
+    DocumentRows,
+    EncoderRows,
     JsonlPairs,
-    Match,
     Objective,
     Pair,
-    Pairs,
+    PairRows,
     Run,
-    Sourced,
-    Spans,
-    StoriesData,
+    SourceCoverage,
+    SpanRows,
+    SquaredError,
     StoryAttributes,
+    StoryCorpus,
     StorySummaries,
-    Tally,
-    begin_with,
     drop_condition,
-    faithful,
     fit,
+    init_from,
     load,
+    load_rows,
+    mean_coverage,
     presets,
-    tokenise,
 )
 from redraft.training.runs import variations
 
-WORDS = Words(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
+WORDS = WordTokenizer(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
 BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask
 
 
@@ -57,9 +57,9 @@ def test_a_story_is_what_its_source_asks_for() -> None:
     data = StoryAttributes()
     for index in range(20):
         source, target = data.pair("valid", index)
-        assert data.check(source, target) == Content(1.0, 1.0)
+        assert data.check(source, target) == SourceCoverage(1.0, 1.0)
         assert data.document("valid", index) == target
-        assert set(split_words(source)) <= set(STORIES.words())
+        assert set(split_words(source)) <= set(STORY_LANGUAGE.words())
     assert data.pair("train", 0) != data.pair("valid", 0)
     assert StoryAttributes(seed=1).pair("train", 0) != data.pair("train", 0)
 
@@ -69,33 +69,33 @@ def test_wrong_attributes_are_counted() -> None:
     source, target = data.pair("train", 0)
     name = dict(part.split(" ", 1) for part in source.split(", "))["who"]
     other = "Leo" if name != "Leo" else "Max"
-    assert data.check(source.replace(name, other), target) == Content(pytest.approx(5 / 6), 0.0)
-    assert data.check(source, target[:-1] + " !") == Content(1.0, 0.0)  # all told, but no story
-    assert data.check(source, "") == Content(0.0, 0.0)
+    assert data.check(source.replace(name, other), target) == SourceCoverage(pytest.approx(5 / 6), 0.0)
+    assert data.check(source, target[:-1] + " !") == SourceCoverage(1.0, 0.0)  # all told, but no story
+    assert data.check(source, "") == SourceCoverage(0.0, 0.0)
 
 
 def test_what_stands_after_a_wrong_word_tells_nothing() -> None:
-    story = STORIES.parse(
+    story = STORY_LANGUAGE.parse(
         "One summer afternoon, Leo felt tired and wandered to the river. He helped a lost goose by the bridge. It "
         "belonged to Carl the carpenter. He took the goose to Carl, who danced and gave him a long wooden spoon. "
         "That night, Leo felt tired no more."
     )
     assert story is not None
-    assert STORIES.understood(story.text) == story.attributes
+    assert STORY_LANGUAGE.understood(story.text) == story.attributes
     first = {"who": "Leo", "where": "river", "season": "summer", "mood": "tired"}
-    assert STORIES.understood(story.text.replace("helped", "hopped")) == first  # three plots would go on so
-    assert STORIES.understood(story.text.replace("goose by", "goose over")) == first | {"plot": "help"}
-    assert STORIES.understood("One summer Leo") == {"season": "summer"}
+    assert STORY_LANGUAGE.understood(story.text.replace("helped", "hopped")) == first  # three plots would go on so
+    assert STORY_LANGUAGE.understood(story.text.replace("goose by", "goose over")) == first | {"plot": "help"}
+    assert STORY_LANGUAGE.understood("One summer Leo") == {"season": "summer"}
 
 
 def test_a_summary_is_judged_fact_by_fact() -> None:
     data = StorySummaries()
     source, target = data.pair("valid", 3)
-    assert data.check(source, target) == Content(1.0, 1.0)
+    assert data.check(source, target) == SourceCoverage(1.0, 1.0)
     facts = 9  # season, hero, deed, look, thing, the preposition of the place, place, friend, trade
     wrong = target.replace(split_words(target)[3], "Nobody")
-    assert data.check(source, wrong) == Content(pytest.approx(1 - 1 / facts), 0.0)
-    assert data.check(source, "") == Content(0.0, 0.0)
+    assert data.check(source, wrong) == SourceCoverage(pytest.approx(1 - 1 / facts), 0.0)
+    assert data.check(source, "") == SourceCoverage(0.0, 0.0)
     with pytest.raises(ValueError, match="not a story of the grammar"):
         data.check("Once upon a time.", target)
 
@@ -103,9 +103,9 @@ def test_a_summary_is_judged_fact_by_fact() -> None:
 def test_faithful_is_the_mean() -> None:
     data = StoryAttributes(topics=("who",))
     pairs = [data.pair("test", index) for index in range(2)]
-    assert faithful(data, [p.source for p in pairs], [pairs[0].target, ""]) == Content(0.5, 0.5)
+    assert mean_coverage(data, [p.source for p in pairs], [pairs[0].target, ""]) == SourceCoverage(0.5, 0.5)
     with pytest.raises(ValueError, match="no text to judge"):
-        faithful(data, [], [])
+        mean_coverage(data, [], [])
     with pytest.raises(ValueError, match="stories have no 'colour'"):
         StoryAttributes(topics=("colour",))
 
@@ -118,17 +118,17 @@ def test_pairs_from_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text("\n\n".join(map(json.dumps, lines)))
     data = JsonlPairs((str(file),))
-    assert list(data.pairs("valid", Tally())) == [Pair("a 18", "b 18")]
-    assert len(list(data.pairs("train", tally := Tally()))) == tally.documents == 18
-    assert list(data.documents("test", Tally())) == ["b 19"]  # as plain texts they are the targets
+    assert list(data.pairs("valid", DataStats())) == [Pair("a 18", "b 18")]
+    assert len(list(data.pairs("train", tally := DataStats()))) == tally.documents == 18
+    assert list(data.documents("test", DataStats())) == ["b 19"]  # as plain texts they are the targets
 
 
 def test_a_line_without_a_source_is_named(tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text('{"source": "a", "target": "b"}\n{"target": "b"}\n')
     with pytest.raises(DataError, match=r"pairs\.jsonl:2: .*'source'"):
-        list(JsonlPairs((str(file),)).pairs("train", Tally()))
-    tally = Tally()
+        list(JsonlPairs((str(file),)).pairs("train", DataStats()))
+    tally = DataStats()
     assert len(list(JsonlPairs((str(file),), on_bad="skip").pairs("train", tally))) == 1
     assert tally.bad == 1
 
@@ -137,13 +137,13 @@ def test_tables_with_other_columns_and_bad_lines(tmp_path: Path) -> None:
     file = tmp_path / "table.tsv"
     file.write_text("from\tto\nx\ty\nlonely\n")
     data = CsvPairs((str(file),), source="from", target="to", delimiter="\t", on_bad="skip")
-    tally = Tally()
+    tally = DataStats()
     assert list(data.pairs("train", tally)) == [Pair("x", "y")]
     assert tally.bad == 1
     assert "table.tsv:3" in tally.problems[0]
     (tmp_path / "latin.csv").write_bytes(b"mr,ref\nCaf\xe9,x\n")
     with pytest.raises(DataError, match="UTF-8"):
-        list(CsvPairs((str(tmp_path / "latin.csv"),)).pairs("train", Tally()))
+        list(CsvPairs((str(tmp_path / "latin.csv"),)).pairs("train", DataStats()))
 
 
 # Framings
@@ -155,10 +155,10 @@ class Given:
     def __init__(self, *pairs: Pair) -> None:
         self.held = pairs
 
-    def pairs(self, split: str, tally: Tally) -> Sequence[Pair]:
+    def pairs(self, split: str, tally: DataStats) -> Sequence[Pair]:
         return self.held
 
-    def documents(self, split: str, tally: Tally) -> Sequence[str]:
+    def documents(self, split: str, tally: DataStats) -> Sequence[str]:
         return [pair.target for pair in self.held]
 
 
@@ -166,25 +166,25 @@ TWO = Given(Pair("a b", "c d e"), Pair("f", "a b c d e f a"))
 
 
 def test_one_row_holds_source_and_target() -> None:
-    batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    batch = load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     assert batch.tokens.tolist() == [[0, 1, BOS, 2, 3, 4, EOS, EOS], [5, BOS, 0, 1, 2, 3, 4, 5]]
     assert batch.learn.tolist() == [[False] * 3 + [True] * 5, [False] * 2 + [True] * 6]
     assert batch.pad is None
-    padded = tokenise(TWO, "train", WORDS, Pairs(8, source=2, tail=False)).take([0])
+    padded = load_rows(TWO, "train", WORDS, PairRows(8, source=2, tail=False)).take([0])
     assert padded.pad is not None
     assert padded.pad.tolist() == [[False] * 7 + [True]]
-    joint = tokenise(TWO, "train", WORDS, Pairs(8, source=2, joint=True)).take([0])
+    joint = load_rows(TWO, "train", WORDS, PairRows(8, source=2, joint=True)).take([0])
     assert bool(joint.learn.all())
 
 
 def test_what_does_not_fit_is_cut_and_counted() -> None:
-    rows = tokenise(TWO, "train", WORDS, Pairs(6, source=1))
+    rows = load_rows(TWO, "train", WORDS, PairRows(6, source=1))
     assert rows.take([0]).tokens.tolist() == [[0, BOS, 2, 3, 4, EOS]]
     assert rows.tally.cut == 2  # a source, and a target
 
 
 def test_a_source_beside_the_row() -> None:
-    batch = tokenise(TWO, "train", WORDS, Sourced(6, source=3)).take([0, 1])
+    batch = load_rows(TWO, "train", WORDS, EncoderRows(6, source=3)).take([0, 1])
     assert batch.tokens.tolist() == [[BOS, 2, 3, 4, EOS, EOS], [BOS, 0, 1, 2, 3, 4]]
     assert batch.source is not None
     assert batch.source_pad is not None
@@ -195,10 +195,10 @@ def test_a_source_beside_the_row() -> None:
 
 def test_a_span_is_written_from_the_rest() -> None:
     """Put in the place of the mask it gives the document back; it is three tenths of it, and not always the same."""
-    words = Words(STORIES.words(), ("bos", "eos", "mask"))
-    rows, begins = tokenise(StoriesData(), "train", words, Spans(24, source=80)), set()
+    words = WordTokenizer(STORY_LANGUAGE.words(), ("bos", "eos", "mask"))
+    rows, begins = load_rows(StoryCorpus(), "train", words, SpanRows(24, source=80)), set()
     for index in range(8):
-        ids = words.encode(StoriesData().document("train", index))
+        ids = words.encode(StoryCorpus().document("train", index))
         row = rows.row(index)
         assert row.source is not None
         source, target = [list(map(int, part)) for part in (row.source, row.ids)]
@@ -213,15 +213,15 @@ def test_a_span_is_written_from_the_rest() -> None:
 
 def test_framings_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="give the tokenizer a bos"):
-        tokenise(TWO, "train", Words(("a",)), Pairs(8, source=2))
+        load_rows(TWO, "train", WordTokenizer(("a",)), PairRows(8, source=2))
     with pytest.raises(DataError, match="no pairs of source and target"):
-        tokenise(StoriesData(), "train", WORDS, Sourced(8))
+        load_rows(StoryCorpus(), "train", WORDS, EncoderRows(8))
     with pytest.raises(DataError, match="an end token"):
-        tokenise(TWO, "train", Words(("a",), ("bos",)), Sourced(8))
+        load_rows(TWO, "train", WordTokenizer(("a",), ("bos",)), EncoderRows(8))
     with pytest.raises(ValueError, match="no room for a target"):
-        Pairs(8, source=7)
+        PairRows(8, source=7)
     with pytest.raises(ValueError, match="part of a document"):
-        Spans(8, share=1.0)
+        SpanRows(8, share=1.0)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_presets_of_pairs(name: str) -> None:
     """They can be saved, no row is cut, and all of the source and target are known words."""
     run = presets.TINY[name]()
     assert serialization.from_json(serialization.to_json(run)) == run
-    rows = tokenise(run.data, "train", run.tokenizer, run.framing)
+    rows = load_rows(run.data, "train", run.tokenizer, run.framing)
     batch = rows.take(range(50))
     assert rows.tally.cut == 0
     assert not bool((batch.tokens == run.tokenizer.unknown).any())
@@ -261,12 +261,12 @@ def test_bleu_of_several_references() -> None:
 
 def test_minimum_risk_does_not_depend_on_the_order() -> None:
     candidates = ["a b c d", "a b c e", "a b c d e", "x y z"]
-    chosen = minimum_risk(candidates)
+    chosen = minimum_bayes_risk(candidates)
     assert chosen == "a b c d"
-    assert {minimum_risk(candidates[i:] + candidates[:i]) for i in range(4)} == {chosen}
-    assert minimum_risk(["b", "a"]) == minimum_risk(["a", "b"])
+    assert {minimum_bayes_risk(candidates[i:] + candidates[:i]) for i in range(4)} == {chosen}
+    assert minimum_bayes_risk(["b", "a"]) == minimum_bayes_risk(["a", "b"])
     with pytest.raises(ValueError, match="nothing to choose from"):
-        minimum_risk([])
+        minimum_bayes_risk([])
 
 
 def test_minimum_risk_is_that_of_diffuseq() -> None:
@@ -278,7 +278,7 @@ def test_minimum_risk_is_that_of_diffuseq() -> None:
             math.fsum(bleu([one], [other]) for j, other in enumerate(candidates) if i != j)
             for i, one in enumerate(candidates)
         ]
-        chosen = alike[candidates.index(minimum_risk(candidates))]
+        chosen = alike[candidates.index(minimum_bayes_risk(candidates))]
         assert chosen == pytest.approx(max(alike), abs=1e-12)
 
 
@@ -294,7 +294,7 @@ def small(encoder: bool = False) -> DiffusionLM:
 
 def test_the_source_stays_clean_at_every_step() -> None:
     model = small()
-    batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    batch = load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     assert model.codec is not None
     source = model.codec.encode(batch.tokens)
     seen = list(Ancestral(5)(model, model.process, model.blank(batch), rng=randomness.rng(0, 2)))
@@ -306,18 +306,18 @@ def test_the_source_stays_clean_at_every_step() -> None:
 
 def test_noise_falls_on_the_target_alone() -> None:
     """The loss does not change with the noise of the source, and only learnt places count."""
-    model, batch = small(), tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    model, batch = small(), load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     t = torch.where(batch.learn, 0.7, 0.0)
     encoded = model.encode(batch)
     noised = model.process.noise(encoded.x, t, rng=randomness.rng(0, 2))
     assert torch.equal(noised.z[~batch.learn], encoded.x[~batch.learn])
-    loss = Objective(Match())(model, batch, rng=randomness.rng(1, 2))
+    loss = Objective(SquaredError())(model, batch, rng=randomness.rng(1, 2))
     assert loss.count.tolist() == [5, 6]
 
 
 def test_a_canvas_with_a_source_is_that_of_its_row() -> None:
     model = small()
-    batch = tokenise(TWO, "train", WORDS, Pairs(8, source=2)).take([0, 1])
+    batch = load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     blank, written = model.blank(batch), model.compose([[5], [6]], ["a b", "f"])
     assert torch.equal(blank.fixed, written.fixed)
     assert torch.equal(blank.z[blank.fixed], written.z[written.fixed])
@@ -335,7 +335,7 @@ def test_the_text_is_the_target() -> None:
 
 
 def genie_batch() -> Batch:
-    return tokenise(TWO, "train", WORDS, Sourced(6, source=4)).take([0, 1])
+    return load_rows(TWO, "train", WORDS, EncoderRows(6, source=4)).take([0, 1])
 
 
 def test_padding_of_a_source_never_matters() -> None:
@@ -379,7 +379,7 @@ def test_how_many_rows_lose_their_source() -> None:
 
 def test_encoder_and_cross_attention_learn() -> None:
     model, batch = small(encoder=True), genie_batch()
-    Objective(Match(), drop_condition=0.1)(model, batch, rng=randomness.rng(0, 2)).mean.backward()
+    Objective(SquaredError(), drop_condition=0.1)(model, batch, rng=randomness.rng(0, 2)).mean.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
     assert model.encoder is not None
     assert all(float(p.grad.abs().max()) > 0 for p in model.encoder.parameters() if p.grad is not None)
@@ -394,8 +394,8 @@ def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
     assert torch.equal(blank.context.cond, written.context.cond)
     assert blank.context.cond_pad is not None
     assert torch.equal(blank.context.cond_pad, written.context.cond_pad)
-    texts = fill(model, Ancestral(3), written, seed=1).texts
-    assert texts == fill(model, Ancestral(3), blank, seed=1, batch=1).texts
+    texts = sample_canvases(model, Ancestral(3), written, seed=1).texts
+    assert texts == sample_canvases(model, Ancestral(3), blank, seed=1, batch=1).texts
 
 
 def test_sources_where_there_are_none() -> None:
@@ -436,14 +436,14 @@ def test_training_learns_and_writes_answers(name: str, tmp_path: Path) -> None:
     (written,) = [line["samples"] for line in lines if "samples" in line]
     assert len(written) == 2
     source = StoryAttributes().pair("test", 0).source
-    assert len(fill(model, Ancestral(2), model.canvas(new=9, rows=3, source=source)).texts) == 3
+    assert len(sample_canvases(model, Ancestral(2), model.canvas(new=9, rows=3, source=source)).texts) == 3
 
 
 def test_targets_alone_teach_any_model(tmp_path: Path) -> None:
     """Pairs are also documents: what a model learns that sees no source."""
     run = replace(presets.mdlm_tiny(), data=StoryAttributes(), steps=1, eval_rows=2, samples=1)
-    assert isinstance(run.framing, Documents)
-    rows = tokenise(run.data, "train", run.tokenizer, run.framing)
+    assert isinstance(run.framing, DocumentRows)
+    rows = load_rows(run.data, "train", run.tokenizer, run.framing)
     assert run.tokenizer.decode(rows.take([4]).tokens[0].tolist()) == StoryAttributes().pair("train", 4).target
 
 
@@ -478,7 +478,7 @@ def test_what_was_pre_trained_is_a_base(tmp_path: Path) -> None:
     fit(replace(short(presets.genie_cpd_tiny(), 3), samples=0, steps=1), tmp_path / "cpd", quiet=True)
     base = load(tmp_path / "cpd").state_dict()
     for run in (presets.genie_tiny(), presets.genie_summary_tiny()):
-        begin_with(model := DiffusionLM(short(run, 3).model), tmp_path / "cpd")
+        init_from(model := DiffusionLM(short(run, 3).model), tmp_path / "cpd")
         assert all(torch.equal(weight, base[name]) for name, weight in model.state_dict().items() if name in base)
         assert base.keys() & model.state_dict().keys()
 
@@ -487,22 +487,22 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
     """A folder of pairs by `--data`, its words from sources and targets, a sign between them; no other data."""
     for name in ("trainset", "devset", "testset_w_refs"):
         (tmp_path / f"{name}.csv").write_text("mr,ref\nname[Aromi],Aromi is a pub.\n")
-    run, kind = recipe("diffuseq_e2e", [str(tmp_path)], "words:20")
+    run, kind = parse_run("diffuseq_e2e", [str(tmp_path)], "words:20")
     assert kind == "words:20"
     words = make_tokenizer(kind, run.data)
-    assert isinstance(words, Words)
+    assert isinstance(words, WordTokenizer)
     assert {"name", "[", "pub"} <= set(words.words)
     assert words.vocab.bos is not None
     run = variations.with_tokenizer(run, words)
-    assert tokenise(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
+    assert load_rows(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
     for name in ("genie_e2e", "ld4tg_codec_e2e", "ld4tg_e2e"):
-        beside = variations.with_tokenizer(recipe(name, [str(tmp_path)], "words:20")[0], words)
-        row = tokenise(beside.data, "train", words, beside.framing).take([0])
+        beside = variations.with_tokenizer(parse_run(name, [str(tmp_path)], "words:20")[0], words)
+        row = load_rows(beside.data, "train", words, beside.framing).take([0])
         assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
         assert row.source is not None
         assert words.decode(row.source[0].tolist()) == "name [ Aromi ]"
     with pytest.raises(ValueError, match="learns to answer sources"):
-        recipe("genie_tiny", [str(tmp_path / "trainset.csv")])
+        parse_run("genie_tiny", [str(tmp_path / "trainset.csv")])
 
 
 def test_another_tokenizer_reaches_the_encoder_and_the_codec() -> None:

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core import Batch, Canvas, Context, Known, Loss, Masked, Prediction, Rng, Vocab, rng
-from redraft.decoding import AnyOrder, FirstOrder, Guided, TokenClassifier, Unmask, last
+from redraft.core import Batch, Canvas, Context, Loss, Masked, Prediction, Rng, TablePrediction, Vocab, rng
+from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, TokenClassifier, Unmask, final_canvas
 from redraft.models import DiffusionLM, DiffusionLMConfig, TransformerConfig, from_json, to_json
-from redraft.training import Attribution, Objective, Step, presets
+from redraft.training import AttributeObjective, Objective, TrainStep, presets
 
 MASK = 6
 CONFIG = DiffusionLMConfig(
@@ -35,7 +35,7 @@ def trained() -> DiffusionLM:
     torch.manual_seed(0)
     model = DiffusionLM(CONFIG)
     before = {name: p.clone() for name, p in model.named_parameters()}
-    step = Step(model, Attribution())
+    step = TrainStep(model, AttributeObjective())
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
     for i in range(60):
         optimiser.zero_grad()
@@ -71,19 +71,19 @@ class Even:
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        return Known(torch.tensor([1.0] * 6 + [0.0]).log().log_softmax(-1).expand(*z.shape, 7))
+        return TablePrediction(torch.tensor([1.0] * 6 + [0.0]).log().log_softmax(-1).expand(*z.shape, 7))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
 
-@pytest.mark.parametrize(("kind", "least"), [(FirstOrder, 0.58), (TokenClassifier, 0.7)])
+@pytest.mark.parametrize(("kind", "least"), [(FirstOrderClassifier, 0.58), (TokenClassifier, 0.7)])
 @pytest.mark.parametrize("label", [0, 1])
 def test_guidance_follows_it(trained: DiffusionLM, kind: type, least: float, label: int) -> None:
     """Half of the tokens fit by chance; the first order is an approximation."""
     canvas = Canvas(torch.zeros(60, 8, dtype=torch.int64), torch.zeros(60, 8, dtype=torch.bool))
-    sampler = Guided(Unmask(8, AnyOrder()), kind(trained.attribute(label), 5.0))
-    z = last(sampler(Even(), trained.process, canvas, rng=rng(0, 60))).z
+    sampler = GuidedSampler(Unmask(8, AnyOrder()), kind(trained.attribute(label), 5.0))
+    z = final_canvas(sampler(Even(), trained.process, canvas, rng=rng(0, 60))).z
     assert float(((z >= 3) == bool(label)).float().mean()) > least
 
 
@@ -91,13 +91,13 @@ def test_it_needs_classes_and_a_layer() -> None:
     with pytest.raises(ValueError, match="no layer for attributes; train one with the objective Attribution"):
         DiffusionLM(replace(CONFIG, attributes=0)).attribute_logits(torch.zeros(1, 2, 7))
     with pytest.raises(ValueError, match="these rows have no classes to learn"):
-        Attribution()(DiffusionLM(CONFIG), replace(rows(0), label=None), rng=rng(0, 64))
+        AttributeObjective()(DiffusionLM(CONFIG), replace(rows(0), label=None), rng=rng(0, 64))
 
 
 def test_the_diffusion_leaves_it_alone() -> None:
     model = DiffusionLM(CONFIG)
     assert model.context(rows(0)).label is None, "the classes are not for the network"
-    ours = {id(p) for p in Attribution().learns(model)}
+    ours = {id(p) for p in AttributeObjective().learns(model)}
     assert not ours & {id(p) for p in Objective().learns(model)}
 
 
@@ -113,7 +113,7 @@ class Own:
 
 
 def test_a_run_takes_any_goal() -> None:
-    run = replace(presets.mdlm_tiny(), objective=Attribution())
+    run = replace(presets.mdlm_tiny(), objective=AttributeObjective())
     assert from_json(to_json(run)) == run
     own = replace(run, objective=Own())
     assert from_json(to_json(own), trust=[Own.__module__]) == own

@@ -25,21 +25,21 @@ from redraft.core import (
     Vocab,
     rng,
 )
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Pattern, TransformerConfig, TwoStreams
+from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, TransformerConfig, TwoStreams
 from redraft.models.checkpoints import serialization
 from redraft.training import (
     Bound,
-    Importance,
+    ImportanceTimes,
     Objective,
-    Recover,
-    Step,
-    Stratified,
-    clipped,
-    importance,
-    intervals,
+    StratifiedTimes,
+    TokenCrossEntropy,
+    TrainStep,
+    candidate_intervals,
+    fit_clipped_times,
+    fit_importance_times,
     presets,
+    punch_holes,
     relative_variance,
-    torn,
 )
 
 Build = Callable[..., DiffusionLM]
@@ -73,7 +73,7 @@ def test_every_stratum_is_hit_once_however_the_batch_is_split(total: int, cuts: 
     drawn = []
     for i, (first, rows) in enumerate(split(total, cuts)):
         batch = replace(Batch.of(tokens(rows, 5)), first=first, total=total)
-        drawn.append(Stratified()(batch, rng=rng(seed + i, rows)))
+        drawn.append(StratifiedTimes()(batch, rng=rng(seed + i, rows)))
     t = torch.cat(drawn)
     assert t.shape == (total, 1)
     assert (t * total).floor().flatten().sort().values.tolist() == list(range(total))
@@ -82,7 +82,7 @@ def test_every_stratum_is_hit_once_however_the_batch_is_split(total: int, cuts: 
 @given(total=st.integers(1, 24), block=st.integers(1, 6), seed=st.integers(0, 10**6))
 def test_every_block_has_its_own_strata(total: int, block: int, seed: int) -> None:
     length = 10
-    t = Stratified(block=block)(Batch.of(tokens(total, length)), rng=rng(seed, total))
+    t = StratifiedTimes(block=block)(Batch.of(tokens(total, length)), rng=rng(seed, total))
     assert t.shape == (total, length)
     for b, lo in enumerate(range(0, length, block)):
         inside = t[:, lo : lo + block]
@@ -94,7 +94,7 @@ def test_every_block_has_its_own_strata(total: int, block: int, seed: int) -> No
 
 @given(low=st.floats(0, 0.5), width=st.floats(0.01, 0.5), seed=st.integers(0, 10**6))
 def test_clipped_times_stay_within_their_bounds(low: float, width: float, seed: int) -> None:
-    t = Stratified(low, low + width)(Batch.of(tokens(16, 3)), rng=rng(seed, 16))
+    t = StratifiedTimes(low, low + width)(Batch.of(tokens(16, 3)), rng=rng(seed, 16))
     assert low <= t.min() <= t.max() <= low + width
     assert (((t - low) / width) * 16).floor().flatten().tolist() == list(range(16))
 
@@ -102,7 +102,7 @@ def test_clipped_times_stay_within_their_bounds(low: float, width: float, seed: 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 0.5), (0.7, 0.2), (-0.1, 1.0), (0.0, 1.1)])
 def test_bounds_must_be_bounds(low: float, high: float) -> None:
     with pytest.raises(ValueError, match="0 <= low < high <= 1"):
-        Stratified(low, high)
+        StratifiedTimes(low, high)
 
 
 @given(steps=st.integers(1, 1000), t=st.floats(0, 1, exclude_min=True))
@@ -118,7 +118,7 @@ def test_a_drawn_time_falls_into_its_step(steps: int, t: float) -> None:
 
 def test_continuous_time_has_no_grid() -> None:
     t = torch.rand(3, 1)
-    for term in (Bound(), Recover()):
+    for term in (Bound(), TokenCrossEntropy()):
         times = term.grid(t)
         assert torch.equal(times.t, t)
         assert (times.s, times.weight) == (None, 1.0)
@@ -133,7 +133,7 @@ DENSITY = (4.0, 1.0, 1.0, 2.0)
 
 
 def test_important_times_are_drawn_more_often() -> None:
-    t = Importance(DENSITY)(Batch.of(tokens(8000, 1)), rng=rng(0, 8000))
+    t = ImportanceTimes(DENSITY)(Batch.of(tokens(8000, 1)), rng=rng(0, 8000))
     assert torch.histc(t, 4, 0, 1).tolist() == pytest.approx([4000, 1000, 1000, 2000], abs=2)
     assert (torch.histc(t[t < 0.25], 10, 0, 0.25) - 400).abs().max() < 5, "evenly within a part"
 
@@ -141,7 +141,7 @@ def test_important_times_are_drawn_more_often() -> None:
 @given(seed=st.integers(0, 10**6), density=st.lists(st.floats(0.1, 9), min_size=1, max_size=6))
 def test_weights_undo_the_density(seed: int, density: list[float]) -> None:
     """The weighted mean of any function of the time is its mean over all times."""
-    clock = Importance(tuple(density))
+    clock = ImportanceTimes(tuple(density))
     t = clock(Batch.of(tokens(2000, 1)), rng=rng(seed, 2000))
     for function in (torch.ones_like, torch.square, torch.cos):
         even = function((torch.arange(10_000) + 0.5).double() / 10_000).mean()
@@ -152,9 +152,9 @@ def test_importance_has_the_mean_of_even_times_and_less_variance(build: Build) -
     """For one row, again and again; the clock is measured with the model, by the root of the mean squared loss."""
     model, row = build(), Batch.of(tokens(1, 6).expand(4000, -1).contiguous())
     with torch.no_grad():
-        clock = importance(model, Batch.of(row.tokens[:300]), Bound(steps=20), parts=10, rng=rng(1, 300))
+        clock = fit_importance_times(model, Batch.of(row.tokens[:300]), Bound(steps=20), parts=10, rng=rng(1, 300))
         even, keen = (
-            Objective(Bound(steps=20), times)(model, row, rng=rng(2, 4000)).nats for times in (Stratified(), clock)
+            Objective(Bound(steps=20), times)(model, row, rng=rng(2, 4000)).nats for times in (StratifiedTimes(), clock)
         )
     assert len(clock.density) == 10
     error = float((even.var() / 4000 + keen.var() / 4000).sqrt())
@@ -163,15 +163,24 @@ def test_importance_has_the_mean_of_even_times_and_less_variance(build: Build) -
 
 
 def test_intervals_are_those_of_the_grid() -> None:
-    assert intervals(0.5, 0.25) == [(0.0, 1.0), (0.0, 0.75), (0.25, 1.0), (0.0, 0.5), (0.25, 0.75), (0.5, 1.0)]
-    assert len(intervals()) == len(set(intervals())) == sum(range(1, 12))
+    assert candidate_intervals(0.5, 0.25) == [
+        (0.0, 1.0),
+        (0.0, 0.75),
+        (0.25, 1.0),
+        (0.0, 0.5),
+        (0.25, 0.75),
+        (0.5, 1.0),
+    ]
+    assert len(candidate_intervals()) == len(set(candidate_intervals())) == sum(range(1, 12))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 1.0), (0.3, 0.8), (0.5, 1.0)])
 def test_relative_variance_of_the_even_guess(build: Build, low: float, high: float) -> None:
     """−log x̂ = log 6 everywhere: n/t·log 6 of n ~ Binomial(4, t) masks a block has the variance 4·(1 − t)/t·log² 6."""
     model, batch = even_guess(build(BlockCausal(4))), Batch.of(tokens(4000, 8))
-    found = relative_variance(model, [batch, batch], Objective(Bound(), Stratified(low, high, 4)), rng=rng(3, 4000))
+    found = relative_variance(
+        model, [batch, batch], Objective(Bound(), StratifiedTimes(low, high, 4)), rng=rng(3, 4000)
+    )
     t = torch.linspace(low, high, 10_001, dtype=torch.float64)
     assert found == pytest.approx(float(((1 - t) / t).mean()) / 8, rel=0.1)
 
@@ -185,20 +194,20 @@ def even_guess(model: DiffusionLM) -> DiffusionLM:
 def test_clipped_takes_the_interval_that_varies_least(build: Build) -> None:
     """The even guess varies least where most is masked; with plain cross-entropy, whose mean is t, there as well."""
     model, batches = even_guess(build(BlockCausal(2))), [Batch.of(tokens(200, 6, seed)) for seed in range(2)]
-    for loss in (Bound(), Recover()):
-        best = clipped(model, batches, loss, intervals(0.5, 0.1), rng=rng(1, 200))
-        assert best == Stratified(0.5, 1.0, block=2)
-        best = clipped(model, batches, loss, [(0.1, 0.6), (0.2, 0.7)], rng=rng(1, 200))
-        assert best == Stratified(0.2, 0.7, block=2)
+    for loss in (Bound(), TokenCrossEntropy()):
+        best = fit_clipped_times(model, batches, loss, candidate_intervals(0.5, 0.1), rng=rng(1, 200))
+        assert best == StratifiedTimes(0.5, 1.0, block=2)
+        best = fit_clipped_times(model, batches, loss, [(0.1, 0.6), (0.2, 0.7)], rng=rng(1, 200))
+        assert best == StratifiedTimes(0.2, 0.7, block=2)
 
 
 def test_clipped_is_judged_by_other_draws_too(build: Build) -> None:
     """A network that sees: with new random numbers none of the intervals is much better."""
-    model, grid = build(BlockCausal(2)), intervals(0.5, 0.25)
+    model, grid = build(BlockCausal(2)), candidate_intervals(0.5, 0.25)
     batches = [Batch.of(tokens(400, 6, seed)) for seed in range(2)]
-    chosen = clipped(model, batches, Bound(), grid, rng=rng(1, 400))
+    chosen = fit_clipped_times(model, batches, Bound(), grid, rng=rng(1, 400))
     judged = {
-        low_high: relative_variance(model, batches, Objective(Bound(), Stratified(*low_high, 2)), rng=rng(2, 400))
+        low_high: relative_variance(model, batches, Objective(Bound(), StratifiedTimes(*low_high, 2)), rng=rng(2, 400))
         for low_high in grid
     }
     assert judged[chosen.low, chosen.high] <= 1.05 * min(judged.values())
@@ -207,26 +216,28 @@ def test_clipped_is_judged_by_other_draws_too(build: Build) -> None:
 
 def test_a_clipped_clock_is_a_setting(build: Build) -> None:
     """It is saved and read with the run, by its own name."""
-    clock = clipped(build(BlockCausal(2)), [Batch.of(tokens(8, 4))], Bound(), intervals(0.8), rng=rng(0, 8))
+    clock = fit_clipped_times(
+        build(BlockCausal(2)), [Batch.of(tokens(8, 4))], Bound(), candidate_intervals(0.8), rng=rng(0, 8)
+    )
     run = replace(presets.bd3_tiny(), objective=Objective(Bound(), clock))
     again = serialization.from_json(serialization.to_json(run))
     assert (again, serialization.digest(again)) == (run, serialization.digest(run))
     assert serialization.digest(run) != serialization.digest(
-        replace(run, objective=Objective(Bound(), Stratified(block=2)))
+        replace(run, objective=Objective(Bound(), StratifiedTimes(block=2)))
     )
 
 
 @pytest.mark.parametrize("density", [(), (1.0, 0.0), (-1.0, 2.0)])
 def test_every_time_must_be_possible(density: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="every part of the time needs a density above 0"):
-        Importance(density)
+        ImportanceTimes(density)
 
 
 # --- the loss ---
 
 
 @dataclass(frozen=True)
-class Fixed(Stratified):
+class Fixed(StratifiedTimes):
     """All rows at one time."""
 
     t: float = 0.5
@@ -243,7 +254,7 @@ class Heard:
         model.register_forward_pre_hook(lambda _, args: self.z.append(args[0]))
 
 
-@pytest.mark.parametrize("loss", [Bound(), Recover(), Recover(1.0)])
+@pytest.mark.parametrize("loss", [Bound(), TokenCrossEntropy(), TokenCrossEntropy(1.0)])
 def test_prompts_and_padding_are_neither_noised_nor_counted(build: Build, loss: Bound) -> None:
     model, batch = build(), prompted(6, 8, prompt=3, pad=2)
     heard = Heard(model)
@@ -267,20 +278,20 @@ def test_prompts_are_not_noised_by_a_chain_either(build: Build, steps: int) -> N
 def test_torn_texts_have_a_hole_or_two() -> None:
     """Only what was learnt is torn: prompts and padding stay; a text of no token stays as it is."""
     batch, empty = prompted(4000, 20, prompt=2, pad=4), Batch.of(tokens(3, 4), torch.ones(3, 4, dtype=torch.bool))
-    learn = torn(batch, 0.3, rng=rng(0, 4000)).learn
+    learn = punch_holes(batch, 0.3, rng=rng(0, 4000)).learn
     assert not bool((learn & ~batch.learn).any())
     whole = (learn == batch.learn).all(-1)
     assert float(whole.float().mean()) == pytest.approx(0.7, abs=0.03)
     holes = (torch.nn.functional.pad(learn[~whole].int(), (1, 0)).diff() == 1).sum(-1)
     assert set(holes.tolist()) == {1, 2}
     assert 1 <= int(learn[~whole].sum(-1).min()) <= 3, "short holes are the most frequent"
-    assert not bool(torn(empty, 1.0, rng=rng(0, 3)).learn.any())
+    assert not bool(punch_holes(empty, 1.0, rng=rng(0, 3)).learn.any())
 
 
 def test_what_is_left_of_a_torn_text_is_given(build: Build) -> None:
     model, batch, keys = build(), Batch.of(tokens(8, 9)), rng(0, 8)
     heard = Heard(model)
-    loss = Objective(Recover(), Fixed(t=1.0), holes=1.0)(model, batch, rng=keys)
+    loss = Objective(TokenCrossEntropy(), Fixed(t=1.0), holes=1.0)(model, batch, rng=keys)
     learn = heard.z[0] == MASK
     assert torch.equal(heard.z[0][~learn], batch.tokens[~learn])
     assert bool(learn.any(-1).all())
@@ -316,7 +327,7 @@ def test_the_bound_of_linear_mask_noise_is_recovery_over_t(build: Build, seed: i
     model = build(process=Masked(Vocab(7, mask=MASK), Linear(eps)))
     batch = prompted(8, 6, prompt=1, pad=1) if eps == 0 else Batch.of(tokens(8, 6))
     bound, recovery = (
-        Objective(loss)(model, batch, rng=rng(seed, 8)).parts["diffusion"] for loss in (Bound(), Recover(1.0))
+        Objective(loss)(model, batch, rng=rng(seed, 8)).parts["diffusion"] for loss in (Bound(), TokenCrossEntropy(1.0))
     )
     assert torch.allclose(bound, recovery, rtol=1e-5)
 
@@ -324,7 +335,7 @@ def test_the_bound_of_linear_mask_noise_is_recovery_over_t(build: Build, seed: i
 def test_plain_recovery_is_cross_entropy_at_masked_tokens(build: Build) -> None:
     model, batch = build(), Batch.of(tokens(4, 6))
     heard = Heard(model)
-    loss = Objective(Recover())(model, batch, rng=rng(0, 4))
+    loss = Objective(TokenCrossEntropy())(model, batch, rng=rng(0, 4))
     z = heard.z[0]
     nll = model(z, torch.ones(4, 1)).nll(z == MASK, batch.tokens)
     assert torch.allclose(loss.nats, nll.sum(-1).detach(), rtol=1e-5)
@@ -357,9 +368,9 @@ def test_an_infinite_prior_is_infinite_and_not_nan(build: Build) -> None:
 def test_a_step_is_the_objective_as_a_module(build: Build) -> None:
     model, batch, objective = build(), Batch.of(tokens(4, 6)), Objective()
     expected = objective(model, batch, rng=rng(3, 4), total=torch.tensor(99))
-    given = Step(model, objective)(batch, rng(3, 4), torch.tensor(99))
+    given = TrainStep(model, objective)(batch, rng(3, 4), torch.tensor(99))
     assert torch.equal(given.mean, expected.mean)
-    assert [name for name, _ in Step(model, objective).named_parameters()] == [
+    assert [name for name, _ in TrainStep(model, objective).named_parameters()] == [
         f"model.{n}" for n, _ in model.named_parameters()
     ]
 
@@ -403,7 +414,7 @@ class Leaky(BlockCausal):
         return LeakyStreams(honest.block, honest.clean)
 
 
-def likelihood(build: Build, tiny: TransformerConfig, pattern: Pattern, seed: int) -> tuple[DiffusionLM, Loss]:
+def likelihood(build: Build, tiny: TransformerConfig, pattern: AttentionPattern, seed: int) -> tuple[DiffusionLM, Loss]:
     """A random model of three tokens, and its one-step bound of all 27 sequences of length three."""
     model = build(pattern, tiny, process=Masked(SMALL), seed=seed)
     with torch.no_grad():
@@ -413,7 +424,7 @@ def likelihood(build: Build, tiny: TransformerConfig, pattern: Pattern, seed: in
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("pattern", [Causal(3), BlockCausal(1)], ids=repr)
 def test_probabilities_of_all_sequences_sum_to_one(
-    build: Build, tiny: TransformerConfig, pattern: Pattern, seed: int
+    build: Build, tiny: TransformerConfig, pattern: AttentionPattern, seed: int
 ) -> None:
     _, loss = likelihood(build, tiny, pattern, seed)
     p = (-loss.nats.double()).exp()
@@ -430,7 +441,7 @@ def test_a_leak_would_not_sum_to_one(build: Build, tiny: TransformerConfig) -> N
 
 @pytest.mark.parametrize("pattern", [Causal(3), BlockCausal(1)], ids=repr)
 def test_the_one_step_bound_is_the_chain_rule_read_in_one_stream(
-    build: Build, tiny: TransformerConfig, pattern: Pattern
+    build: Build, tiny: TransformerConfig, pattern: AttentionPattern
 ) -> None:
     """Position i asked by a mask after x₁…x_{i−1}, as sampling does."""
     model, loss = likelihood(build, tiny, pattern, seed=0)

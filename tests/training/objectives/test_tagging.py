@@ -10,11 +10,22 @@ import torch
 import torch.nn.functional as F
 
 from redraft.core import Batch, Context, Gaussian, rng
-from redraft.decoding import Ddim, Move, Steer
-from redraft.models import BlockCausal, DiffusionLM, Foresight, Kinds, follows, from_json, tag_logits, to_json
-from redraft.tasks import ArgumentError, Opened, control
+from redraft.decoding import Ddim, GradientControl, SolverStep
+from redraft.models import BlockCausal, DiffusionLM, FutureTagger, TagSet, from_json, tag_log_prob, tag_logits, to_json
+from redraft.tasks import ArgumentError, TextModel, control
 from redraft.tasks.controlled.tags import TagEnergy
-from redraft.training import STORY_TAGS, Foreseeing, Objective, Run, Step, Stratified, Tagging, export, presets, tags_of
+from redraft.training import (
+    STORY_TAGS,
+    FutureTaggerObjective,
+    Objective,
+    Run,
+    StratifiedTimes,
+    TaggerObjective,
+    TrainStep,
+    export,
+    presets,
+    tag_words,
+)
 from redraft.training.runs import variations
 
 POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
@@ -43,8 +54,12 @@ def test_it_alone_learns_and_it_learns(name: str) -> None:
     model, run = small(name)
     assert from_json(to_json(run)) == run
     before = {n: p.clone() for n, p in model.named_parameters()}
-    goal = run.objective if isinstance(run.objective, Foreseeing) else Tagging(Stratified(high=0.2))
-    step, losses = Step(model, goal), []
+    goal = (
+        run.objective
+        if isinstance(run.objective, FutureTaggerObjective)
+        else TaggerObjective(StratifiedTimes(high=0.2))
+    )
+    step, losses = TrainStep(model, goal), []
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 3e-2)
     for i in range(60):
         optimiser.zero_grad()
@@ -63,7 +78,7 @@ def test_the_future_is_the_chain_rule() -> None:
     """rest = Σ log p(kind | words so far, kinds since), asked one place at a time; a free kind is read as free."""
     model, _ = small("ar_tagger_tiny")
     tagger = model.tagger
-    assert isinstance(tagger, Foresight)
+    assert isinstance(tagger, FutureTagger)
     prefix, candidates, wanted = torch.tensor([[3, 7]]), torch.tensor([[5, 9]]), torch.tensor([1, -1, 2])
     found = tagger.rest(prefix, candidates, wanted)
     for c, token in enumerate((5, 9)):
@@ -87,9 +102,9 @@ def test_the_slope_of_control_is_that_of_the_formula() -> None:
     canvas = model.canvas(new=6, rows=2)
     canvas = canvas.write(torch.randn(canvas.z.shape))
     wanted = torch.tensor([0, 2, -1, 1])
-    steer = Steer(TagEnergy(follows(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
+    steer = GradientControl(TagEnergy(tag_log_prob(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
     with torch.no_grad():
-        move = Move(model, process.path, canvas, 0.5, 0.4, rng(0, 2))
+        move = SolverStep(model, process.path, canvas, 0.5, 0.4, rng(0, 2))
         mean, spread = steer.solver.law(move)
     z = torch.randn(canvas.z.shape, requires_grad=True)
     t = torch.full((2, 1), 0.4, dtype=torch.float64)
@@ -118,11 +133,11 @@ def test_one_hot_tokens_and_padding() -> None:
 )
 def test_control_demands_and_guides(name: str) -> None:
     """Fresh weights: what is demanded is right; with a scale the text only has its length, or less (vectors)."""
-    it = Opened(*small(name))
+    it = TextModel(*small(name))
     demanded = control(it, pos=POS, n=2, steps=4 if it.model.block is None else None)
-    assert all(tags_of(each.text) == tuple(POS.split()) for each in demanded)
+    assert all(tag_words(each.text) == tuple(POS.split()) for each in demanded)
     guided = control(it, pos=f"{POS} *", scale=1.0, n=1, steps=4 if it.model.block is None else None)
-    assert it.model.codec is not None or len(tags_of(guided[0].text)) == 8
+    assert it.model.codec is not None or len(tag_words(guided[0].text)) == 8
 
 
 def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
@@ -132,38 +147,38 @@ def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
     bare = DiffusionLM(plain.model, plain.tokenizer)
     bare.load_state_dict({n: p for n, p in model.state_dict().items() if not n.startswith("tagger.")})
     with_it, own = (
-        control(Opened(m, r), pos=POS, scale=1.0, steps=4, **more)[0].text
+        control(TextModel(m, r), pos=POS, scale=1.0, steps=4, **more)[0].text
         for m, r, more in ((bare, plain, {"classifier": path}), (model, run, {}))
     )
     assert with_it == own
     with pytest.raises(ArgumentError, match="leave one out"):
-        control(Opened(bare, plain), pos=POS, classifier=path, lexicon="some.json")
+        control(TextModel(bare, plain), pos=POS, classifier=path, lexicon="some.json")
     with pytest.raises(ArgumentError, match="other noise or other words"):
-        control(Opened(*small("ar_tiny")), pos=POS, classifier=path)
+        control(TextModel(*small("ar_tiny")), pos=POS, classifier=path)
     empty = str(export(tmp_path / "plain", bare, plain))
     with pytest.raises(ArgumentError, match="holds no tagger; train one"):
-        control(Opened(bare, plain), pos=POS, classifier=empty)
+        control(TextModel(bare, plain), pos=POS, classifier=empty)
     with pytest.raises(ArgumentError, match="leave sampler=… out"):
-        control(Opened(*small("diffusion_lm_tagger_tiny")), pos=POS, scale=1.0, sampler=Ddim(4))
+        control(TextModel(*small("diffusion_lm_tagger_tiny")), pos=POS, scale=1.0, sampler=Ddim(4))
 
 
 def test_kinds() -> None:
-    kinds = Kinds.of_words(["a", "Anna", "zzz"], 5, STORY_TAGS)
+    kinds = TagSet.of_words(["a", "Anna", "zzz"], 5, STORY_TAGS)
     assert kinds.names == ("DET", "PROPN")
     assert kinds.of == (0, 1, 2, 2, 2)
     with pytest.raises(ValueError, match="names, each of its own"):
-        Kinds((), ())
+        TagSet((), ())
     with pytest.raises(ValueError, match="the numbers 0 to 1"):
-        Kinds(("a",), (0, 2))
+        TagSet(("a",), (0, 2))
     run = presets.mdlm_tagger_tiny()
     with pytest.raises(ValueError, match="its lexicon"):
-        replace(run.model, kinds=Kinds(("a",), (0,)))
+        replace(run.model, kinds=TagSet(("a",), (0,)))
     with pytest.raises(ValueError, match="blocks have neither"):
         variations.with_network(run, pattern=BlockCausal(4))
     with pytest.raises(ValueError, match="tokens are words"):
         variations.with_tagger(presets.mdlm_tiny_chars(), base="x")
     model, _ = small("mdlm_tagger_tiny")
     with pytest.raises(ValueError, match="others learn by Tagging"):
-        Foreseeing()(model, rows(model, 0), rng=rng(0, 32))
+        FutureTaggerObjective()(model, rows(model, 0), rng=rng(0, 32))
     with pytest.raises(ValueError, match="no tagger of noisy rows"):
-        Tagging()(DiffusionLM(replace(model.config, kinds=None)), rows(model, 0), rng=rng(0, 32))
+        TaggerObjective()(DiffusionLM(replace(model.config, kinds=None)), rows(model, 0), rng=rng(0, 32))

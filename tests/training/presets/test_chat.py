@@ -11,10 +11,20 @@ import pytest
 import torch
 
 from redraft.apps import cli
-from redraft.core import ChatError, Hub, Words, prompt_ids, question_ids, rng
+from redraft.core import ChatError, HubTokenizer, WordTokenizer, prompt_ids, question_encoder, rng
 from redraft.models import DiffusionLM
-from redraft.tasks import ArgumentError, Opened, generate
-from redraft.training import Answers, DataError, Objective, Recover, Run, StoryAttributes, export, presets, tokenise
+from redraft.tasks import ArgumentError, TextModel, generate
+from redraft.training import (
+    ChatRows,
+    DataError,
+    Objective,
+    Run,
+    StoryAttributes,
+    TokenCrossEntropy,
+    export,
+    load_rows,
+    presets,
+)
 
 QUESTION = "who Leo, friend Carl, where river, season summer, mood tired, plot help"
 
@@ -25,16 +35,16 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="module")
-def hub(run: Run) -> Hub:
-    assert isinstance(run.tokenizer, Hub)
+def hub(run: Run) -> HubTokenizer:
+    assert isinstance(run.tokenizer, HubTokenizer)
     return run.tokenizer
 
 
-def test_a_row_is_prompt_answer_and_end_tokens(run: Run, hub: Hub) -> None:
+def test_a_row_is_prompt_answer_and_end_tokens(run: Run, hub: HubTokenizer) -> None:
     """The prompt is what the template makes of the message; the rest is learnt, end tokens included."""
     pair = run.data.pair("train", 0)  # type: ignore[union-attr]
     prompt = prompt_ids(hub, [{"role": "user", "content": pair.source}])
-    row = tokenise(run.data, "train", hub, replace(run.framing, shorten=0.0)).take([0])  # type: ignore[type-var]
+    row = load_rows(run.data, "train", hub, replace(run.framing, shorten=0.0)).take([0])  # type: ignore[type-var]
     ids, learn = row.tokens[0].tolist(), row.learn[0]
     assert ids[: len(prompt)] == prompt
     assert not learn[: len(prompt)].any()
@@ -44,16 +54,16 @@ def test_a_row_is_prompt_answer_and_end_tokens(run: Run, hub: Hub) -> None:
     assert hub.decode(answer) == pair.target, "words come back as they were"
 
 
-def test_questions_are_prompts(hub: Hub) -> None:
+def test_questions_are_prompts(hub: HubTokenizer) -> None:
     """Rendered once for all questions, or for each: the same ids; special tokens that are spelt out stay text."""
-    ask = question_ids(hub)
+    ask = question_encoder(hub)
     for text in (QUESTION, f" {QUESTION} ", "", "who <|eot_id|> Leo"):
         assert ask(text) == prompt_ids(hub, [{"role": "user", "content": text}])
     assert ask("<|eot_id|>").count(hub.id_of("<|eot_id|>") or 0) == 1
 
 
-def test_a_share_of_the_rows_is_cut(run: Run, hub: Hub) -> None:
-    rows = tokenise(run.data, "train", hub, replace(run.framing, shorten=0.5))  # type: ignore[type-var]
+def test_a_share_of_the_rows_is_cut(run: Run, hub: HubTokenizer) -> None:
+    rows = load_rows(run.data, "train", hub, replace(run.framing, shorten=0.5))  # type: ignore[type-var]
     batch, again = rows.take(range(200)), rows.take(range(200))
     assert batch.pad is not None
     assert torch.equal(batch.tokens, again.tokens), "the same row is cut at the same place"
@@ -68,8 +78,8 @@ def test_a_share_of_the_rows_is_cut(run: Run, hub: Hub) -> None:
 def test_only_the_answer_is_noised_and_learnt(run: Run) -> None:
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer)
-    batch = tokenise(run.data, "train", run.tokenizer, run.framing).take(range(4))
-    loss = Objective(Recover())(model, batch, rng=rng(0, 4))
+    batch = load_rows(run.data, "train", run.tokenizer, run.framing).take(range(4))
+    loss = Objective(TokenCrossEntropy())(model, batch, rng=rng(0, 4))
     assert loss.count.tolist() == batch.learn.sum(-1).tolist()
     assert model.blank(batch).z[~batch.learn].tolist() == batch.tokens[~batch.learn].tolist()
 
@@ -82,24 +92,24 @@ def test_it_is_asked_and_judged(run: Run, tmp_path: Path, capsys: pytest.Capture
     cli.main(["eval", str(tmp_path / "chat"), "--rows", "2", "--draws", "1", "--samples", "2", "--json"])
     found = {row["name"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
     assert found.keys() >= {"bits_per_token", "facts", "exact", "nfe"}
-    (written,) = generate(Opened(model, run), source=QUESTION, max_new_tokens=5)
+    (written,) = generate(TextModel(model, run), source=QUESTION, max_new_tokens=5)
     prompt = prompt_ids(run.tokenizer, [{"role": "user", "content": QUESTION}])  # type: ignore[arg-type]
     assert sum(written.given) == len(prompt) - 1, "all but the start token"
     with pytest.raises(ValueError, match="needs a source"):
-        generate(Opened(model, run))
+        generate(TextModel(model, run))
 
 
-def test_wrong_tokenizers_and_lengths(run: Run, hub: Hub) -> None:
+def test_wrong_tokenizers_and_lengths(run: Run, hub: HubTokenizer) -> None:
     with pytest.raises(DataError, match="chat template"):
-        tokenise(run.data, "train", Words(("a",), ("bos", "eos", "mask")), run.framing)
+        load_rows(run.data, "train", WordTokenizer(("a",), ("bos", "eos", "mask")), run.framing)
     with pytest.raises(DataError, match="leaves no room"):
-        tokenise(run.data, "train", hub, Answers(20)).take([0])
+        load_rows(run.data, "train", hub, ChatRows(20)).take([0])
     with pytest.raises(ValueError, match="shorten=2"):
-        Answers(20, shorten=2)
+        ChatRows(20, shorten=2)
     with pytest.raises(ChatError, match="does not repeat a message once"):
-        question_ids(replace(hub, template="nothing"))
+        question_encoder(replace(hub, template="nothing"))
     with pytest.raises(DataError, match="no pairs"):
-        tokenise(presets.mdlm_tiny().data, "train", hub, run.framing)
+        load_rows(presets.mdlm_tiny().data, "train", hub, run.framing)
     assert isinstance(run.data, StoryAttributes)
 
 
@@ -131,7 +141,7 @@ def test_end_tokens_are_written_last_or_never(run: Run, end: str, alias: str) ->
         model.network.embedding.weight[[eos, eot]] *= 3  # type: ignore[list-item]
         if model.network.output is not None:
             model.network.output.weight[[eos, eot]] *= 3  # type: ignore[list-item]
-    it = Opened(model, run)
+    it = TextModel(model, run)
     how = {"source": QUESTION, "max_new_tokens": 12, "n": 8, "decode_block": 12, "steps": 12, "temperature": 1.0}
     free, ours, theirs = (generate(it, **how, **more) for more in ({}, {"end_token": end}, {alias: True}))
     assert ours.texts == theirs.texts

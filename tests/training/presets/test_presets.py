@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 import torch
 
-from redraft.core import Interpolating, Special, Words
-from redraft.models import DiffusionLM, MaskedLM, Size
+from redraft.core import Interpolating, Special, WordTokenizer
+from redraft.models import DiffusionLM, MaskedLM, TransformerSize
 from redraft.models.checkpoints import serialization
 from redraft.training import (
     PRESETS,
     PUBLISHED,
     TINY,
-    Autoencode,
     Bound,
-    Endless,
+    CodecObjective,
+    EncoderRows,
+    InfiniteCorpus,
     JsonlPairs,
     Objective,
-    Pairs,
+    PairRows,
     Run,
-    Sourced,
     TextFiles,
     fit,
     presets,
@@ -43,9 +43,9 @@ VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the
 
 
 @cache
-def made_up(size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> Words:
+def made_up(size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> WordTokenizer:
     """A tokenizer of so many states: numbered words, the unknown one, and signs."""
-    return Words(tuple(f"w{i}" for i in range(size - 1 - len(specials))), specials)
+    return WordTokenizer(tuple(f"w{i}" for i in range(size - 1 - len(specials))), specials)
 
 
 def build(name: str, size: int | None = None) -> Run:
@@ -54,7 +54,9 @@ def build(name: str, size: int | None = None) -> Run:
     if vocabulary is None:
         return PRESETS[name]()
     reads = signature(PRESETS[name]).parameters
-    encoder = {"encoder": MaskedLM(64, Size(16, 1, 2))} if "encoder" in reads else {}  # MiniLM knows its own words only
+    encoder = (
+        {"encoder": MaskedLM(64, TransformerSize(16, 1, 2))} if "encoder" in reads else {}
+    )  # MiniLM knows its own words only
     specials: tuple[Special, ...] = ("bos", "eos", "mask") if name.startswith("diffuseq") else ("eos", "pad", "mask")
     return PRESETS[name](made_up(size or vocabulary, specials), **encoder)
 
@@ -141,7 +143,7 @@ def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
     assert [line["step"] for line in lines] == [1, 1]
     assert math.isfinite(lines[0]["train_loss_bits_per_token"])
     assert lines[0]["gradient_norm"] > 0
-    if isinstance(run.objective, Autoencode):
+    if isinstance(run.objective, CodecObjective):
         assert 0 <= lines[1]["valid_reconstruction"] <= 1  # of a codec alone there is no likelihood yet
     else:
         assert math.isfinite(lines[1]["valid_bound_bits_per_token"])
@@ -154,9 +156,9 @@ def shrunken(run: Run, folder: Path) -> Run:
     run = replace(variations.shrunken(run), base=None, steps=1, batch=2, eval_rows=2, samples=1)
     if run.model.codec is not None:
         run = replace(run, sampler=few_steps(run.sampler))
-    if isinstance(run.data, Endless):
+    if isinstance(run.data, InfiniteCorpus):
         return run
-    if isinstance(run.framing, Pairs | Sourced):
+    if isinstance(run.framing, PairRows | EncoderRows):
         return replace(run, data=made_pairs(run, folder))
     said = [run.tokenizer.decode([i % 20]) for i in range(200)]
     (folder / "text").write_text(" ".join(text if text.isprintable() and text else "a" for text in said))

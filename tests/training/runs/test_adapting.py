@@ -18,7 +18,7 @@ import tokenizers
 import torch
 
 import redraft
-from redraft.core import Batch, Context, Hub, Masked, Words, rng
+from redraft.core import Batch, Context, HubTokenizer, Masked, WordTokenizer, rng
 from redraft.models import (
     Causal,
     CheckpointError,
@@ -26,30 +26,30 @@ from redraft.models import (
     Full,
     Shift,
     TransformerConfig,
-    adapter_off,
-    layer_states,
+    lora_disabled,
+    lora_enabled,
     lora_layers,
-    lora_on,
     lora_parameters,
+    record_layer_states,
 )
 from redraft.tasks import CausalJudge
 from redraft.training import (
-    Adapt,
-    Packed,
-    Step,
-    Stratified,
+    AdaptationObjective,
+    PackedRows,
+    StratifiedTimes,
     TextFiles,
-    adaptation,
-    begin_with,
+    TrainStep,
+    adaptation_run,
     causal_nats,
-    evaluation,
-    merged,
-    tokenise,
+    first_batches,
+    init_from,
+    load_rows,
+    merge_adapter,
 )
 
 Build = Callable[..., DiffusionLM]
 Say = Callable[..., tuple[str, str]]
-WORDS = Words(
+WORDS = WordTokenizer(
     tuple(["the", "a", "cat", "dog", "sat", "ran", "on", "by", "mat", "tree", ".", "big"]), ("eos", "pad", "mask")
 )
 
@@ -67,13 +67,13 @@ def base(build: Build, tiny: TransformerConfig, tmp_path_factory: pytest.TempPat
 
 def run_of(base: Path, **options: Any) -> redraft.Run:
     data = TextFiles((str(base / "text.txt"),))
-    return adaptation(redraft.load(base / "model"), str(base / "model"), data, Packed(12), **options)
+    return adaptation_run(redraft.load(base / "model"), str(base / "model"), data, PackedRows(12), **options)
 
 
 def adapted(run: redraft.Run) -> DiffusionLM:
     model = DiffusionLM(run.model, run.tokenizer)
     with torch.no_grad():
-        begin_with(model, str(run.base))
+        init_from(model, str(run.base))
     return model.eval()
 
 
@@ -93,7 +93,7 @@ def test_at_first_it_is_the_causal_model(base: Path, lora: int | None) -> None:
 
 def test_annealing_goes_from_causal_to_full() -> None:
     batch, place = Batch.of(torch.zeros(2, 40, dtype=torch.int64)), torch.arange(40)
-    goal, shares = Adapt(anneal=10), []
+    goal, shares = AdaptationObjective(anneal=10), []
     for step in range(10):
         pattern = goal.pattern(replace(batch, step=step))
         assert pattern is not None
@@ -123,28 +123,30 @@ def test_an_adapter_can_be_off_gated_and_merged(base: Path) -> None:
     ids = torch.tensor([[0, 2, 14, 6, 14, 8, 10]])
     changed, same = model.network(ids, None), plain.network(ids, None)
     assert not torch.allclose(changed, same)
-    with adapter_off(model):
+    with lora_disabled(model):
         assert torch.equal(model.network(ids, None), same)
-    with lora_on(model, gate=torch.zeros_like(ids, dtype=torch.bool)):
+    with lora_enabled(model, gate=torch.zeros_like(ids, dtype=torch.bool)):
         assert torch.equal(model.network(ids, None), same)
     causal = Context(pattern=Causal())
-    with lora_on(model, gate=ids == 14):  # tokens before the first mask are those of the base
+    with lora_enabled(model, gate=ids == 14):  # tokens before the first mask are those of the base
         assert torch.equal(model.network(ids, None, causal)[:, :2], plain.network(ids, None, causal)[:, :2])
-    torch.testing.assert_close(merged(model).network(ids, None), changed, rtol=1e-3, atol=1e-3)  # it rounds otherwise
+    torch.testing.assert_close(
+        merge_adapter(model).network(ids, None), changed, rtol=1e-3, atol=1e-3
+    )  # it rounds otherwise
 
 
 def test_only_the_adapter_learns(base: Path) -> None:
-    run = run_of(base, lora=4, objective=Adapt(anneal=2, ar=0.3, align=10.0))
+    run = run_of(base, lora=4, objective=AdaptationObjective(anneal=2, ar=0.3, align=10.0))
     model = adapted(run)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    step = Step(model, run.objective)
+    step = TrainStep(model, run.objective)
     loss = step(Batch.of(torch.randint(0, 12, (3, 12))), rng(0, 3))
     assert set(loss.parts) == {"diffusion", "ar", "align"}
     loss.mean.backward()
     learnt = {name for name, p in model.named_parameters() if p.grad is not None}
     assert learnt == {name for name in before if "lora" in name}
     with pytest.raises(ValueError, match="needs an adapter"):
-        Step(adapted(run_of(base)), Adapt(align=1.0))
+        TrainStep(adapted(run_of(base)), AdaptationObjective(align=1.0))
 
 
 # --- the command ---
@@ -161,7 +163,7 @@ def test_adapt_then_write(base: Path, tmp_path: Path, say: Say) -> None:
     )
     assert "step 3" in out + err
     assert say("infill", tmp_path / "run", "the cat [[2]] the mat")[0].startswith("the cat")
-    model = merged(redraft.load(tmp_path / "run"))
+    model = merge_adapter(redraft.load(tmp_path / "run"))
     redraft.export(tmp_path / "whole", model)
     assert redraft.load(tmp_path / "whole").config.network.lora is None
 
@@ -203,7 +205,7 @@ def test_what_cannot_be_adapted(base: Path, build: Build, tmp_path: Path, say: S
         words[1] = str(tmp_path / name)
         assert message in say(*words, code=2)[1]
     with pytest.raises(CheckpointError, match="another"):
-        begin_with(build(), base / "model")
+        init_from(build(), base / "model")
 
 
 def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
@@ -217,7 +219,7 @@ def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
     hidden[0, 2] = WORDS.vocab.masked
     with torch.no_grad():
         q = model(hidden, torch.full((1, 1), 1 / 7), Context()).at(hidden == WORDS.vocab.masked)[0, :12]
-        with adapter_off(model):
+        with lora_disabled(model):
             p = -causal_nats(model, Batch.of(texts)).sum(-1)
     assert found[0].text.split()[2] == WORDS.decode([int((q + p).argmax())])
     assert found[0].text.startswith("the cat")
@@ -233,15 +235,15 @@ def test_alignment_is_that_of_all_layers(base: Path) -> None:
     with torch.no_grad():
         for p in lora_parameters(model):
             p.normal_(0, 0.1)
-    loss = Adapt(align=10.0)(model, batch := Batch.of(ids), rng=rng(0, 3))
+    loss = AdaptationObjective(align=10.0)(model, batch := Batch.of(ids), rng=rng(0, 3))
     early, late = rng(0, 3).split(2)
     first = torch.arange(12) == 0
-    t = torch.where(first, 0.0, Stratified()(replace(batch, learn=batch.learn & ~first), rng=early))
+    t = torch.where(first, 0.0, StratifiedTimes()(replace(batch, learn=batch.learn & ~first), rng=early))
     z = model.process.noise(ids, t, rng=late).z
     with torch.no_grad():
-        with layer_states(model.network) as ours:
+        with record_layer_states(model.network) as ours:
             model.network(z, None)
-        with adapter_off(model), layer_states(model.network) as theirs:
+        with lora_disabled(model), record_layer_states(model.network) as theirs:
             model.network(ids, None, Context(pattern=Causal()))
     apart = torch.stack([1 - torch.cosine_similarity(a, b, dim=-1) for a, b in zip(ours, theirs, strict=True)]).mean(0)
     expected = 10 * torch.where(z[:, 1:] == WORDS.vocab.masked, apart[:, :-1], 0.0).sum()
@@ -302,7 +304,7 @@ def test_the_recipe_measures_what_infill_writes(base: Path, monkeypatch: pytest.
     assert answers["both"]
     ways, by_whole = torch.tensor(causal["ways"]), CausalJudge(model, adapt.AFTER)
     with torch.no_grad():
-        with adapter_off(model):
+        with lora_disabled(model):
             states = model.network(row[None, :2], None, Context(pattern=Causal()))
         best = model.network.logits(states[0, -1])[:-1].topk(6).indices
     assert set(ways[:, 0].tolist()) <= set(range(14))
@@ -373,9 +375,9 @@ def test_a_chat_by_command(published_chat: Path, tmp_path: Path, say: Say) -> No
     """Questions stay clean, and answers alone are learnt."""
     words = ["adapt", published_chat / "model", "--out", tmp_path / "run", "--data", published_chat / "pairs.jsonl"]
     say(*map(str, [*words, "--chat", "--length", 32, "--batch", 2, "--steps", 2, "--lora", 2, "--quiet"]))
-    run, _ = redraft.training.describe(tmp_path / "run")
+    run, _ = redraft.training.describe_run(tmp_path / "run")
     assert run is not None
-    batch = next(iter(evaluation(tokenise(run.data, "train", run.tokenizer, run.framing), 2)))
+    batch = next(iter(first_batches(load_rows(run.data, "train", run.tokenizer, run.framing), 2)))
     clean = ~batch.learn[0]
     assert "rain" in run.tokenizer.decode(batch.tokens[0][clean].tolist())
     assert batch.tokens[0][batch.learn[0]][-1] == run.tokenizer.vocab.eos
@@ -396,7 +398,7 @@ def published_chat(build: Build, tiny: TransformerConfig, tmp_path: Path) -> Pat
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(SKY)}, unk_token="?"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     backend.add_special_tokens(["<|turn|>", "<|end|>"])
-    hub = Hub(backend.to_str(), eos="<|end|>", mask="<|mask|>", template=TURNS)
+    hub = HubTokenizer(backend.to_str(), eos="<|end|>", mask="<|mask|>", template=TURNS)
     process = Masked(hub.vocab)
     model = build(Causal(), replace(tiny, tied=True), process=process, head=Shift(), tokenizer=hub)
     redraft.export(tmp_path / "model", model)

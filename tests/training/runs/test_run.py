@@ -19,7 +19,7 @@ from train_child import small
 from redraft.core import Linear, Masked
 from redraft.models import CheckpointError, ConfigError, DiffusionLM, TransformerConfig
 from redraft.models.checkpoints import reader as stored, serialization, writer
-from redraft.training import Run, assemble, describe, export, fit, load, newest
+from redraft.training import Run, build_model, describe_run, export, fit, load, load_newest
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_run_must_fit_together(tmp_path: Path) -> None:
 
 def test_load_gives_the_averaged_weights(trained: tuple[Run, Path, DiffusionLM]) -> None:
     _, out, model = trained
-    saved = newest(out)
+    saved = load_newest(out)
     assert saved.step == 6
     loaded = load(out)
     assert not loaded.training
@@ -121,12 +121,12 @@ def test_weights_must_belong_to_the_config(trained: tuple[Run, Path, DiffusionLM
     weights = load_file(out / "step-00000006" / "model.safetensors")
     wide = replace(run, model=replace(run.model, network=replace(run.model.network, width=32)))
     with pytest.raises(CheckpointError, match=r"attention\.out\.weight is \(16, 16\), the config needs \(32, 32\)"):
-        assemble(wide, weights, "cpu")
+        build_model(wide, weights, "cpu")
     name = "network.norm.weight"
     with pytest.raises(CheckpointError, match=rf"{name} is missing, the config needs \(16,\)"):
-        assemble(run, {n: w for n, w in weights.items() if n != name}, "cpu")
+        build_model(run, {n: w for n, w in weights.items() if n != name}, "cpu")
     with pytest.raises(CheckpointError, match=r"extra is \(1,\), the config needs no such tensor"):
-        assemble(run, weights | {"extra": torch.ones(1)}, "cpu")
+        build_model(run, weights | {"extra": torch.ones(1)}, "cpu")
 
 
 @dataclass(frozen=True)
@@ -208,10 +208,10 @@ def test_loading_reads_what_it_needs_once(trained: tuple[Run, Path, DiffusionLM]
         load(path)
         assert reads == needed
     reads.clear()
-    assert describe(trained[1]) == (trained[0], 6)
+    assert describe_run(trained[1]) == (trained[0], 6)
     assert reads == {"manifest.json": 1, "config.json": 1}
     reads.clear()
-    newest(trained[1])
+    load_newest(trained[1])
     assert reads.keys() > needed.keys()
     assert set(reads.values()) == {1}
 
@@ -222,7 +222,7 @@ def test_a_damaged_optimiser_does_not_keep_a_model_from_loading(
     shutil.copytree(trained[1], tmp_path / "out")
     (tmp_path / "out" / "step-00000006" / "optimiser.safetensors").write_bytes(b"damaged")
     assert torch.equal(says(load(tmp_path / "out")), says(trained[2]))
-    assert newest(tmp_path / "out").step == 3  # training would go on from here
+    assert load_newest(tmp_path / "out").step == 3  # training would go on from here
 
 
 def test_load_in_another_dtype(trained: tuple[Run, Path, DiffusionLM]) -> None:
@@ -243,7 +243,7 @@ def test_no_two_weights_share_memory(trained: tuple[Run, Path, DiffusionLM]) -> 
     shapes = [(n, p.shape) for n, p in model.named_parameters()]
     parts = whole.split([shape.numel() for _, shape in shapes])
     weights = {n: part.view(shape) for (n, shape), part in zip(shapes, parts, strict=True)}
-    built = assemble(run, weights, "cpu")
+    built = build_model(run, weights, "cpu")
     assert torch.equal(says(built), says(model))
     assert len({p.untyped_storage().data_ptr() for p in built.parameters()}) == len(shapes)
     assert whole.untyped_storage().data_ptr() not in {p.untyped_storage().data_ptr() for p in built.parameters()}
@@ -268,7 +268,7 @@ def test_loading_needs_the_memory_of_the_weights(trained: tuple[Run, Path, Diffu
     with torch.device("meta"):
         shapes = {n: p.shape for n, p in DiffusionLM(wide.model, wide.tokenizer).named_parameters()}
     weights = {n: torch.ones(shape) for n, shape in shapes.items()}
-    writer.save(tmp_path, 1, {"model": weights}, {"config": serialization.to_json(wide), "state": {}})
+    writer.save_checkpoint(tmp_path, 1, {"model": weights}, {"config": serialization.to_json(wide), "state": {}})
     result = subprocess.run([sys.executable, "-c", PEAK, out, tmp_path], capture_output=True, text=True, check=True)
     grown, size = map(int, result.stdout.split())
     assert size > 1e8

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from redraft.core import Characters
-from redraft.decoding import Blocks, Strides
+from redraft.core import CharTokenizer
+from redraft.decoding import Blocks, SlidingWindow
 from redraft.models import Causal, ConfigError, DiffusionLM
 from redraft.models.checkpoints import serialization
 from redraft.training import TINY, Run, presets
 from redraft.training.runs import variations
 
-LETTERS = Characters("abc", ("bos", "eos", "mask"))
+LETTERS = CharTokenizer("abc", ("bos", "eos", "mask"))
 
 
 TAGGERS = [name for name in TINY if "_tagger_" in name]
@@ -72,7 +72,7 @@ def before(run: Run) -> dict[str, Any]:
         encoder |= {"vocab": run.model.vocab.size, "vectors": None, "cross": None, "tied": True}
     if "start" in network["pattern"]:
         network["pattern"]["start"] = ports.start
-    if isinstance(run.sampler, Blocks | Strides):
+    if isinstance(run.sampler, Blocks | SlidingWindow):
         sampler["stop"] = run.model.vocab.eos if run.sampler.stop else None
     return data
 

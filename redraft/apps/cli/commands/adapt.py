@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from redraft.apps.cli.arguments import Flag
+from redraft.apps.cli.arguments import DATA, Flag
 from redraft.apps.cli.commands.train import train_run
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
+from redraft.training.data.registry import CORPUS_NAMES
 
 if TYPE_CHECKING:
     from redraft.training.data.framing import Framing
     from redraft.training.data.pairs import JsonlPairs
-    from redraft.training.data.sources import Corpus, Endless
+    from redraft.training.data.sources import Corpus, InfiniteCorpus
     from redraft.training.runs.run import Run
 
 
@@ -32,7 +33,7 @@ class AdaptModel:
     on."""
     out: Annotated[Path, arg(metavar="DIR")]
     """Where checkpoints and metrics.jsonl go; the same command continues there."""
-    data: Annotated[tuple[str, ...], arg(metavar="stories|sotu|PATH...")]
+    data: Annotated[tuple[str, ...], arg(metavar=DATA)]
     """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet."""
     length: int = 128
     """Tokens per row; with --draft, a model of ours keeps the rows of its own training."""
@@ -42,9 +43,9 @@ class AdaptModel:
     """Rows per step."""
     lr: float = 1e-4
     """Learning rate; with --lora or --draft ten times as much is usual."""
-    lora: Annotated[int | None, optional("RANK", "all weights learn")] = None
+    lora: Annotated[int | None, optional_argument("RANK", "all weights learn")] = None
     """Only an adapter of this rank learns; the model's own weights stay as they are."""
-    block: Annotated[int | None, optional("SIZE", "all tokens see all")] = None
+    block: Annotated[int | None, optional_argument("SIZE", "all tokens see all")] = None
     """Tokens see their block of this size and all earlier ones, as in block diffusion: exact caches, no right side."""
     chat: Flag = False
     """The data are questions and answers (.jsonl, fields source and target) in the model's chat template: only answers
@@ -55,12 +56,14 @@ class AdaptModel:
     """Weight of the causal model's own loss, say 0.3: it stays a causal model, too."""
     align: float = 0.0
     """Weight of 1 − cos between its states and the causal model's, say 10: helps with little text; needs --lora."""
-    draft: Annotated[Literal["beside", "self"] | None, optional("beside|self", "it learns to fill masks")] = None
+    draft: Annotated[Literal["beside", "self"] | None, optional_argument("beside|self", "it learns to fill masks")] = (
+        None
+    )
     """Learn to draft for the model instead, which keeps its words and writes them faster (redraft generate --draft):
     beside: a small network that reads its states; self: the model itself, with an adapter at masks alone."""
     draft_length: int = 8
     """With --draft: tokens of a draft, at most."""
-    draft_words: Annotated[int | None, optional("N", "all")] = None
+    draft_words: Annotated[int | None, optional_argument("N", "all")] = None
     """With --draft beside: only the first N ids are drafted, which costs less; byte-pair tokenizers have the usual ones
     first."""
     temperature: float = 1.0
@@ -82,7 +85,7 @@ class AdaptModel:
 
     def __post_init__(self) -> None:
         if not self.data:
-            raise ValueError("--data is missing; give stories, sotu, files or a directory of text")
+            raise ValueError(f"--data is missing; give {', '.join(CORPUS_NAMES)}, files or a directory of text")
         for name, least in (
             ("length", 2),
             ("steps", 1),
@@ -116,21 +119,21 @@ class AdaptModel:
         from dataclasses import replace
 
         from redraft.apps.cli.models import open_model
-        from redraft.training.data.framing import Packed
-        from redraft.training.objectives.adaptation import Adapt
-        from redraft.training.objectives.losses import Bound, Recover
-        from redraft.training.objectives.time_samplers import Stratified
-        from redraft.training.runs.adaptation import adaptation
+        from redraft.training.data.framing import PackedRows
+        from redraft.training.objectives.adaptation import AdaptationObjective
+        from redraft.training.objectives.losses import Bound, TokenCrossEntropy
+        from redraft.training.objectives.time_samplers import StratifiedTimes
+        from redraft.training.runs.adaptation import adaptation_run
 
         if self.draft is not None:
             return self._drafting(self.draft)
         base = open_model(self.model).model
-        loss = Recover() if self.even else Bound()
-        goal = Adapt(self.anneal, self.ar, self.align, loss, Stratified(*self.rates))
-        run = adaptation(
+        loss = TokenCrossEntropy() if self.even else Bound()
+        goal = AdaptationObjective(self.anneal, self.ar, self.align, loss, StratifiedTimes(*self.rates))
+        run = adaptation_run(
             base,
             str(self.model),
-            *self._text(Packed(self.length)),
+            *self._text(PackedRows(self.length)),
             lora=self.lora,
             block=self.block,
             objective=goal,
@@ -141,12 +144,12 @@ class AdaptModel:
         )
         return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
 
-    def _text(self, plain: Framing) -> tuple[Corpus | Endless, Framing]:
+    def _text(self, plain: Framing) -> tuple[Corpus | InfiniteCorpus, Framing]:
         """What to learn from, and how it becomes rows; `plain`: where it is no chat."""
-        from redraft.apps.cli.run_arguments import source
-        from redraft.training.data.pair_framing import Answers
+        from redraft.apps.cli.run_arguments import parse_source
+        from redraft.training.data.pair_framing import ChatRows
 
-        return (_pairs(self.data), Answers(self.length)) if self.chat else (source(self.data), plain)
+        return (_pairs(self.data), ChatRows(self.length)) if self.chat else (parse_source(self.data), plain)
 
     def _require_drafting(self) -> None:
         for name, usual in (
@@ -168,20 +171,20 @@ class AdaptModel:
         from dataclasses import replace
 
         from redraft.apps.cli.models import open_model
-        from redraft.models.auxiliary.drafter import Beside, Itself
-        from redraft.training.data.framing import Packed
-        from redraft.training.objectives.distillation import Distil
-        from redraft.training.runs.distillation import drafting
+        from redraft.models.auxiliary.drafter import SelfDrafter, SideDrafter
+        from redraft.training.data.framing import PackedRows
+        from redraft.training.objectives.distillation import DrafterObjective
+        from redraft.training.runs.distillation import drafter_run
 
         it = open_model(self.model)
-        beside, itself = Beside(self.draft_length, words=self.draft_words), Itself(self.draft_length)
-        run = drafting(
+        beside, itself = SideDrafter(self.draft_length, words=self.draft_words), SelfDrafter(self.draft_length)
+        run = drafter_run(
             it.model,
             str(self.model),
-            *self._text(Packed(self.length) if it.run is None else it.run.framing),
+            *self._text(PackedRows(self.length) if it.run is None else it.run.framing),
             drafter=beside if draft == "beside" else itself,
             lora=16 if self.lora is None else self.lora,
-            objective=Distil(temperature=self.temperature),
+            objective=DrafterObjective(temperature=self.temperature),
             steps=self.steps,
             batch=self.batch,
             lr=self.lr,

@@ -13,19 +13,19 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.commands.write import _prompts
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.progress import Progress
-from redraft.apps.cli.streams import text
-from redraft.tasks.arguments.settings import Correcting, optional
+from redraft.apps.cli.streams import decode_text
+from redraft.tasks.arguments.settings import CorrectSettings, optional_argument
 
 if TYPE_CHECKING:
-    from redraft.tasks.correction.correction import Corrected, Corrections
+    from redraft.tasks.correction.correction import CorrectionResult, CorrectionResults
     from redraft.tasks.correction.lexicon import Lexicon
-    from redraft.tasks.engine.model import Opened
+    from redraft.tasks.engine.model import TextModel
 
 _TOGETHER = 256  # texts that are corrected in one call
-_COLOURS = "\x1b[9;31m{}\x1b[0m", "\x1b[32m{}\x1b[0m"  # struck out in red, green
+_COLORS = "\x1b[9;31m{}\x1b[0m", "\x1b[32m{}\x1b[0m"  # struck out in red, green
 _MARKS = "[-{}-]", "{{+{}+}}"
 
 
@@ -39,20 +39,22 @@ class CorrectTexts:
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
-    text: Annotated[Positional[str | None], optional("TEXT")] = None
+    text: Annotated[Positional[str | None], optional_argument("TEXT")] = None
     """The text; with - or a pipe, one text per line of stdin."""
-    settings: OmitArgPrefixes[Correcting] = Correcting()
-    words: Annotated[Path | None, optional("FILE", "the model's own words, or those of its training data")] = None
+    settings: OmitArgPrefixes[CorrectSettings] = CorrectSettings()
+    words: Annotated[Path | None, optional_argument("FILE", "the model's own words, or those of its training data")] = (
+        None
+    )
     """A text file whose words are known, each as frequent as it is there."""
     diff: Flag = False
     """Show what was changed: in colour on a terminal, else as [-was-]{+now+}."""
     json: Flag = False
     """One JSON object per text: the text, and each change with its probability."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         for word in self.settings.keep:
-            text(word, "--keep")
+            decode_text(word, "--keep")
         if self.diff and self.json:
             raise ValueError("--diff and --json: choose one; the JSON object has all changes")
 
@@ -60,11 +62,11 @@ class CorrectTexts:
         if not (texts := _prompts(self.text)):
             raise ValueError('give a text: redraft correct DIR "One spirng day, Anna wlaked to the graden."')
         from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
-        from redraft.tasks.correction.correction import known_words
+        from redraft.tasks.correction.correction import known_lexicon
 
         counts = None if self.words is None else _counted(self.words)
         it = open_model(self.model, self.opening)
-        known = None if counts is None else known_words(it, counts)
+        known = None if counts is None else known_lexicon(it, counts)
         changes, calls, seconds = 0, 0.0, 0.0
         with Progress("texts corrected", len(texts)) as progress:
             for found in self._some(it, texts, known):
@@ -73,17 +75,19 @@ class CorrectTexts:
                     self._print(found)
                 changes += sum(len(each.changes) for each in found)
                 calls, seconds = calls + found.nfe * len(found), seconds + found.seconds
-        note(f"{changes} changes in {len(texts)} texts; {calls / len(texts):.1f} rows read per text, {seconds:.1f} s")
+        print_note(
+            f"{changes} changes in {len(texts)} texts; {calls / len(texts):.1f} rows read per text, {seconds:.1f} s"
+        )
 
-    def _some(self, it: Opened, texts: list[str], known: Lexicon | None) -> Iterator[Corrections]:
+    def _some(self, it: TextModel, texts: list[str], known: Lexicon | None) -> Iterator[CorrectionResults]:
         from redraft.tasks.correction.correction import correct
 
         for begin in range(0, len(texts), _TOGETHER):
             yield correct(it, texts[begin : begin + _TOGETHER], words=known, **vars(self.settings))
 
-    def _print(self, found: Corrections) -> None:
+    def _print(self, found: CorrectionResults) -> None:
         for each, record in zip(found, found.to_json(), strict=True):
-            emit(record, self.json, shown(each, coloured()) if self.diff else each.text)
+            emit(record, self.json, format_diff(each, wants_color()) if self.diff else each.text)
 
 
 def _counted(file: Path) -> Mapping[str, float]:
@@ -100,14 +104,14 @@ def _counted(file: Path) -> Mapping[str, float]:
     return counts
 
 
-def coloured() -> bool:
+def wants_color() -> bool:
     """Whether stdout is a terminal that wants colours."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-def shown(each: Corrected, colours: bool) -> str:
+def format_diff(each: CorrectionResult, colours: bool) -> str:
     """The given text with its changes: what was, then what is."""
-    was, now = _COLOURS if colours else _MARKS
+    was, now = _COLORS if colours else _MARKS
     pieces, at = [], 0
     for change in each.changes:
         pieces += [each.given[at : change.start], was.format(change.was), now.format(change.now)]

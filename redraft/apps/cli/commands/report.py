@@ -10,10 +10,10 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.checks import require_in_range, require_seed_flag
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import emit, program
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import emit, program_name
 from redraft.apps.cli.progress import Progress
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ReportRun:
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run or a checkpoint."""
-    out: Annotated[Path | None, optional("FILE.html", "run.html in the run's directory")] = None
+    out: Annotated[Path | None, optional_argument("FILE.html", "run.html in the run's directory")] = None
     """Where the page goes."""
     rows: int = 256
     """Maximum number of held-out rows."""
@@ -34,7 +34,7 @@ class ReportRun:
     """Seed of the noise and the texts."""
     json: Flag = False
     """One JSON object with the path of the page."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--rows", self.rows, 1, 1_000_000)
@@ -44,12 +44,12 @@ class ReportRun:
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model
-        from redraft.apps.reports.report import Measured, Sizes, write_report
+        from redraft.apps.reports.report import ReportSizes, RunReport, write_report
 
         it = open_model(self.model, self.opening)
         with Progress(f"measuring {self.model}"):
-            found = Measured.of(it, Sizes(self.rows, self.draws, self.samples, self.seed))
+            found = RunReport.of(it, ReportSizes(self.rows, self.draws, self.samples, self.seed))
         home = self.model.parent if self.model.name.startswith("step-") else self.model
         own = home / "run.html" if home.is_dir() else Path(f"{home.name}.html")  # nothing is written into the package
-        page = write_report(found, self.out or own, program())
+        page = write_report(found, self.out or own, program_name())
         emit({"path": str(page)}, self.json, str(page))

@@ -13,10 +13,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import note
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import print_note
 from redraft.models.shipped import STORY, shipped_folder
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Serve:
     """Address to listen on; any other than this machine's own needs an API key."""
     port: int = 8000
     """Port to listen on; 0 chooses a free one."""
-    api_key: Annotated[str | None, optional("KEY", "$REDRAFT_API_KEY, or none")] = None
+    api_key: Annotated[str | None, optional_argument("KEY", "$REDRAFT_API_KEY, or none")] = None
     """The key that clients must give."""
     width: int = 8
     """Requests written at the same time."""
@@ -45,11 +45,11 @@ class Serve:
     """Seconds that running requests get when the server is told to end."""
     silence: float = 4.0
     """Seconds without a sign of life after which the model process is replaced."""
-    threads: Annotated[int | None, optional("INT", "torch's own choice")] = None
+    threads: Annotated[int | None, optional_argument("INT", "torch's own choice")] = None
     """Threads of the model process."""
-    mask: Annotated[str | None, optional("ID|TOKEN", "what its files say")] = None
+    mask: Annotated[str | None, optional_argument("ID|TOKEN", "what its files say")] = None
     """The mask token of another project's model, if its files do not name it."""
-    attention: Annotated[str | None, optional("causal|full|block:SIZE", "what its files say")] = None
+    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "what its files say")] = None
     """Which tokens see which in another project's model, if its files do not say it."""
     max_tokens: int = 8192
     """Most tokens that one text may get."""
@@ -67,13 +67,13 @@ class Serve:
                 raise ValueError(
                     f"--{name.replace('_', '-')} {getattr(self, name)}: it must be from {least} to {most:,}"
                 )
-        Opening(mask=self.mask, attention=self.attention)  # which refuses what cannot be
+        ModelFlags(mask=self.mask, attention=self.attention)  # which refuses what cannot be
         for name in ("deadline", "drain", "silence", "max_cost"):
             if not 0 < getattr(self, name) < 1e15:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be above 0")
 
     def __call__(self) -> None:
-        self.serve(note)
+        self.serve(print_note)
 
     def serve(self, say: Callable[[str], None]) -> None:
         """Serves until a signal ends it."""
@@ -82,19 +82,19 @@ class Serve:
             raise ValueError(f"--host {self.host} lets others in; give an API key: --api-key KEY or $REDRAFT_API_KEY")
         models = _named(self.models)
         try:
-            from redraft.apps.server.app import Door
-            from redraft.apps.server.jobs import Bounds
-            from redraft.apps.server.launch import Serving, serve
-            from redraft.apps.server.request_queue import Room
-            from redraft.apps.server.supervisor import Care
+            from redraft.apps.server.app import AccessPolicy
+            from redraft.apps.server.jobs import RequestLimits
+            from redraft.apps.server.launch import ServerConfig, serve
+            from redraft.apps.server.request_queue import QueueLimits
+            from redraft.apps.server.supervisor import SupervisorTimeouts
         except ImportError as error:
             raise ValueError(f"the server needs more packages ({error.name}): pip install 'redraft[serve]'") from None
-        room = Room(self.width, self.queue, self.max_cost, self.deadline)
-        bounds = Bounds(tokens=self.max_tokens, cost=self.max_cost)
-        care = Care(silence=self.silence)
+        room = QueueLimits(self.width, self.queue, self.max_cost, self.deadline)
+        bounds = RequestLimits(tokens=self.max_tokens, cost=self.max_cost)
+        care = SupervisorTimeouts(silence=self.silence)
         said = {"mask": self.mask, "attention": self.attention}
-        door = Door(key)
-        serve(Serving(models, self.host, self.port, self.threads, self.drain, door, room, bounds, care, said), say)
+        door = AccessPolicy(key)
+        serve(ServerConfig(models, self.host, self.port, self.threads, self.drain, door, room, bounds, care, said), say)
 
 
 def _own(host: str) -> bool:
@@ -139,9 +139,9 @@ class Play:
         Serve(self.models, port=self.port).serve(self._say)
 
     def _say(self, line: str) -> None:
-        note(line)
+        print_note(line)
         found = re.match(r"listening on (http://\S+)", line)
         if found is None:
             return
         opened = self.browser and webbrowser.open(found[1])
-        note("Ctrl-C ends it" if opened else f"open {found[1]} in a browser; Ctrl-C ends it")
+        print_note("Ctrl-C ends it" if opened else f"open {found[1]} in a browser; Ctrl-C ends it")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import OmitArgPrefixes, Positional
 
 from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
     from redraft.models.config import DiffusionLMConfig
@@ -28,11 +28,11 @@ Metrics = list[dict[str, Any]]
 class Show:
     """List the presets, or describe a preset or a run: its settings, figures and curves."""
 
-    what: Annotated[Positional[str | None], optional("[PRESET|FILE.py:FN|DIR]")] = None
+    what: Annotated[Positional[str | None], optional_argument("[PRESET|FILE.py:FN|DIR]")] = None
     """A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model."""
     json: Flag = False
     """Print one JSON object per preset, or one for the thing described."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         if self.what == "":
@@ -64,15 +64,15 @@ class Show:
                 heading = ""
 
     def _recipe(self, name: str) -> None:
-        from redraft.apps.cli.run_arguments import recipe
+        from redraft.apps.cli.run_arguments import parse_run
         from redraft.models.checkpoints import serialization
         from redraft.training.presets.index import PRESETS
-        from redraft.training.runs.memory import parameters
+        from redraft.training.runs.memory import parameter_count
 
-        run, complete = _preset(name) if name in PRESETS else (recipe(name)[0], True)
+        run, complete = _preset(name) if name in PRESETS else (parse_run(name)[0], True)
         if not complete:
-            note(f"{name} reads its tokenizer from a file; it is shown with one of bytes")
-        count, digest = parameters(run.model), run.digest
+            print_note(f"{name} reads its tokenizer from a file; it is shown with one of bytes")
+        count, digest = parameter_count(run.model), run.digest
         record = {"name": name, "run": digest, "parameters": count, "config": serialization.to_json(run)}
         emit(record, self.json, f"{_pretty(run)}\n{count:,} parameters, run {digest}")
 
@@ -80,17 +80,17 @@ class Show:
         """One that no run of ours made."""
         from redraft.apps.cli.models import open_model
         from redraft.models.checkpoints import serialization
-        from redraft.training.runs.memory import parameters
+        from redraft.training.runs.memory import parameter_count
 
         it = open_model(path, self.opening)
-        count, model = parameters(it.model.config), it.model.config
+        count, model = parameter_count(it.model.config), it.model.config
         record = {"path": str(path), "run": it.name, "parameters": count, "config": serialization.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
 
     def _directory(self, path: Path) -> None:
         from redraft.models.checkpoints import serialization
         from redraft.training.runs import metrics
-        from redraft.training.runs.memory import parameters
+        from redraft.training.runs.memory import parameter_count
 
         run, step = _found(path, self.opening.trust)
         if run is None:
@@ -102,8 +102,8 @@ class Show:
             "run": run.digest,
             "step": step,
             "steps": run.steps,
-            "parameters": parameters(run.model),
-            "last": metrics.newest_values(records),
+            "parameters": parameter_count(run.model),
+            "last": metrics.latest_values(records),
             "config": serialization.to_json(run),
         }
         emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
@@ -111,10 +111,10 @@ class Show:
 
 def _count(model: DiffusionLMConfig) -> int | None:
     """Parameters of a preset; None if the tokenizer.json that lies here does not fit it."""
-    from redraft.training.runs.memory import parameters
+    from redraft.training.runs.memory import parameter_count
 
     try:
-        return parameters(model)
+        return parameter_count(model)
     except ValueError:
         return None
 
@@ -125,12 +125,12 @@ def _short(count: int | None) -> str:
 
 def _preset(name: str) -> tuple[Run, bool]:
     """A preset, and whether that is all of it: where its tokenizer is a file that is not here, bytes stand for it."""
-    from redraft.core.text.tokenizers import Bytes
+    from redraft.core.text.tokenizers import ByteTokenizer
     from redraft.training.presets.index import PRESETS
 
     own = signature(PRESETS[name]).parameters.get("tokenizer")
     complete = own is None or Path(own.default).exists()
-    return (PRESETS[name]() if complete else PRESETS[name](tokenizer=Bytes())), complete
+    return (PRESETS[name]() if complete else PRESETS[name](tokenizer=ByteTokenizer())), complete
 
 
 def _pretty(value: object) -> str:
@@ -146,18 +146,18 @@ def _pretty(value: object) -> str:
 
 def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
-    from redraft.apps.cli.models import refuse_preset, trusted
+    from redraft.apps.cli.models import load_trusted, refuse_preset
     from redraft.models.checkpoints import reader, serialization
     from redraft.models.checkpoints.reader import CheckpointError
-    from redraft.training.runs.loading import describe
+    from redraft.training.runs.loading import describe_run
     from redraft.training.runs.run import Run
 
     refuse_preset(path)
-    modules = trusted(trust)
+    modules = load_trusted(trust)
     if (path / "config.json").exists() or reader.checkpoints(path):
-        return describe(path, modules)
+        return describe_run(path, modules)
     if (path / "run.json").exists():  # claimed, but nothing is saved yet
-        run = serialization.from_json(reader.read_claim(path / "run.json").get("run"), modules)
+        run = serialization.from_json(reader.read_run_file(path / "run.json").get("run"), modules)
         if not isinstance(run, Run):
             raise CheckpointError(f"{path / 'run.json'} describes a {type(run).__name__}; it must describe a Run")
         return run, 0
@@ -186,7 +186,7 @@ def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
         speed = f"{last.get('tokens_per_second', nan):,.0f} tokens/s"
         yield f"  training   loss of {last['train_loss_bits_per_token']:.4f} bits per token, {speed}"
     if "valid_bits_per_char" in last or "valid_reconstruction" in last:
-        yield f"  held out   {metrics.held_out(last)}"
+        yield f"  held out   {metrics.format_heldout(last)}"
 
 
 def _curves(records: Metrics) -> Iterator[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Fixed, Positional, Suppress, arg
 
-from redraft.apps.cli.arguments import Flag, parse_settings
-from redraft.apps.cli.output import emit, first, note, to_watch
-from redraft.tasks.arguments.settings import optional
+from redraft.apps.cli.arguments import DATA, Flag, parse_settings
+from redraft.apps.cli.output import emit, generate_command, is_first_worker, print_note
+from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
     from redraft.training.runs.run import Run
@@ -34,14 +34,14 @@ class Train:
 
     recipe: Annotated[Positional[str], arg(metavar="PRESET|FILE.py:FN")]
     """The name of a preset, or a function in your own file that returns a redraft.Run."""
-    out: Annotated[Path | None, optional("DIR", "runs/PRESET")] = None
+    out: Annotated[Path | None, optional_argument("DIR", "runs/PRESET")] = None
     """Where checkpoints and metrics.jsonl go."""
-    data: Annotated[tuple[str, ...], optional("stories|sotu|PATH...", "the preset's")] = ()
+    data: Annotated[tuple[str, ...], optional_argument(DATA, "the preset's")] = ()
     """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet. Out of
     every 20 paragraphs, lines or records, one is held out for validation and one for testing."""
-    tokenizer: Annotated[str | None, optional("chars|bytes|words:N|bpe:N|PATH", "the preset's")] = None
+    tokenizer: Annotated[str | None, optional_argument("chars|bytes|words:N|bpe:N|PATH", "the preset's")] = None
     """Learnt from the text, or a tokenizer.json. If the preset's does not fit the text, the default is bpe:2048."""
-    length: Annotated[int | None, optional("INT", "the preset's")] = None
+    length: Annotated[int | None, optional_argument("INT", "the preset's")] = None
     """Tokens per row."""
     quiet: Flag = False
     """Print no progress to stderr."""
@@ -58,14 +58,14 @@ class Train:
         return Path(file).stem if function == "run" else function
 
     def _run(self) -> Run:
-        from redraft.apps.cli.run_arguments import make_tokenizer, recipe
+        from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
         from redraft.core.text.tokenizers import Tokenizer
         from redraft.core.vocab import Vocab
         from redraft.training.runs import variations
 
         if self.length is not None and self.length < 1:
             raise ValueError(f"--length {self.length}: a row has at least one token")
-        run, tokenizer = recipe(self.recipe, self.data, self.tokenizer, self.length)
+        run, tokenizer = parse_run(self.recipe, self.data, self.tokenizer, self.length)
         about = f"The settings of {self.recipe}, beside --out, --data, --tokenizer, --length, --quiet and --json."
         prog = f"redraft train {self.recipe}"
         run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
@@ -74,16 +74,16 @@ class Train:
 
 def train_run(run: Run, out: Path, quiet: bool, json: bool) -> None:
     """Trains a run in a directory, or continues there; prints what came of it."""
-    from redraft.models.checkpoints.lock import only_writer
+    from redraft.models.checkpoints.lock import exclusive_lock
     from redraft.training.loop import fit
 
     _require_same(run, out)
     out.mkdir(parents=True, exist_ok=True)
-    if first():
-        with only_writer(out):  # else nothing is said of a training that does not come to be
+    if is_first_worker():
+        with exclusive_lock(out):  # else nothing is said of a training that does not come to be
             pass
     began = _step(out)
-    note(_intention(run, out, began))
+    print_note(_intention(run, out, began))
     with _tidy(out):
         fit(run, out, quiet=quiet, tell=(lambda record: emit(record, True, "")) if json else None)
     _report(run, out, json)
@@ -91,32 +91,32 @@ def train_run(run: Run, out: Path, quiet: bool, json: bool) -> None:
 
 def _report(run: Run, out: Path, json: bool) -> None:
     from redraft.training.runs import metrics
-    from redraft.training.runs.memory import parameters
+    from redraft.training.runs.memory import parameter_count
 
-    found = metrics.newest_values(metrics.read_metrics(out))
+    found = metrics.latest_values(metrics.read_metrics(out))
     valid = {name: found[name] for name in _RESULT if name in found}
-    result = {"out": str(out), "run": run.digest, "parameters": parameters(run.model), **valid}
-    emit(result, json, f"{out}: step {run.steps}, {metrics.held_out(valid)}")
+    result = {"out": str(out), "run": run.digest, "parameters": parameter_count(run.model), **valid}
+    emit(result, json, f"{out}: step {run.steps}, {metrics.format_heldout(valid)}")
     if "valid_reconstruction" in valid:
-        note(f"next: train the diffusion of these latents, redraft train … --base {out}")
+        print_note(f"next: train the diffusion of these latents, redraft train … --base {out}")
     else:
-        note(f"next: redraft {to_watch(run, out)}")
+        print_note(f"next: redraft {generate_command(run, out)}")
 
 
 def _step(out: Path) -> int:
     """At which step the newest sound checkpoint stands."""
     from redraft.models.checkpoints import reader
 
-    found = reader.latest(out)
+    found = reader.latest_checkpoint(out)
     return 0 if found is None else reader.step_number(found)
 
 
 def _intention(run: Run, out: Path, began: int) -> str:
-    from redraft.training.runs.memory import parameters
+    from redraft.training.runs.memory import parameter_count
 
     words = f"{type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
     rows = f"{run.batch} rows of {run.framing.length} tokens per step"
-    size = f"{parameters(run.model):,} parameters, {words}, {rows}"
+    size = f"{parameter_count(run.model):,} parameters, {words}, {rows}"
     if began >= run.steps:
         return f"{out} is finished: all {run.steps} steps are done; more steps would be a different run"
     return (
@@ -131,7 +131,7 @@ def _require_same(run: Run, out: Path) -> None:
     file = out / "run.json"
     if not file.exists():
         return
-    held = reader.read_claim(file)
+    held = reader.read_run_file(file)
     if not run.is_held(held.get("run")):
         differing = list(
             _differences(_as_today(held.get("run"), serialization.to_json(run)), serialization.to_json(run))
@@ -146,7 +146,7 @@ def _as_today(old: Any, new: Any) -> Any:
     from redraft.models.checkpoints import serialization
 
     try:
-        return serialization.to_json(serialization.from_json(old, serialization.modules(new)))
+        return serialization.to_json(serialization.from_json(old, serialization.external_modules(new)))
     except serialization.ConfigError:
         return old
 
@@ -164,18 +164,18 @@ def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
 @contextmanager
 def _tidy(out: Path) -> Iterator[None]:
     """A training that could not begin leaves no claim on its directory, so that the mended command can have it."""
-    from redraft.models.checkpoints.lock import Busy
+    from redraft.models.checkpoints.lock import DirectoryLocked
 
     fresh = not (out / "run.json").exists()
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        note(_stopped(out))
+        print_note(_stopped(out))
         raise
-    except Busy:
+    except DirectoryLocked:
         raise
     except (ValueError, RuntimeError, OSError):
-        if fresh and first():
+        if fresh and is_first_worker():
             _leave(out)
         raise
 
@@ -189,9 +189,9 @@ def _stopped(out: Path) -> str:
 
 def _leave(out: Path) -> None:
     """Removes the directory, if there is nothing but the claim in it and nobody else has begun to write there."""
-    from redraft.models.checkpoints.lock import LOCK_FILE, Busy, only_writer
+    from redraft.models.checkpoints.lock import LOCK_FILE, DirectoryLocked, exclusive_lock
 
-    with suppress(OSError, Busy), only_writer(out):
+    with suppress(OSError, DirectoryLocked), exclusive_lock(out):
         if {path.name for path in out.iterdir()} <= {"run.json", "run.tmp", LOCK_FILE}:
             for name in ("run.json", "run.tmp", LOCK_FILE):
                 (out / name).unlink(missing_ok=True)

@@ -12,69 +12,76 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from redraft.apps.cli.arguments import Flag, flagged
+from redraft.apps.cli.arguments import Flag, name_flags
 from redraft.apps.cli.checks import require_svg
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.progress import Progress
-from redraft.apps.cli.streams import stdin_lines, text
+from redraft.apps.cli.streams import decode_text, stdin_lines
 from redraft.models.shipped import STORY
-from redraft.tasks.arguments.settings import Controlling, Generation, Infilling, Rewriting, Scoring, optional
+from redraft.tasks.arguments.settings import (
+    ControlSettings,
+    GenerationSettings,
+    InfillSettings,
+    RewriteSettings,
+    ScoreSettings,
+    optional_argument,
+)
 from redraft.tasks.arguments.templates import require_holes
 
 if TYPE_CHECKING:
     from redraft.core.canvas import Canvas
-    from redraft.tasks.engine.loop import Writing
-    from redraft.tasks.engine.plan import Plan
-    from redraft.tasks.engine.result import Record
+    from redraft.tasks.engine.loop import DecodingLoop
+    from redraft.tasks.engine.plan import DecodingPlan
+    from redraft.tasks.engine.result import TextResults
 
 
-_Settings = TypeVar("_Settings", Controlling, Generation, Infilling, Rewriting)
+_Settings = TypeVar("_Settings", ControlSettings, GenerationSettings, InfillSettings, RewriteSettings)
 
 
 @dataclass(frozen=True)
-class Showing:
+class DisplayFlags:
     """How to show what is written."""
 
     watch: Flag = False
     """Show the first text being written, on stderr."""
-    strip: Annotated[Path | None, optional("FILE.svg")] = None
+    strip: Annotated[Path | None, optional_argument("FILE.svg")] = None
     """Draw the first text at six of its steps, from noise to the end."""
     profile: Flag = False
     """Print where the time went, on stderr: network, output layer, rules, sampler."""
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_svg("--strip", self.strip)
 
-    def write(self, plans: Sequence[Plan]) -> None:
+    def write(self, plans: Sequence[DecodingPlan]) -> None:
         """Prints each text when it is there, and in the end what all of them cost."""
         for said in dict.fromkeys(said for plan in plans for said in plan.notes):
-            note(flagged(said))
+            print_note(name_flags(said))
         for plan in plans:
             self._one(plan)
 
-    def _one(self, plan: Plan) -> None:
-        from redraft.tasks.engine.profiler import profiled
+    def _one(self, plan: DecodingPlan) -> None:
+        from redraft.tasks.engine.profiler import profile_model
 
         tokens, calls, seconds, steps = 0, 0.0, 0.0, 0
-        profile = profiled(plan.it.model) if self.profile else nullcontext()
+        profile = profile_model(plan.it.model) if self.profile else nullcontext()
         with Progress("texts written", len(plan)) as progress, profile as spent:
             for writing in plan.writings():
                 found = self._some(plan, writing, progress)
                 tokens, seconds = tokens + found.new_tokens, seconds + found.seconds
                 calls, steps = calls + found.nfe * len(found), steps + writing.canvases
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
-        note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
+        print_note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
         if (tally := plan.tally) is not None:
             share = f"{tally.acceptance:.0%} of {tally.drafted} drafted tokens accepted"
-            note(f"{share}, {tally.tokens_per_round:.2f} tokens per pass of the model")
+            print_note(f"{share}, {tally.tokens_per_round:.2f} tokens per pass of the model")
         if spent is not None:
-            note("\n".join(spent.lines(seconds, steps)))
+            print_note("\n".join(spent.lines(seconds, steps)))
 
-    def _some(self, plan: Plan, writing: Writing, progress: Progress) -> Record:
+    def _some(self, plan: DecodingPlan, writing: DecodingLoop, progress: Progress) -> TextResults:
         """Writes some rows and prints them."""
         first = writing.first == plan.first
         seen: list[Canvas] = []
@@ -102,15 +109,15 @@ def _kept(canvases: Iterable[Canvas], seen: list[Canvas]) -> Iterator[Canvas]:
         yield canvas
 
 
-def _draw(seen: Sequence[Canvas], writing: Writing, file: Path) -> None:
+def _draw(seen: Sequence[Canvas], writing: DecodingLoop, file: Path) -> None:
     from redraft.apps.reports.pictures import picture
     from redraft.apps.reports.watch import frames
 
     file.write_text(picture(list(frames(seen, writing.model))), "utf-8")
-    note(f"{file}: the first text at some of its {len(seen) - 1} steps")
+    print_note(f"{file}: the first text at some of its {len(seen) - 1} steps")
 
 
-def _watch(canvases: Iterable[Canvas], writing: Writing) -> None:
+def _watch(canvases: Iterable[Canvas], writing: DecodingLoop) -> None:
     from rich.console import Console
 
     from redraft.apps.reports.watch import display
@@ -122,25 +129,25 @@ def _watch(canvases: Iterable[Canvas], writing: Writing) -> None:
 class Generate:
     """Write texts, from scratch or from given beginnings."""
 
-    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
-    prompt: Annotated[Positional[str | None], optional("[PROMPT]")] = None
+    prompt: Annotated[Positional[str | None], optional_argument("[PROMPT]")] = None
     """The beginning of the text; with - or a pipe, one beginning per line of stdin."""
-    settings: OmitArgPrefixes[Generation] = Generation()
-    showing: OmitArgPrefixes[Showing] = Showing()
+    settings: OmitArgPrefixes[GenerationSettings] = GenerationSettings()
+    showing: OmitArgPrefixes[DisplayFlags] = DisplayFlags()
 
     def __post_init__(self) -> None:
         for flag, given in (("--source", self.settings.source), ("--label", self.settings.label)):
-            text(given or "", flag)
+            decode_text(given or "", flag)
 
     def __call__(self) -> None:
         model, prompt = _asked(self.model, self.prompt)
         prompts = _prompts(prompt) or [""]
         from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
-        from redraft.tasks.generation import generation
+        from redraft.tasks.generation import plan_generation
 
         settings = _with_schema(self.settings)
-        self.showing.write([generation(open_model(model, self.showing.opening), prompts, settings)])
+        self.showing.write([plan_generation(open_model(model, self.showing.opening), prompts, settings)])
 
 
 @dataclass(frozen=True)
@@ -152,12 +159,12 @@ class Infill:
     follows; it is only shown if the template ends with a hole for it.
     """
 
-    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
-    template: Annotated[Positional[str | None], optional("TEMPLATE")] = None
+    template: Annotated[Positional[str | None], optional_argument("TEMPLATE")] = None
     """Text with holes; with - or a pipe, one template per line of stdin."""
-    settings: OmitArgPrefixes[Infilling] = Infilling()
-    showing: OmitArgPrefixes[Showing] = Showing()
+    settings: OmitArgPrefixes[InfillSettings] = InfillSettings()
+    showing: OmitArgPrefixes[DisplayFlags] = DisplayFlags()
 
     def __call__(self) -> None:
         model, template = _asked(self.model, self.template)
@@ -166,10 +173,10 @@ class Infill:
         for template in templates:
             require_holes(template)
         from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
-        from redraft.tasks.infilling.infilling import infilling
+        from redraft.tasks.infilling.infilling import plan_infilling
 
         settings = _with_schema(self.settings)
-        self.showing.write(infilling(open_model(model, self.showing.opening), templates, settings))
+        self.showing.write(plan_infilling(open_model(model, self.showing.opening), templates, settings))
 
 
 @dataclass(frozen=True)
@@ -180,18 +187,18 @@ class Rewrite:
     pairs reads the text as its source. With --candidates the text most like all of them is chosen.
     """
 
-    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
-    text: Annotated[Positional[str | None], optional("TEXT")] = None
+    text: Annotated[Positional[str | None], optional_argument("TEXT")] = None
     """The text; with - or a pipe, one text per line of stdin."""
-    settings: OmitArgPrefixes[Rewriting] = Rewriting()
+    settings: OmitArgPrefixes[RewriteSettings] = RewriteSettings()
     json: Flag = False
     """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         for word in self.settings.pinned:
-            text(word, "--pin")
+            decode_text(word, "--pin")
 
     def __call__(self) -> None:
         model, given = _asked(self.model, self.text)
@@ -206,8 +213,8 @@ class Rewrite:
         for written, record in zip(found, found.to_json(), strict=True):
             emit(record, self.json, written.text)
         for said in found.notes:
-            note(flagged(said))
-        note(f"{found.new_tokens} tokens by {found.sampler}: {found.nfe:.1f} network calls per text")
+            print_note(name_flags(said))
+        print_note(f"{found.new_tokens} tokens by {found.sampler}: {found.nfe:.1f} network calls per text")
 
 
 @dataclass(frozen=True)
@@ -217,26 +224,26 @@ class Control:
     Wishes are demanded: no text breaks them. With --scale parts of speech and an attribute only guide.
     """
 
-    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
-    settings: OmitArgPrefixes[Controlling] = Controlling()
+    settings: OmitArgPrefixes[ControlSettings] = ControlSettings()
     json: Flag = False
     """One JSON object per text: the text, `met` (1 for every wish that is fulfilled), and what it cost."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
-        from redraft.tasks.controlled.controlled import Wishes, controlling
+        from redraft.tasks.controlled.controlled import ControlRequest, plan_control
 
         it, settings = open_model(self.model, self.opening), _with_schema(self.settings)
-        plan, wishes = controlling(it, settings), Wishes(it, settings)
+        plan, wishes = plan_control(it, settings), ControlRequest(it, settings)
         with Progress(f"writing {len(plan):,} texts"):
             found = plan.record()
         met = [wishes.met(written.text) for written in found]
         for written, record, each in zip(found, found.to_json(), met, strict=True):
             emit(record | {"met": each}, self.json, written.text)
         means = (f"{name} {sum(each[name] for each in met) / len(met):.1%}" for name in met[0])
-        note(f"{', '.join(means)}; {found.nfe:.1f} network calls per text by {found.sampler:.80}")
+        print_note(f"{', '.join(means)}; {found.nfe:.1f} network calls per text by {found.sampler:.80}")
 
 
 @dataclass(frozen=True)
@@ -248,19 +255,19 @@ class Choose:
     read each answer where it would stand: causal ones exactly, with the text after it.
     """
 
-    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
-    template: Annotated[Positional[str | None], optional("TEMPLATE")] = None
+    template: Annotated[Positional[str | None], optional_argument("TEMPLATE")] = None
     """Text with holes [[?]]; with - or a pipe, one template per line of stdin."""
     answers: Annotated[tuple[str, ...], arg(metavar="TEXT")] = ()
     """The answers, two or more."""
     json: Flag = False
     """One JSON object per hole: the best answer, all answers with their probabilities."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         for answer in self.answers:
-            text(answer, "--answers")
+            decode_text(answer, "--answers")
 
     def __call__(self) -> None:
         model, template = _asked(self.model, self.template)
@@ -275,23 +282,23 @@ class Choose:
             order = sorted(zip(chosen.probabilities, chosen.answers, strict=True), key=lambda pair: -pair[0])
             emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
         if found.kind == "blocks":
-            note("this network writes in blocks: what stands in later ones than the hole was not read")
+            print_note("this network writes in blocks: what stands in later ones than the hole was not read")
         if not found.comparable:
-            note("answers of different numbers of tokens: each was read in a hole of its own length")
+            print_note("answers of different numbers of tokens: each was read in a hole of its own length")
 
 
 @dataclass(frozen=True)
 class ScoreTexts:
     """How likely a model finds texts: bits, exactly for models that write token by token, else an upper bound."""
 
-    model: Annotated[Positional[str], optional("[DIR]", "the model that comes with the package")] = STORY
+    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
-    text: Annotated[Positional[str | None], optional("TEXT")] = None
+    text: Annotated[Positional[str | None], optional_argument("TEXT")] = None
     """A whole text; with - or a pipe, one text per line of stdin."""
-    settings: OmitArgPrefixes[Scoring] = Scoring()
+    settings: OmitArgPrefixes[ScoreSettings] = ScoreSettings()
     json: Flag = False
     """One JSON object per text."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __call__(self) -> None:
         model, given = _asked(self.model, self.text)
@@ -307,7 +314,7 @@ class ScoreTexts:
             per = f"{each.bits_per_token:.3f} per token, {each.bits_per_char:.3f} per character"
             emit(record, self.json, f"{each.bits:8.2f}{error} bits, {per}: {each.text}")
         kind, cost = "exactly" if found.exact else "at most", f"{found.nfe:.1f} network calls per text"
-        note(f"{len(found):,} texts: {kind} {found.bits_per_token:.3f} bits per token; {cost}")
+        print_note(f"{len(found):,} texts: {kind} {found.bits_per_token:.3f} bits per token; {cost}")
 
 
 def _asked(model: str, given: str | None) -> tuple[str, str | None]:
@@ -337,7 +344,7 @@ def _prompts(given: str | None) -> list[str]:
     if given is None and not _piped():
         return []
     if given is not None and given != "-":
-        return [text(given, "the text given")]
+        return [decode_text(given, "the text given")]
     filled = stdin_lines()
     if given == "-" and not filled:
         raise ValueError("stdin has no text; write one line per text, or give the text as an argument")

@@ -11,35 +11,35 @@ from redraft.core.canvas import Context
 from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
-from redraft.models.codecs.modules.size import Size
+from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.networks.attention import Causal
-from redraft.models.networks.config import Ports
+from redraft.models.networks.config import NetworkIO
 from redraft.models.networks.transformer import Transformer
 
 
-class Parallel(nn.Module):
+class ParallelDecoder(nn.Module):
     """p(w | z) = Π_l p(w_l | z): one vector per token, all decoded at once (TEncDM)."""
 
-    def __init__(self, size: Size, vectors: int, length: int, writes: int) -> None:
+    def __init__(self, size: TransformerSize, vectors: int, length: int, writes: int) -> None:
         super().__init__()
-        self.network = Transformer(size.network(length), Ports(vectors, writes, vectors=True))
+        self.network = Transformer(size.network(length), NetworkIO(vectors, writes, vectors=True))
 
     def forward(self, z: Tensor, pad: Tensor | None = None) -> Tensor:
         """(B, L, D) → (B, L, `writes`)"""
         return self.network.logits(self.network(z, None, Context(pad=pad)))
 
 
-class Autoregressive(nn.Module):
+class AutoregressiveDecoder(nn.Module):
     """p(w | z) = Π_l p(w_l | w_<l, z): a causal transformer with cross attention to the latents (LD4TG, PLANNER).
 
     In training it may forget a share of the past: a decoder that predicts well from its own words hardly uses the
     latents (Bowman et al. 2016, §3.2).
     """
 
-    def __init__(self, size: Size, vectors: int, length: int, vocab: Vocab) -> None:
+    def __init__(self, size: TransformerSize, vectors: int, length: int, vocab: Vocab) -> None:
         super().__init__()
         self.vocab, self.length = vocab, length
-        ports = Ports(vocab.size, vocab.size, cross=vectors, start=vocab.start)
+        ports = NetworkIO(vocab.size, vocab.size, cross=vectors, start=vocab.start)
         self.network = Transformer(size.network(length + 1, Causal()), ports)
 
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:

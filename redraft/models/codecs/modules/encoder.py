@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
-from redraft.core.vocab import WIDEST, Vocab, require_range
-from redraft.models.codecs.modules.corruption import concealed
-from redraft.models.codecs.modules.size import Size
-from redraft.models.networks.config import Ports
+from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
+from redraft.models.codecs.modules.corruption import mask_tokens
+from redraft.models.codecs.modules.size import TransformerSize
+from redraft.models.networks.config import NetworkIO
 from redraft.models.networks.transformer import Transformer
 
 
@@ -53,11 +53,11 @@ class MaskedLM(EncoderConfig):
     """A small encoder of our own, trained on the corpus at hand by guessing masked tokens (BERT)."""
 
     length: int  # maximum number of tokens
-    size: Size = Size()
+    size: TransformerSize = TransformerSize()
     share: float = 0.2  # of the tokens that are to be guessed
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "length")
+        require_range(self, 1, MAX_WIDTH, "length")
         if not 0 < self.share < 1:
             raise ValueError(f"share={self.share}; some tokens must be masked and some not: use 0 < share < 1")
 
@@ -73,7 +73,7 @@ class MaskedEncoder(Encoder):
     def __init__(self, config: MaskedLM, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.states
-        self.network = Transformer(config.size.network(config.length), Ports(vocab.size, vocab.size))
+        self.network = Transformer(config.size.network(config.length), NetworkIO(vocab.size, vocab.size))
 
     def forward(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
         with torch.no_grad():
@@ -89,6 +89,6 @@ class MaskedEncoder(Encoder):
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         """Cross-entropy of the masked tokens, divided by their share: nats per masked token."""
-        where, seen = concealed(tokens, self.config.share, self.vocab, rng=rng)
+        where, seen = mask_tokens(tokens, self.config.share, self.vocab, rng=rng)
         nats = ops.nll(self.guesses(seen, where, pad), tokens[where])
         return {"masked": torch.zeros(where.shape, device=where.device).masked_scatter(where, nats / self.config.share)}

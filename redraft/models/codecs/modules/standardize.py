@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Standard(nn.Module):
+class Standardizer(nn.Module):
     """(h − μ)/σ for each feature, with μ and σ learnt by their likelihood.
 
     −log N(h; μ, σ²) = ½((h − μ)/σ)² + ln σ + const is smallest at the mean and the deviation of the data. As ordinary

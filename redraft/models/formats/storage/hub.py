@@ -12,7 +12,7 @@ _WANTED = ("config.json", "*.safetensors", "model.safetensors.index.json", "toke
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 
-def local_folder(path: str | Path, more: tuple[str, ...] = ()) -> tuple[Path, str | None]:
+def resolve_hub_path(path: str | Path, more: tuple[str, ...] = ()) -> tuple[Path, str | None]:
     """The directory of a model and the name of its repository: downloaded if the path names one, else as it is.
 
     more: patterns of further files to download.

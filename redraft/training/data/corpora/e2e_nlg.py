@@ -1,7 +1,7 @@
 """The E2E challenge: attributes of restaurants → a sentence about them, and whether a sentence says what it should.
 
 A source is "name[The Eagle], food[French], familyFriendly[no]" (Novikova et al. 2017). People phrase the same value in
-many ways and leave some out. `said` knows the usual phrases; measure people's sentences beside a model's.
+many ways and leave some out. `slot_coverage` knows the usual phrases; measure people's sentences beside a model's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from redraft.training.data.corpora.story_tasks import Content
+from redraft.training.data.annotations import SourceCoverage
 from redraft.training.data.pairs import CsvPairs
 
 _SLOT = re.compile(r"([\w ]+)\[([^\]]*)\]")
@@ -40,13 +40,13 @@ _CUSTOMARY = {  # how a value is said; any other value is said in its own words
 }
 
 
-def e2e(folder: str | Path) -> CsvPairs:
+def e2e_corpus(folder: str | Path) -> CsvPairs:
     """The challenge in its three files."""
     train, valid, test = (str(Path(folder) / name) for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"))
     return CsvPairs((train,), (valid,), (test,))
 
 
-def slots(source: str) -> dict[str, str]:
+def parse_slots(source: str) -> dict[str, str]:
     """ "name[The Eagle], food[French]" → {"name": "The Eagle", "food": "French"}"""
     found = {name.strip(): value for name, value in _SLOT.findall(source)}
     if not found:
@@ -54,10 +54,10 @@ def slots(source: str) -> dict[str, str]:
     return found
 
 
-def said(source: str, text: str) -> Content:
+def slot_coverage(source: str, text: str) -> SourceCoverage:
     """The share of the attributes that a text mentions, and whether it mentions all of them."""
-    right = [_tells(text, name, value) for name, value in slots(source).items()]
-    return Content(sum(right) / len(right), float(all(right)))
+    right = [_tells(text, name, value) for name, value in parse_slots(source).items()]
+    return SourceCoverage(sum(right) / len(right), float(all(right)))
 
 
 def _tells(text: str, name: str, value: str) -> bool:

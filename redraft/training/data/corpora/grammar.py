@@ -13,20 +13,20 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
 
-from redraft.core.text.tokenizers import MARKS
+from redraft.core.text.tokenizers import PUNCTUATION
 
 Phrase = tuple[str, ...]  # punctuation marks are words
 Entry = Mapping[str, Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
 Topic = tuple[str, str]  # (slot, form)
 Phrases = Mapping[Topic, frozenset[Phrase]]  # everything that may be remembered under each topic
-Kept = frozenset[tuple[Topic, Phrase]]  # what an account remembers
-Cloud = dict[Kept, tuple[float, float]]  # → (mass, mass × mean cost) of all derivations that led there
+_Kept = frozenset[tuple[Topic, Phrase]]  # what an account remembers
+_Cloud = dict[_Kept, tuple[float, float]]  # → (mass, mass × mean cost) of all derivations that led there
 _MASK = 2**64 - 1
 
 
 def _chars(words: Phrase) -> int:
     """Characters that words add to a text, counting the space before each."""
-    return sum(len(word) + (word not in MARKS) for word in words)
+    return sum(len(word) + (word not in PUNCTUATION) for word in words)
 
 
 def _draws(seed: int, index: int) -> Iterator[int]:
@@ -42,7 +42,7 @@ def _draws(seed: int, index: int) -> Iterator[int]:
 # --- guides: which derivations a walk follows ---
 
 
-class Telling(NamedTuple):
+class PartialStory(NamedTuple):
     """A story half told: the words so far, what is remembered, and the log-probability of the choices made."""
 
     words: Phrase = ()
@@ -62,7 +62,7 @@ def _recall(memory: Mapping[str, Entry], topic: Topic) -> Phrase:
 
 @dataclass
 class StoryDraft:
-    """A story while it is drawn: a `Telling` that grows in place, since training draws thousands a second."""
+    """A story while it is drawn: a `PartialStory` that grows in place, since training draws thousands a second."""
 
     draws: Iterator[int]
     words: list[str] = field(default_factory=list)
@@ -75,44 +75,46 @@ class StoryDraft:
         return choice.options[bisect_right(ceilings, ticket)]
 
 
-class GrammarGuide(ABC):
+class Traversal(ABC):
     """Says which options of a choice to try, and which words may come next."""
 
     @abstractmethod
     def options(self, choice: Alternatives) -> Sequence[Option]: ...
 
     @abstractmethod
-    def accepts(self, told: Telling, words: Phrase) -> bool: ...
+    def accepts(self, told: PartialStory, words: Phrase) -> bool: ...
 
 
-class Every(GrammarGuide):
+class AllDerivations(Traversal):
     """Follows all derivations."""
 
     def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
-    def accepts(self, told: Telling, words: Phrase) -> bool:
+    def accepts(self, told: PartialStory, words: Phrase) -> bool:
         return True
 
 
 @dataclass
-class Follow(GrammarGuide):
+class ParseTraversal(Traversal):
     """Follows the derivations of given words, and notes how far from the start any derivation agreed with them."""
 
     heard: Phrase
     reach: int = 0
-    furthest: list[Telling] = field(default_factory=list)  # those that agreed so far, before their first wrong word
+    furthest: list[PartialStory] = field(
+        default_factory=list
+    )  # those that agreed so far, before their first wrong word
 
     def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
-    def accepts(self, told: Telling, words: Phrase) -> bool:
+    def accepts(self, told: PartialStory, words: Phrase) -> bool:
         at = len(told.words)
         agreed = _agreement(self.heard[at : at + len(words)], words)
         self._note(told, at + agreed)
         return agreed == len(words)
 
-    def _note(self, told: Telling, reach: int) -> None:
+    def _note(self, told: PartialStory, reach: int) -> None:
         best = (self.reach, len(self.furthest[0].words) if self.furthest else 0)
         if (reach, len(told.words)) > best:
             self.reach, self.furthest = reach, [told]
@@ -132,7 +134,7 @@ def _agreement(heard: Phrase, words: Phrase) -> int:
 
 
 @dataclass(frozen=True)
-class Account:
+class DerivationSum:
     """A sum over all derivations: mass Π factor(p) and, weighted by it, cost Σ price(p) + Σ length(words).
 
     Only the topics in `keep` are remembered along the walk. Derivations that agree on them are added together, so that
@@ -144,17 +146,17 @@ class Account:
     price: Callable[[float], float] = lambda p: 0
     length: Callable[[Topic | None, Phrase], float] = lambda topic, words: 0
 
-    def branch(self, cloud: Cloud, p: float) -> Cloud:
+    def branch(self, cloud: _Cloud, p: float) -> _Cloud:
         factor, price = self.factor(p), self.price(p)
         return {kept: (mass * factor, (cost + mass * price) * factor) for kept, (mass, cost) in cloud.items()}
 
-    def remember(self, kept: Kept, slot: str, entry: Entry) -> Kept:
+    def remember(self, kept: _Kept, slot: str, entry: Entry) -> _Kept:
         others = {(topic, words) for topic, words in kept if topic[0] != slot}
         return frozenset(others | {((slot, form), entry[form]) for form in entry if (slot, form) in self.keep})
 
 
-def _merge(clouds: Iterable[Cloud]) -> Cloud:
-    total: Cloud = {}
+def _merge(clouds: Iterable[_Cloud]) -> _Cloud:
+    total: _Cloud = {}
     for cloud in clouds:
         for kept, (mass, cost) in cloud.items():
             old = total.get(kept, (0, 0))
@@ -174,11 +176,11 @@ class Node(ABC):
         """One continuation, drawn by its probability."""
 
     @abstractmethod
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
         """Every continuation of `told` that the guide allows."""
 
     @abstractmethod
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         """The sums of `account` after this node, from those before it."""
 
     @abstractmethod
@@ -197,7 +199,7 @@ def subtree(node: Node) -> Iterator[Node]:
 
 
 @dataclass(frozen=True, eq=False)
-class Text(Node):
+class Terminal(Node):
     """Says fixed words."""
 
     words: Phrase
@@ -205,12 +207,12 @@ class Text(Node):
     def draw(self, draft: StoryDraft) -> None:
         draft.words += self.words
 
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
         if not guide.accepts(told, self.words):
             return []
-        return [Telling(told.words + self.words, told.memory, told.log_prob)]
+        return [PartialStory(told.words + self.words, told.memory, told.log_prob)]
 
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         length = account.length(None, self.words)
         return {kept: (mass, cost + mass * length) for kept, (mass, cost) in cloud.items()}
 
@@ -219,7 +221,7 @@ class Text(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Seq(Node):
+class Sequential(Node):
     """Says one part after the other."""
 
     nodes: tuple[Node, ...]
@@ -231,13 +233,13 @@ class Seq(Node):
         for node in self.nodes:
             node.draw(draft)
 
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
         tellings = [told]
         for node in self.nodes:
             tellings = [after for before in tellings for after in node.tell(before, guide)]
         return tellings
 
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         for node in self.nodes:
             cloud = node.weigh(cloud, account)
         return cloud
@@ -281,14 +283,14 @@ class Alternatives(Node):
         option.node.draw(draft)
         draft.log_prob += math.log(self.probability(option))
 
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
         return [
-            Telling(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
+            PartialStory(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
             for option in guide.options(self)
             for after in option.node.tell(told, guide)
         ]
 
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         branches = ((option.node, account.branch(cloud, self.probability(option))) for option in self.options)
         return _merge(node.weigh(branch, account) for node, branch in branches)
 
@@ -306,7 +308,7 @@ class Alternatives(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Let(Node):
+class Assign(Node):
     """Remembers an entry in a slot and says nothing."""
 
     slot: str
@@ -315,10 +317,10 @@ class Let(Node):
     def draw(self, draft: StoryDraft) -> None:
         draft.memory[self.slot] = self.entry
 
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
-        return [Telling(told.words, {**told.memory, self.slot: self.entry}, told.log_prob)]
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
+        return [PartialStory(told.words, {**told.memory, self.slot: self.entry}, told.log_prob)]
 
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         return _merge({account.remember(kept, self.slot, self.entry): sums} for kept, sums in cloud.items())
 
     def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
@@ -326,7 +328,7 @@ class Let(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Say(Node):
+class Emit(Node):
     """Says a form of the entry remembered in a slot."""
 
     topic: Topic
@@ -334,11 +336,11 @@ class Say(Node):
     def draw(self, draft: StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
 
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
         words = told.recall(self.topic)
-        return [Telling(told.words + words, told.memory, told.log_prob)] if guide.accepts(told, words) else []
+        return [PartialStory(told.words + words, told.memory, told.log_prob)] if guide.accepts(told, words) else []
 
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         if self.topic not in account.keep:
             return cloud
         lengths = {kept: account.length(self.topic, dict(kept)[self.topic]) for kept in cloud}
@@ -349,7 +351,7 @@ class Say(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Node):
+class CaseOf(Node):
     """Goes on according to a form of the entry remembered in a slot."""
 
     topic: Topic
@@ -361,10 +363,10 @@ class Given(Node):
     def draw(self, draft: StoryDraft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
-    def tell(self, told: Telling, guide: GrammarGuide) -> list[Telling]:
+    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
         return self.cases[told.recall(self.topic)].tell(told, guide)
 
-    def weigh(self, cloud: Cloud, account: Account) -> Cloud:
+    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         groups = {
             words: {kept: sums for kept, sums in cloud.items() if (self.topic, words) in kept} for words in self.cases
         }

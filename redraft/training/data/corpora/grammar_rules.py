@@ -7,11 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redraft.core.text.tokenizers import split_words
-from redraft.training.data.corpora.grammar import Alternatives, Entry, Given, Let, Node, Option, Say, Seq, Text, Topic
+from redraft.training.data.corpora.grammar import (
+    Alternatives,
+    Assign,
+    CaseOf,
+    Emit,
+    Entry,
+    Node,
+    Option,
+    Sequential,
+    Terminal,
+    Topic,
+)
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawRule:
     """A rule: draws an entry of a table, remembers it in a slot and says one of its forms."""
 
     slot: str
@@ -20,18 +31,18 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Case:
+class CaseRule:
     """A rule: the template that belongs to a remembered form."""
 
     topic: Topic
     templates: Mapping[str, str]
 
 
-_Rule = str | Sequence[str] | Mapping[str, int] | Draw | Case
+_Rule = str | Sequence[str] | Mapping[str, int] | DrawRule | CaseRule
 
 
 @dataclass(frozen=True)
-class Rules:
+class RuleBook:
     """Named rules, written as templates; a list of templates is an even choice, a mapping to integers a weighted one.
 
     In a template, `{rule}` stands for another rule, `{slot.form}` for what is remembered, and `{slot=word}` remembers a
@@ -57,10 +68,10 @@ class Rules:
         match rule:
             case str():
                 return self._template(rule)
-            case Draw(slot, table, form):
-                return _even(Seq((Text(entry[form]), Let(slot, entry))) for entry in table)
-            case Case(topic, templates):
-                return Given(topic, {split_words(word): self._template(t) for word, t in templates.items()})
+            case DrawRule(slot, table, form):
+                return _even(Sequential((Terminal(entry[form]), Assign(slot, entry))) for entry in table)
+            case CaseRule(topic, templates):
+                return CaseOf(topic, {split_words(word): self._template(t) for word, t in templates.items()})
             case Mapping():
                 return Alternatives(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
             case _:
@@ -69,20 +80,20 @@ class Rules:
     def _template(self, template: str) -> Node:
         pieces = re.findall(r"\{[^}]*\}|[^{}]+", template)
         nodes = tuple(self._piece(piece) for piece in pieces if not piece.isspace())
-        return nodes[0] if len(nodes) == 1 else Seq(nodes)
+        return nodes[0] if len(nodes) == 1 else Sequential(nodes)
 
     def _piece(self, piece: str) -> Node:
         if not piece.startswith("{"):
-            return Text(split_words(piece))
+            return Terminal(split_words(piece))
         parsed = re.fullmatch(r"\{(\w+)(?:([.=])(\w+))?\}", piece)
         if parsed is None:
             raise ValueError(f"{piece!r} is not a reference; write {{rule}}, {{slot.form}} or {{slot=word}}")
         name, mark, rest = parsed.groups()
         match mark:
             case ".":
-                return Say((name, rest))
+                return Emit((name, rest))
             case "=":
-                return Let(name, entry(name=rest))
+                return Assign(name, entry(name=rest))
             case _:
                 return self.node(name)
 

@@ -11,22 +11,22 @@ from hashlib import blake2b
 from itertools import count
 from os.path import commonprefix
 
-from redraft.core.text.tokenizers import spell, split_words
-from redraft.training.data.annotations import AnnotatedCorpus, Judgement
+from redraft.core.text.tokenizers import join_words, split_words
+from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.corpora.grammar import (
-    Account,
+    AllDerivations,
     Alternatives,
-    Every,
-    Follow,
-    Given,
-    Let,
+    Assign,
+    CaseOf,
+    DerivationSum,
+    Emit,
     Node,
+    ParseTraversal,
+    PartialStory,
     Phrase,
     Phrases,
-    Say,
     StoryDraft,
-    Telling,
-    Text,
+    Terminal,
     Topic,
     _chars,
     _draws,
@@ -71,21 +71,23 @@ class Language(AnnotatedCorpus):
 
     def __post_init__(self) -> None:
         for node in (*subtree(self.tale), *subtree(self.summary)):
-            if isinstance(node, Say | Given) and node.topic not in self._phrases:
+            if isinstance(node, Emit | CaseOf) and node.topic not in self._phrases:
                 raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
-            if isinstance(node, Given) and (lacking := self._phrases[node.topic] - node.cases.keys()):
-                raise ValueError(f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(spell, lacking))}; add them")
+            if isinstance(node, CaseOf) and (lacking := self._phrases[node.topic] - node.cases.keys()):
+                raise ValueError(
+                    f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(join_words, lacking))}; add them"
+                )
         if any(isinstance(node, Alternatives) for node in subtree(self.summary)):
             raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
 
     def story(self, seed: int, index: int) -> Story:
         """Story number `index` of a seed, a pure function of both."""
         draft = self._draft(seed, index)
-        return self._story(Telling(tuple(draft.words), draft.memory, draft.log_prob))
+        return self._story(PartialStory(tuple(draft.words), draft.memory, draft.log_prob))
 
     def text(self, seed: int, index: int) -> str:
         """Only the text of a story, which takes two thirds of the time."""
-        return spell(self._draft(seed, index).words)
+        return join_words(self._draft(seed, index).words)
 
     def _draft(self, seed: int, index: int) -> StoryDraft:
         draft = StoryDraft(_draws(seed, index))
@@ -99,9 +101,9 @@ class Language(AnnotatedCorpus):
     def parse(self, text: str) -> Story | None:
         """The story behind a text, or None if the text is outside the language."""
         words = split_words(text)
-        if spell(words) != text:
+        if join_words(words) != text:
             return None
-        tellings = [told for told in self.tale.tell(Telling(), Follow(words)) if told.words == words]
+        tellings = [told for told in self.tale.tell(PartialStory(), ParseTraversal(words)) if told.words == words]
         if len(tellings) > 1:
             raise ValueError(f"the grammar derives {text!r} in {len(tellings)} ways; see Language.lookahead")
         return self._story(tellings[0]) if tellings else None
@@ -111,13 +113,12 @@ class Language(AnnotatedCorpus):
         story = self.parse(text)
         return story.log_prob if story else -math.inf
 
-    def judge(self, text: str) -> Judgement:
-        follow = self._follow(text)
-        return Judgement(self.log_prob(text), len(commonprefix([text, spell(follow.heard[: follow.reach])])))
+    def judge(self, text: str) -> Judgment:
+        return Judgment(self.log_prob(text), self._right(text))
 
     def grammatical_prefix(self, text: str) -> int:
         """The number of leading sentences that are correct: together they are the beginning of some story."""
-        return text[: self.judge(text).right].count(".")
+        return text[: self._right(text)].count(".")
 
     def recognize(self, text: str) -> Mapping[str, str]:
         """The attributes that a text reveals before its first wrong word; a whole story reveals all of them.
@@ -128,11 +129,11 @@ class Language(AnnotatedCorpus):
             return story.attributes
         follow = self._follow(text)
         told = {name: {_recalled(telling, topic) for telling in follow.furthest} for name, topic in self.topics.items()}
-        return {name: spell(words) for name, (words, *more) in told.items() if words is not None and not more}
+        return {name: join_words(words) for name, (words, *more) in told.items() if words is not None and not more}
 
     def entropy(self) -> float:
         """Exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
-        return self._sum(Account(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
+        return self._sum(DerivationSum(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
 
     def expected_chars(self) -> float:
         """Exact mean number of characters of a story.
@@ -148,17 +149,17 @@ class Language(AnnotatedCorpus):
 
     def support(self) -> int:
         """Exact number of different stories."""
-        return int(self._sum(Account(self._tested, factor=lambda p: 1))[0])
+        return int(self._sum(DerivationSum(self._tested, factor=lambda p: 1))[0])
 
     def collision(self) -> float:
         """Exact probability Σ p² that two stories drawn independently are equal."""
-        return self._sum(Account(self._tested, factor=lambda p: p * p))[0]
+        return self._sum(DerivationSum(self._tested, factor=lambda p: p * p))[0]
 
     def words(self) -> Phrase:
         """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
         nodes = [*subtree(self.tale), *subtree(self.summary)]
-        texts = (node.words for node in nodes if isinstance(node, Text))
-        topics = {node.topic for node in nodes if isinstance(node, Say)}
+        texts = (node.words for node in nodes if isinstance(node, Terminal))
+        topics = {node.topic for node in nodes if isinstance(node, Emit)}
         phrases = (words for topic in topics for words in self._phrases[topic])
         labels = (self.labels(name) for name in (*self.topics, "length"))
         return tuple(sorted({*self.topics, "length"}.union(*texts, *phrases, *labels)))
@@ -167,7 +168,7 @@ class Language(AnnotatedCorpus):
         """All values of an attribute, sorted."""
         if attribute == "length":
             return LENGTHS
-        return tuple(sorted(spell(words) for words in self._phrases[self.topics[attribute]]))
+        return tuple(sorted(join_words(words) for words in self._phrases[self.topics[attribute]]))
 
     def attributes(self) -> Mapping[str, Phrase]:
         return {name: self.labels(name) for name in self.topics}
@@ -177,7 +178,7 @@ class Language(AnnotatedCorpus):
 
     def enumerate(self) -> Iterator[tuple[str, float]]:
         """All stories as (text, log-probability); for small grammars."""
-        return ((spell(told.words), told.log_prob) for told in self.tale.tell(Telling(), Every()))
+        return ((join_words(told.words), told.log_prob) for told in self.tale.tell(PartialStory(), AllDerivations()))
 
     def lookahead(self, limit: int = 16) -> int:
         """How many next words decide every choice, which proves the grammar unambiguous.
@@ -192,52 +193,57 @@ class Language(AnnotatedCorpus):
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
             if len(clash) < k or k == limit:  # one alternative is the beginning of another, or both go on alike
-                raise ValueError(f"ambiguous: {spell(clash)!r} begins two alternatives; let them open differently")
+                raise ValueError(f"ambiguous: {join_words(clash)!r} begins two alternatives; let them open differently")
             k, clash = k + 1, choice.clash(k + 1, self._phrases)
         return k
 
-    def _follow(self, text: str) -> Follow:
+    def _right(self, text: str) -> int:
+        """The number of leading characters that agree with some story."""
+        follow = self._follow(text)
+        return len(commonprefix([text, join_words(follow.heard[: follow.reach])]))
+
+    def _follow(self, text: str) -> ParseTraversal:
         """How far the words of a text agree with some story."""
-        follow = Follow(split_words(text))
-        self.tale.tell(Telling(), follow)
+        follow = ParseTraversal(split_words(text))
+        self.tale.tell(PartialStory(), follow)
         return follow
 
-    def _story(self, told: Telling) -> Story:
-        (summary,) = self.summary.tell(Telling(memory=told.memory), Every())
-        attributes = {name: spell(told.recall(topic)) for name, topic in self.topics.items()}
+    def _story(self, told: PartialStory) -> Story:
+        (summary,) = self.summary.tell(PartialStory(memory=told.memory), AllDerivations())
+        attributes = {name: join_words(told.recall(topic)) for name, topic in self.topics.items()}
         length = LENGTHS[bisect_right(self.lengths, told.words.count(".") - 1)]
-        return Story(spell(told.words), attributes | {"length": length}, spell(summary.words), told.log_prob)
+        return Story(join_words(told.words), attributes | {"length": length}, join_words(summary.words), told.log_prob)
 
-    def _sum(self, account: Account) -> tuple[float, float]:
+    def _sum(self, account: DerivationSum) -> tuple[float, float]:
         sums = self.tale.weigh({frozenset(): (1, 0)}, account).values()
         return sum(mass for mass, _ in sums), sum(cost for _, cost in sums)
 
     def _mean_chars(self, slot: str | None) -> float:
-        """Mean number of characters that `Say` takes from a slot, or (None) that `Text` says."""
+        """Mean number of characters that `Emit` takes from a slot, or (None) that `Terminal` says."""
 
         def length(topic: Topic | None, words: Phrase) -> float:
             return _chars(words) if (topic and topic[0]) == slot else 0
 
         keep = self._tested | {topic for topic in self._said if topic[0] == slot}
-        return self._sum(Account(keep, factor=lambda p: p, length=length))[1]
+        return self._sum(DerivationSum(keep, factor=lambda p: p, length=length))[1]
 
     @cached_property
     def _said(self) -> frozenset[Topic]:
-        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, Say))
+        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, Emit))
 
     @cached_property
     def _tested(self) -> frozenset[Topic]:
-        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, Given))
+        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, CaseOf))
 
     @cached_property
     def _phrases(self) -> Phrases:
         phrases: dict[Topic, set[Phrase]] = {}
         for node in subtree(self.tale):
-            if isinstance(node, Let):
+            if isinstance(node, Assign):
                 for form, words in node.entry.items():
                     phrases.setdefault((node.slot, form), set()).add(words)
         return {topic: frozenset(words) for topic, words in phrases.items()}
 
 
-def _recalled(told: Telling, topic: Topic) -> Phrase | None:
+def _recalled(told: PartialStory, topic: Topic) -> Phrase | None:
     return told.recall(topic) if topic[0] in told.memory else None

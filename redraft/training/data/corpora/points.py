@@ -9,7 +9,8 @@ from functools import lru_cache
 import torch
 
 from redraft.core import randomness
-from redraft.models.codecs.coordinates import CELL, point_letters, read_point, spell_point
+from redraft.models.codecs.coordinates import CELL_SIZE, format_point, parse_point, point_length
+from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.corpora.language import split_seed
 from redraft.training.data.pairs import Pair
 from redraft.training.data.sources import Split
@@ -18,7 +19,7 @@ _TOGETHER = 4096  # points that are drawn at a time
 
 
 @dataclass(frozen=True)
-class Blobs:
+class GaussianMixtureCorpus(AnnotatedCorpus):
     """Points of a mixture of round normal distributions, spelt as "-1.204 +0.731"; the class of a point is its blob.
 
     By default three blobs, apart, of different weight and width.
@@ -50,11 +51,15 @@ class Blobs:
 
     def log_prob(self, text: str) -> float:
         """Nats of a spelling: the density times the cell, right to 10⁻⁴ since blobs are much wider than cells."""
-        point = read_point(text)
+        point = parse_point(text)
         if point is None or len(point) != len(self.means[0]):
             return -math.inf
         x = torch.tensor(point, dtype=torch.float64)
-        return float(self._log_density(x)) + len(point) * math.log(CELL)
+        return float(self._log_density(x)) + len(point) * math.log(CELL_SIZE)
+
+    def judge(self, text: str) -> Judgment:
+        log_prob = self.log_prob(text)
+        return Judgment(log_prob, len(text) if log_prob > -math.inf else 0)
 
     def entropy_per_char(self) -> float:
         """Nats, by integration over each blob."""
@@ -64,7 +69,7 @@ class Blobs:
         weight = (-grid.square().sum(-1) / 2).softmax(-1)
         blobs = zip(self.means, self.stds, self.weights, strict=True)
         nats = -sum(w * (weight @ self._log_density(torch.tensor(m) + s * grid)) for m, s, w in blobs)
-        return (float(nats) - width * math.log(CELL)) / point_letters(width)
+        return (float(nats) - width * math.log(CELL_SIZE)) / point_length(width)
 
     def _log_density(self, x: torch.Tensor) -> torch.Tensor:
         """(…, D) → (…)"""
@@ -74,11 +79,11 @@ class Blobs:
 
 
 @lru_cache(16)
-def _drawn(blobs: Blobs, split: Split, together: int) -> list[Pair]:
+def _drawn(blobs: GaussianMixtureCorpus, split: Split, together: int) -> list[Pair]:
     which, where = randomness.rng(split_seed(blobs.seed, split), 1).fold(together).split(2)
     weights = torch.tensor(blobs.weights, dtype=torch.float64)
     u = which.uniform(_TOGETHER)[0]
-    blob = randomness.draw(weights.log().expand(_TOGETHER, -1), u)
+    blob = randomness.sample_categorical(weights.log().expand(_TOGETHER, -1), u)
     means, stds = (torch.tensor(v, dtype=torch.float64)[blob] for v in (blobs.means, blobs.stds))
     points = means + stds[:, None] * where.normal(_TOGETHER, means.shape[1])[0]
-    return [Pair(str(k), spell_point(p)) for k, p in zip(blob.tolist(), points.tolist(), strict=True)]
+    return [Pair(str(k), format_point(p)) for k, p in zip(blob.tolist(), points.tolist(), strict=True)]

@@ -17,6 +17,7 @@ from functools import cache
 import torch
 
 from redraft.core import randomness
+from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.corpora.language import split_seed
 from redraft.training.data.sources import Split
 
@@ -40,7 +41,7 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class Programs:
+class Programs(AnnotatedCorpus):
     """Programs of `statements` statements, each of a form drawn evenly among the possible ones, with drawn operands."""
 
     statements: int = 5
@@ -59,25 +60,30 @@ class Programs:
             known = _Known((*known.values, _value(words, known)))
         return "; ".join([*said, f"{NAMES[self.statements - 1]} is {known.values[-1]}"])
 
-    def check(self, text: str) -> bool:
+    def is_valid(self, text: str) -> bool:
         """Whether a text is a program whose types fit and whose result is right."""
         return self.log_prob(text) > -math.inf
 
     def log_prob(self, text: str) -> float:
         """Nats, exact; -inf for a text that is no program, or whose result is wrong."""
+        return self.judge(text).log_prob
+
+    def judge(self, text: str) -> Judgment:
+        """A text against the truth; of one that is no program, whole statements can be right."""
         *statements, end = text.split("; ")
-        if len(statements) != self.statements:
-            return -math.inf
-        known, nats = _Known(), 0.0
-        for number, statement in enumerate(statements):
+        known, nats, right = _Known(), 0.0, 0
+        for number, statement in enumerate(statements[: self.statements]):
             name, _, body = statement.partition(" = ")
             words, forms = body.split(" "), self._forms(known, number)
             form = _form(words, known)
             if name != NAMES[number] or form not in forms:
-                return -math.inf
+                return Judgment(-math.inf, right)
             nats -= math.log(len(forms)) + sum(math.log(n) for n in _choices(form, known))
             known = _Known((*known.values, _value(words, known)))
-        return nats if end == f"{NAMES[self.statements - 1]} is {known.values[-1]}" else -math.inf
+            right += len(f"{statement}; ")
+        if len(statements) != self.statements or end != f"{NAMES[self.statements - 1]} is {known.values[-1]}":
+            return Judgment(-math.inf, right)
+        return Judgment(nats, len(text))
 
     def entropy_per_char(self) -> float:
         """Nats, exact: what is drawn depends only on how many variables of each type there are."""
@@ -186,7 +192,7 @@ def _value(words: Sequence[str], known: _Known) -> int | bool:
     return known[words[0]]
 
 
-def bracketed(text: str) -> bool:
+def brackets_match(text: str) -> bool:
     """Whether its brackets match, whatever else is wrong with it."""
     depth = torch.tensor([(word == "(") - (word == ")") for word in text.split()] or [0]).cumsum(0)
     return bool((depth >= 0).all()) and int(depth[-1]) == 0

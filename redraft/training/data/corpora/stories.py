@@ -9,22 +9,22 @@ number i of seed s is a pure function of (s, i).
     STORIES.log_prob(text)            # nats, exact
     STORIES.entropy()                 # nats per story, exact
 
-There are six kinds of node: `Text` says words, `Seq` and `Alternatives` combine, `Let` remembers an entry in a slot,
-`Say` recalls it later (the name, the pronoun, the thing that was found), and `Given` goes on according to it. One
+There are six kinds of node: `Terminal` says words, `Sequential` and `Alternatives` combine, `Assign` remembers an entry in a slot,
+`Emit` recalls it later (the name, the pronoun, the thing that was found), and `CaseOf` goes on according to it. One
 walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
-parse (`Follow`), all to enumerate (`Every`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
+parse (`ParseTraversal`), all to enumerate (`AllDerivations`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
 fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Language.lookahead`),
 so a text has at most one derivation, whose probability is that of the text.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
 deduplicated, since the language is large: two stories are equal with probability `Language.collision()`, 6e-14 for
-`STORIES`, so a million training stories and ten thousand test stories have one in common with probability 6e-4.
+`STORY_LANGUAGE`, so a million training stories and ten thousand test stories have one in common with probability 6e-4.
 """
 
 from __future__ import annotations
 
 from redraft.training.data.corpora.grammar import Entry
-from redraft.training.data.corpora.grammar_rules import Case, Draw, Rules, entry, phrasings
+from redraft.training.data.corpora.grammar_rules import CaseRule, DrawRule, RuleBook, entry, phrasings
 from redraft.training.data.corpora.language import Language
 
 # --- the stories ---
@@ -51,7 +51,7 @@ HEROES = _people(
 )
 FRIENDS = _people("Agnes Bella Dora Greta Martha Olga Ruth Tilda", "Albert Bruno Carl Edgar Frank Martin Otto Walter")
 THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll puppet ball cup boat cushion")
-COLOURS = _names("red blue green yellow white brown grey purple")
+COLORS = _names("red blue green yellow white brown grey purple")
 ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
 NEEDS = _names("hungry cold thirsty frightened tired lost shy muddy")
 # Interchangeable phrases have equally many words, and optional parts come last. So the position of a word in the story
@@ -143,17 +143,17 @@ TRADES = (
     entry(name="sailor", gift="a big white shell / a story about whales"),
     entry(name="carpenter", gift="a small wooden horse / a long wooden spoon"),
 )
-_STORY_RULES = Rules(
+_STORY_RULES = RuleBook(
     {
         "story": "{opening} {plot} {giving} {end}",
         # Where, when and in what mood
         "opening": "One {season} {day}, {hero} felt {mood} and {moved} to the {place}.",
-        "season": Draw("season", SEASONS),
+        "season": DrawRule("season", SEASONS),
         "day": ("morning", "afternoon", "day", "Saturday", "Sunday"),
-        "hero": Draw("hero", HEROES),
-        "mood": Draw("mood", MOODS),
+        "hero": DrawRule("hero", HEROES),
+        "mood": DrawRule("mood", MOODS),
         "moved": ("walked", "went", "cycled", "wandered", "hurried"),
-        "place": Draw("place", PLACES),
+        "place": DrawRule("place", PLACES),
         # Something is found, helped or made
         "plot": ("{plot=find} {find} {owner}", "{plot=help} {help} {owner}", "{plot=make} {make} {wish}"),
         "find": "{hero.They} found a {colour} {thing} {spot}.",
@@ -162,12 +162,12 @@ _STORY_RULES = Rules(
         "owner": "It belonged to {friend} the {trade}.",
         "wish": "It was for {friend} the {trade}.",
         "spot": phrasings("place", "spot", 4),
-        "colour": Draw("look", COLOURS),
-        "need": Draw("look", NEEDS),
-        "thing": Draw("thing", THINGS),
-        "animal": Draw("thing", ANIMALS),
-        "friend": Draw("friend", FRIENDS),
-        "trade": Draw("trade", TRADES),
+        "colour": DrawRule("look", COLORS),
+        "need": DrawRule("look", NEEDS),
+        "thing": DrawRule("thing", THINGS),
+        "animal": DrawRule("thing", ANIMALS),
+        "friend": DrawRule("friend", FRIENDS),
+        "trade": DrawRule("trade", TRADES),
         # It goes where it belongs, and somebody is glad
         "giving": "{hero.They} {brought} the {thing.name} to {friend.name}, who {smiled} and gave {hero.them} {gift}.",
         "brought": ("brought", "took"),
@@ -187,10 +187,10 @@ _STORY_RULES = Rules(
         # In one sentence
         "summary": "In {season.name}, {hero.name} {deed} a {look.name} {thing.name} {place.at} and brings it to "
         "{friend.name} the {trade.name}.",
-        "deed": Case(("plot", "name"), {"find": "finds", "help": "helps", "make": "makes"}),
+        "deed": CaseRule(("plot", "name"), {"find": "finds", "help": "helps", "make": "makes"}),
     }
 )
-STORIES = Language(
+STORY_LANGUAGE = Language(
     tale=_STORY_RULES.node("story"),
     summary=_STORY_RULES.node("summary"),
     topics={
@@ -206,25 +206,25 @@ STORIES = Language(
 )
 # --- a language small enough to list ---
 
-_SMALL_RULES = Rules(
+_SMALL_RULES = RuleBook(
     {
         "story": "{hero} {went} to the {place}. {scene}",
-        "hero": Draw("hero", _people("Anna Rosa", "Ben")),
+        "hero": DrawRule("hero", _people("Anna Rosa", "Ben")),
         "went": {"went": 3, "ran": 1},
-        "place": Draw("place", (entry(name="lake", spot="boat / pier"), entry(name="park", spot="tree / gate"))),
+        "place": DrawRule("place", (entry(name="lake", spot="boat / pier"), entry(name="park", spot="tree / gate"))),
         "scene": {"{mood} {find}": 2, "{find}": 1},
         "mood": "{hero.They} was {feeling}.",
         "feeling": ("sad", "happy"),
         "find": "Near the {spot}, {hero.they} found a {thing}. {end}",
         "spot": phrasings("place", "spot", 2),
-        "thing": Draw("thing", _names("kite drum")),
-        "end": Case(("place", "name"), {"lake": "{swim}", "park": "{home}"}),
+        "thing": DrawRule("thing", _names("kite drum")),
+        "end": CaseRule(("place", "name"), {"lake": "{swim}", "park": "{home}"}),
         "swim": {"{home}": 1, "Then {hero.they} swam.": 2},
         "home": "{hero.name} took the {thing.name} home.",
         "summary": "{hero.name} finds a {thing.name}.",
     }
 )
-SMALL = Language(
+SMALL_LANGUAGE = Language(
     tale=_SMALL_RULES.node("story"),
     summary=_SMALL_RULES.node("summary"),
     topics={"who": ("hero", "name"), "where": ("place", "name"), "thing": ("thing", "name")},

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.corpora.stories import (
     ANIMALS,
-    COLOURS,
+    COLORS,
     FRIENDS,
     HEROES,
     MOODS,
@@ -21,7 +21,7 @@ from redraft.training.data.corpora.stories import (
 _TABLES = {
     "PROPN": (HEROES, FRIENDS),
     "NOUN": (THINGS, ANIMALS, PLACES, SEASONS, TRADES),
-    "ADJ": (COLOURS, NEEDS, MOODS),
+    "ADJ": (COLORS, NEEDS, MOODS),
 }
 _REST = {
     "PUNCT": ". ,",
@@ -58,6 +58,6 @@ STORY_TAGS: Mapping[str, str] = _tags()
 TAGS = tuple(sorted(set(STORY_TAGS.values())))
 
 
-def tags_of(words: str | Sequence[str], lexicon: Mapping[str, str] = STORY_TAGS) -> tuple[str, ...]:
+def tag_words(words: str | Sequence[str], lexicon: Mapping[str, str] = STORY_TAGS) -> tuple[str, ...]:
     """The part of speech of each word and punctuation mark; X: not in the lexicon."""
     return tuple(lexicon.get(word, "X") for word in (split_words(words) if isinstance(words, str) else words))

@@ -1,35 +1,71 @@
-"""Tasks made from the embedded stories: a story from attributes or a class, a summary of a story."""
+"""Corpora made from the embedded stories: plain texts, a story from attributes or a class, a summary of a story."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
 
 from redraft.core.text.tokenizers import split_words
-from redraft.training.data.corpora.grammar import Text
+from redraft.training.data.annotations import AnnotatedCorpus, Judgment, SourceCoverage
+from redraft.training.data.corpora.grammar import Terminal
 from redraft.training.data.corpora.language import Story, split_seed
-from redraft.training.data.corpora.stories import STORIES
-from redraft.training.data.pairs import EndlessPairs, Pair
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
+from redraft.training.data.corpora.story_tags import STORY_TAGS
+from redraft.training.data.pairs import Pair
 from redraft.training.data.sources import Split
 
 
-class Content(NamedTuple):
-    """How much of its source a text fulfils: for one text, or the mean over several."""
+class _StoryWords(AnnotatedCorpus):
+    """Texts of the words that the grammar knows."""
 
-    share: float  # of the facts that are right
-    exact: float  # 1 if all are right and the text is grammatical
+    def tags(self) -> Mapping[str, str]:
+        return STORY_TAGS
+
+    def words(self) -> tuple[str, ...]:
+        return STORY_LANGUAGE.words()
 
 
-@runtime_checkable
-class Task(EndlessPairs, Protocol):
-    """A source of pairs that can judge any answer."""
+class _WholeStories(_StoryWords):
+    """Texts that are stories of the grammar."""
 
-    def check(self, source: str, target: str) -> Content: ...
+    seed: int
+
+    def attributes(self) -> Mapping[str, tuple[str, ...]]:
+        return STORY_LANGUAGE.attributes()
+
+    def keyword(self, attribute: str, value: str) -> str:
+        return STORY_LANGUAGE.keyword(attribute, value)
+
+    def recognize(self, text: str) -> Mapping[str, str]:
+        return STORY_LANGUAGE.recognize(text)
+
+    def classified(self, attribute: str | None = None) -> StoryClasses:
+        return StoryClasses(attribute or "mood", self.seed)
+
+    def judge(self, text: str) -> Judgment:
+        return STORY_LANGUAGE.judge(text)
 
 
 @dataclass(frozen=True)
-class StoryAttributes:
+class StoryCorpus(_WholeStories):
+    """The embedded corpus: an endless stream of stories for each split."""
+
+    seed: int = 0
+
+    def document(self, split: Split, index: int) -> str:
+        return STORY_LANGUAGE.text(split_seed(self.seed, split), index)
+
+    def log_prob(self, text: str) -> float:
+        """True log-probability of a story in nats; -inf if the grammar never writes it."""
+        return STORY_LANGUAGE.log_prob(text)
+
+    def entropy_per_char(self) -> float:
+        """Exact, in nats."""
+        return STORY_LANGUAGE.entropy_per_char()
+
+
+@dataclass(frozen=True)
+class StoryAttributes(_WholeStories):
     """Attributes → a story that has them.
 
     "who Leo, friend Carl, where river, season summer, mood tired, plot help": the mood is that of the beginning, and in
@@ -37,7 +73,7 @@ class StoryAttributes:
     """
 
     seed: int = 0
-    topics: tuple[str, ...] = tuple(STORIES.topics)
+    topics: tuple[str, ...] = tuple(STORY_LANGUAGE.topics)
 
     def __post_init__(self) -> None:
         _require_topics(self.topics)
@@ -49,16 +85,16 @@ class StoryAttributes:
     def document(self, split: Split, index: int) -> str:
         return self.pair(split, index).target
 
-    def check(self, source: str, target: str) -> Content:
+    def check(self, source: str, text: str) -> SourceCoverage:
         """Attributes count if the text reveals them before its first wrong word."""
         wanted = dict(part.strip().split(" ", 1) for part in source.split(","))
-        told = STORIES.understood(target)
+        told = STORY_LANGUAGE.recognize(text)
         right = [told.get(topic) == value for topic, value in wanted.items()]
-        return Content(sum(right) / len(right), float(all(right) and STORIES.parse(target) is not None))
+        return SourceCoverage(sum(right) / len(right), float(all(right) and STORY_LANGUAGE.parse(text) is not None))
 
 
 @dataclass(frozen=True)
-class StoryClasses:
+class StoryClasses(_WholeStories):
     """The value of one attribute → a story, such as "sad" for the topic mood: the source is one of a few names."""
 
     topic: str = "mood"
@@ -69,7 +105,7 @@ class StoryClasses:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return STORIES.labels(self.topic)
+        return STORY_LANGUAGE.labels(self.topic)
 
     def pair(self, split: Split, index: int) -> Pair:
         story = _story(self.seed, split, index)
@@ -78,13 +114,13 @@ class StoryClasses:
     def document(self, split: Split, index: int) -> str:
         return self.pair(split, index).target
 
-    def check(self, source: str, target: str) -> Content:
+    def check(self, source: str, text: str) -> SourceCoverage:
         """Whether the text shows that it is of this class before its first wrong word."""
-        return StoryAttributes(topics=(self.topic,)).check(f"{self.topic} {source}", target)
+        return StoryAttributes(topics=(self.topic,)).check(f"{self.topic} {source}", text)
 
 
 @dataclass(frozen=True)
-class StorySummaries:
+class StorySummaries(_StoryWords):
     """A story → what happens in it, in one sentence that follows from the story."""
 
     seed: int = 0
@@ -96,29 +132,21 @@ class StorySummaries:
     def document(self, split: Split, index: int) -> str:
         return self.pair(split, index).target
 
-    def check(self, source: str, target: str) -> Content:
+    def check(self, source: str, text: str) -> SourceCoverage:
         """Facts are the words of the true summary that not all summaries share, each at its position."""
-        story = STORIES.parse(source)
+        story = STORY_LANGUAGE.parse(source)
         if story is None:
             raise ValueError(f"{source!r:.60} is not a story of the grammar, so its summary is unknown")
-        always = {word for node in STORIES.summary.parts() if isinstance(node, Text) for word in node.words}
-        true, said = split_words(story.summary), split_words(target)
+        always = {word for node in STORY_LANGUAGE.summary.parts() if isinstance(node, Terminal) for word in node.words}
+        true, said = split_words(story.summary), split_words(text)
         right = [place < len(said) and said[place] == word for place, word in enumerate(true) if word not in always]
-        return Content(sum(right) / len(right), float(said == true))
-
-
-def faithful(task: Task, sources: Sequence[str], texts: Sequence[str]) -> Content:
-    """The means over texts, each the answer to one source."""
-    found = [task.check(source, text) for source, text in zip(sources, texts, strict=True)]
-    if not found:
-        raise ValueError("there is no text to judge; give at least one")
-    return Content(*(sum(values) / len(found) for values in zip(*found, strict=True)))
+        return SourceCoverage(sum(right) / len(right), float(said == true))
 
 
 def _require_topics(topics: Sequence[str]) -> None:
-    if unknown := [topic for topic in topics if topic not in (*STORIES.topics, "length")]:
-        raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORIES.topics)}, length")
+    if unknown := [topic for topic in topics if topic not in (*STORY_LANGUAGE.topics, "length")]:
+        raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORY_LANGUAGE.topics)}, length")
 
 
 def _story(seed: int, split: Split, index: int) -> Story:
-    return STORIES.story(split_seed(seed, split), index)
+    return STORY_LANGUAGE.story(split_seed(seed, split), index)

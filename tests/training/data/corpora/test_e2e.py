@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.training import Pair, Tally, e2e, said, slots
+from redraft.training import DataStats, Pair, e2e_corpus, parse_slots, slot_coverage
 
 EAGLE = "name[The Eagle], eatType[coffee shop], food[French], priceRange[cheap], area[riverside], familyFriendly[no]"
 
@@ -13,26 +13,26 @@ def test_the_files_of_e2e(tmp_path: Path) -> None:
     (tmp_path / "trainset.csv").write_text('\ufeffmr,ref\n"name[A], area[b]","A, in ""b""."\n', "utf-8")
     (tmp_path / "devset.csv").write_text("mr,ref\nname[B],B is it.\n")
     (tmp_path / "testset_w_refs.csv").write_text('"mr","ref"\r\n"name[C]","C."\r\n')
-    data = e2e(tmp_path)
-    assert list(data.pairs("train", Tally())) == [Pair("name[A], area[b]", 'A, in "b".')]
-    assert list(data.pairs("valid", Tally())) == [Pair("name[B]", "B is it.")]
-    assert list(data.pairs("test", Tally())) == [Pair("name[C]", "C.")]
+    data = e2e_corpus(tmp_path)
+    assert list(data.pairs("train", DataStats())) == [Pair("name[A], area[b]", 'A, in "b".')]
+    assert list(data.pairs("valid", DataStats())) == [Pair("name[B]", "B is it.")]
+    assert list(data.pairs("test", DataStats())) == [Pair("name[C]", "C.")]
 
 
 def test_a_source_has_slots() -> None:
-    assert slots("name[The Eagle], customer rating[5 out of 5]") == {
+    assert parse_slots("name[The Eagle], customer rating[5 out of 5]") == {
         "name": "The Eagle",
         "customer rating": "5 out of 5",
     }
     with pytest.raises(ValueError, match="'a pub' has no attributes"):
-        slots("a pub")
+        parse_slots("a pub")
 
 
 def test_what_is_said_counts() -> None:
     whole = "The Eagle is a cheap French café by the river. It is not family-friendly."
-    assert said(EAGLE, whole) == (1.0, 1.0)
-    assert said(EAGLE, "the eagle serves French food.") == (2 / 6, 0.0)
-    assert said(EAGLE, "") == (0.0, 0.0)
+    assert slot_coverage(EAGLE, whole) == (1.0, 1.0)
+    assert slot_coverage(EAGLE, "the eagle serves French food.") == (2 / 6, 0.0)
+    assert slot_coverage(EAGLE, "") == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_what_is_said_counts() -> None:
     ],
 )
 def test_the_same_in_other_words(source: str, text: str, right: bool) -> None:
-    assert bool(said(source, text).exact) == right
+    assert bool(slot_coverage(source, text).exact) == right

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from redraft.training import Programs, bracketed, presets
+from redraft.training import Programs, brackets_match, presets
 
 PROGRAMS = Programs()
 
@@ -35,8 +35,8 @@ def test_programs_are_drawn_as_they_say() -> None:
     texts = [PROGRAMS.document("train", index) for index in range(1500)]
     nats = [-PROGRAMS.log_prob(text) for text in texts]
     assert all(map(math.isfinite, nats))
-    assert all(map(bracketed, texts))
-    assert not bracketed("a = ) 1 (")
+    assert all(map(brackets_match, texts))
+    assert not brackets_match("a = ) 1 (")
     mean, chars = sum(nats) / len(nats), sum(map(len, texts)) / len(texts)
     assert mean / chars == pytest.approx(PROGRAMS.entropy_per_char(), rel=0.01)
     assert texts[:2] != [PROGRAMS.document("valid", index) for index in range(2)]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.checks import require_python, require_seed_flag
+from redraft.apps.cli.checks import require_python_file, require_seed_flag
 from redraft.apps.cli.output import emit
 from redraft.apps.cli.progress import Progress
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 _MONTH = 31 * 24 * 60  # in minutes
 
 if TYPE_CHECKING:
-    from redraft.core.hardware.system import Facts, InstructionSet, Memory
+    from redraft.core.hardware.system import InstructionSet, MemoryInfo, SystemReport
     from redraft.evaluation.laws.law import Law
 
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 class Check:
     """Prove processes and samplers by exact enumeration on a toy language."""
 
-    file: Annotated[Positional[Path | None], optional("[FILE.py]")] = None
+    file: Annotated[Positional[Path | None], optional_argument("[FILE.py]")] = None
     """A Python file with your own processes; by default the built-in ones are checked."""
     json: Flag = False
     """One JSON object per law."""
 
     def __post_init__(self) -> None:
-        require_python(self.file)
+        require_python_file(self.file)
 
     def __call__(self) -> None:
         from redraft.evaluation.laws import suite
@@ -98,14 +98,14 @@ class Doctor:
     """One JSON object."""
 
     def __call__(self) -> None:
-        from redraft.core.hardware.system import advice, examine
+        from redraft.core.hardware.system import diagnose_system, inspect_system
 
-        facts = examine()
-        wrong = list(advice(facts))
+        facts = inspect_system()
+        wrong = list(diagnose_system(facts))
         emit({**asdict(facts), "advice": wrong}, self.json, "\n".join([*_lines(facts), "", *_judgement(wrong)]))
 
 
-def _lines(facts: Facts) -> Iterator[str]:
+def _lines(facts: SystemReport) -> Iterator[str]:
     cpu = facts.cpu
     quota = "no quota" if cpu.quota is None else f"a quota of {cpu.quota:g}"
     cores = f"{cpu.cores} cores, {cpu.allowed} allowed, {quota}"
@@ -129,7 +129,7 @@ def _instructions(level: InstructionSet) -> str:
     return f"{level.name:<17} works: {level.fp32:.0f} GFLOP/s fp32, {level.bf16:.0f} bf16, one core"
 
 
-def _memory(memory: Memory | None) -> str:
+def _memory(memory: MemoryInfo | None) -> str:
     if memory is None:
         return "unknown on this system"
     limit = "no limit" if memory.limit is None else f"a limit of {_gb(memory.limit)}"

@@ -12,10 +12,10 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.checks import require_in_range, require_seed_flag
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import emit, note
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
     from redraft.evaluation.noise_levels import NoiseLevel
@@ -37,11 +37,11 @@ class Levels:
     """Maximum number of held-out rows."""
     seed: int = 0
     """Seed of the noise."""
-    picture: Annotated[Path | None, optional("FILE.svg|png")] = None
+    picture: Annotated[Path | None, optional_argument("FILE.svg|png")] = None
     """Draw the curves; needs redraft[plots]."""
     json: Flag = False
     """Print one JSON object per level, then the schedule."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--levels", self.levels, 2, 10_000)
@@ -54,25 +54,25 @@ class Levels:
         from redraft.apps.cli.models import open_model
         from redraft.evaluation import noise_levels
         from redraft.models.checkpoints import serialization
-        from redraft.training.data.loader import evaluation, tokenise
+        from redraft.training.data.loader import first_batches, load_rows
 
         it = open_model(self.model, self.opening)
         if it.run is None or it.model.codec is None:
             raise ValueError(
                 f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"
             )
-        batches = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), self.rows)
+        batches = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), self.rows)
         times = [max(i / (self.levels - 1), 1e-6) for i in range(self.levels)]
-        note(_HEADER)
+        print_note(_HEADER)
         table = []
         for t in times:
-            table += noise_levels.accuracy(it.model, batches, [t], seed=self.seed)
+            table += noise_levels.accuracy_by_noise(it.model, batches, [t], seed=self.seed)
             emit(table[-1]._asdict(), self.json, _line(table[-1]))
         if not self.json:
-            note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
+            print_note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
         if self.picture is not None:
             _draw(table, self.picture)
-        fitted = noise_levels.retimed(table)
+        fitted = noise_levels.fit_schedule(table)
         emit({"schedule": serialization.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
 
 

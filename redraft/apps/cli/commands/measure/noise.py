@@ -11,14 +11,14 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.checks import require_in_range, require_seed_flag, require_svg
-from redraft.apps.cli.model_flags import Opening
-from redraft.apps.cli.output import emit, note
-from redraft.apps.cli.streams import text
-from redraft.tasks.arguments.settings import optional
+from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.output import emit, print_note
+from redraft.apps.cli.streams import decode_text
+from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
-    from redraft.apps.reports.noising import Noisy
-    from redraft.tasks.engine.model import Opened
+    from redraft.apps.reports.noising import NoisyText
+    from redraft.tasks.engine.model import TextModel
 
 
 @dataclass(frozen=True)
@@ -30,50 +30,50 @@ class Noise:
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model; of latents, their codec will do."""
-    text: Annotated[Positional[str | None], optional("[TEXT]", "a held-out text of the run")] = None
+    text: Annotated[Positional[str | None], optional_argument("[TEXT]", "a held-out text of the run")] = None
     """The text to noise."""
     times: int = 6
     """Number of times, evenly from 0 to 1."""
     seed: int = 0
     """Seed of the noise."""
-    strip: Annotated[Path | None, optional("FILE.svg")] = None
+    strip: Annotated[Path | None, optional_argument("FILE.svg")] = None
     """Draw the lines as a picture."""
     json: Flag = False
     """One JSON object per time: the share of tokens that are as they were, and the text."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--times", self.times, 2, 1000)
         require_seed_flag(self.seed)
         require_svg("--strip", self.strip)
-        if self.text is not None and not text(self.text, "the text given").strip():
+        if self.text is not None and not decode_text(self.text, "the text given").strip():
             raise ValueError("the text given is empty; give a few words, or none for a text of the run")
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model
-        from redraft.apps.reports.noising import noised
+        from redraft.apps.reports.noising import noise_text
         from redraft.apps.reports.pictures import strip
 
         it = open_model(self.model, self.opening, codec=True)
-        found = noised(
+        found = noise_text(
             it.model, self.text or self._held_out(it), [i / (self.times - 1) for i in range(self.times)], self.seed
         )
         for noisy in found:
             self._print(noisy)
         if self.strip is not None:
             self.strip.write_text(strip(found), "utf-8")
-            note(f"{self.strip}: the text at {self.times} times")
+            print_note(f"{self.strip}: the text at {self.times} times")
 
-    def _held_out(self, it: Opened) -> str:
+    def _held_out(self, it: TextModel) -> str:
         """The first held-out row of the run."""
-        from redraft.training.data.loader import evaluation, tokenise
+        from redraft.training.data.loader import first_batches, load_rows
 
         if it.run is None:
             raise ValueError(f'{self.model} has no run, so no text of its own: redraft noise {self.model} "some words"')
-        (row,) = evaluation(tokenise(it.run.data, "valid", it.run.tokenizer, it.run.framing), 1)
+        (row,) = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), 1)
         return it.run.tokenizer.decode(row.tokens[0][row.learn[0]].tolist())
 
-    def _print(self, noisy: Noisy) -> None:
+    def _print(self, noisy: NoisyText) -> None:
         """One line; in a terminal noise is dim."""
         line = f"t {noisy.t:.2f}  {noisy.kept:4.0%} kept  "
         if self.json or not sys.stdout.isatty():

@@ -10,13 +10,13 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.checks import require_in_range, require_seed_flag, require_svg
-from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
-    from redraft.apps.reports.score_field import Scene
-    from redraft.training.data.corpora.points import Blobs
+    from redraft.apps.reports.score_field import ScoreScene
+    from redraft.training.data.corpora.points import GaussianMixtureCorpus
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Picture:
 
     what: Annotated[Positional[Literal["score"]], arg(metavar="score")]
     """score: the field, Langevin, SDE and ODE paths through it, and samples at three scales of guidance."""
-    model: Annotated[Positional[Path | None], optional("[DIR]", "the exact score")] = None
+    model: Annotated[Positional[Path | None], optional_argument("[DIR]", "the exact score")] = None
     """A trained model of points, as `redraft train points_tiny` or points_class_tiny leave it."""
     out: Path = Path("score.svg")
     """The picture."""
@@ -40,7 +40,7 @@ class Picture:
     """Seed of the paths and samples."""
     json: Flag = False
     """What was drawn, as one JSON object."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_svg("--out", self.out)
@@ -57,26 +57,26 @@ class Picture:
         drawn = {"picture": str(self.out), "score": by, "toward": self.toward, "gamma": list(self.gamma)}
         emit(drawn, self.json, f"{self.out}: score, paths and guidance, {by}")
 
-    def _scene(self) -> Scene:
+    def _scene(self) -> ScoreScene:
         from redraft.apps.reports.score_field import exact_scene, learned_scene
         from redraft.core.processes.gaussian import Gaussian
         from redraft.evaluation.laws.gaussian import Mixture
-        from redraft.training.data.corpora.points import Blobs
+        from redraft.training.data.corpora.points import GaussianMixtureCorpus
         from redraft.training.presets.vectors import points_tiny
 
         if self.model is None:
             process = points_tiny().model.process
             assert isinstance(process, Gaussian)
-            return exact_scene(Mixture.of_blobs(self._known(Blobs())), process, self.toward)
+            return exact_scene(Mixture.of_blobs(self._known(GaussianMixtureCorpus())), process, self.toward)
         from redraft.apps.cli.models import open_model
 
         it = open_model(self.model, self.opening)
         data = None if it.run is None else it.run.data
-        if not isinstance(data, Blobs) or len(data.means[0]) != 2:
+        if not isinstance(data, GaussianMixtureCorpus) or len(data.means[0]) != 2:
             raise ValueError(f"{self.model} is no model of points of the plane; train one: redraft train points_tiny")
         return learned_scene(Mixture.of_blobs(self._known(data)), it.model.eval(), self.toward)
 
-    def _known(self, blobs: Blobs) -> Blobs:
+    def _known(self, blobs: GaussianMixtureCorpus) -> GaussianMixtureCorpus:
         if self.toward >= len(blobs.means):
             raise ValueError(f"--toward {self.toward}: the mixture has {len(blobs.means)} blobs, counted from 0")
         return blobs

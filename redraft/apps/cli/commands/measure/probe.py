@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from redraft.apps.cli.arguments import Flag, suggestion
+from redraft.apps.cli.arguments import Flag, suggest
 from redraft.apps.cli.checks import require_in_range
-from redraft.apps.cli.model_flags import Opening
+from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit
-from redraft.tasks.arguments.settings import optional
+from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
-    from redraft.evaluation.probing import Probed
-    from redraft.training.data.corpora.story_tasks import StoryClasses
-    from redraft.training.data.pairs import JsonlClasses
+    from redraft.evaluation.probing import ProbeResult
+    from redraft.tasks.engine.model import TextModel
+    from redraft.training.data.sources import Corpus, InfiniteCorpus
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Probe:
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
     topic: str = "mood"
-    """The attribute of stories to tell: who, friend, where, season, mood or plot."""
-    data: Annotated[Path | None, optional("FILE.jsonl", "stories")] = None
+    """The attribute to tell, one of those that the corpus of the run knows: see `redraft control`"""
+    data: Annotated[Path | None, optional_argument("FILE.jsonl", "the run's")] = None
     """Texts with classes, one JSON object per line; every 20th is held out for the test."""
     text: str = "text"
     """The field of a line that holds the text."""
@@ -41,15 +41,15 @@ class Probe:
     """Texts to learn from."""
     test: int = 512
     """Held-out texts to measure on."""
-    first: Annotated[int | None, optional("INT", "all")] = None
+    first: Annotated[int | None, optional_argument("INT", "all")] = None
     """Read only this many tokens of each text: classes must then be foreseen."""
-    last: Annotated[int | None, optional("INT", "all")] = None
+    last: Annotated[int | None, optional_argument("INT", "all")] = None
     """Read only this many tokens, the last ones: classes must then be inferred from what follows."""
     tune: int = 0
     """Also train the whole network for so many steps; 0: only the linear layer."""
     json: Flag = False
     """Print one JSON object per way."""
-    opening: OmitArgPrefixes[Opening] = Opening()
+    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--train", self.train, 2, 1_000_000)
@@ -62,45 +62,52 @@ class Probe:
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model
-        from redraft.evaluation.probing import linear_probe, tuned_probe, windowed
-        from redraft.training.data.loader import evaluation, tokenise
-        from redraft.training.data.pair_framing import Labelled
+        from redraft.evaluation.probing import linear_probe, tuned_probe, window_batch
+        from redraft.training.data.loader import first_batches, load_rows
+        from redraft.training.data.pair_framing import LabeledRows
 
         it = open_model(self.model, self.opening)
         length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 512
-        framing, data = Labelled(length, tail=it.run is not None and not it.run.framing.padded), self._classes()
+        framing, data = LabeledRows(length, tail=it.run is not None and not it.run.framing.padded), self._classes(it)
         train, test = (
-            [windowed(batch, it.model.config.vocab, self.first, self.last) for batch in evaluation(rows, count, 32)]
+            [
+                window_batch(batch, it.model.config.vocab, self.first, self.last)
+                for batch in first_batches(rows, count, 32)
+            ]
             for rows, count in (
-                (tokenise(data, "train", it.tokenizer, framing), self.train),
-                (tokenise(data, "test", it.tokenizer, framing), self.test),
+                (load_rows(data, "train", it.tokenizer, framing), self.train),
+                (load_rows(data, "test", it.tokenizer, framing), self.test),
             )
         )
         self._print("linear", linear_probe(it.model, train, test))
         if self.tune:
             self._print("tuned", tuned_probe(it.model, train, test, self.tune))
 
-    def _classes(self) -> StoryClasses | JsonlClasses:
+    def _classes(self, it: TextModel) -> Corpus | InfiniteCorpus:
         import json
 
-        from redraft.training.data.corpora.stories import STORIES
-        from redraft.training.data.corpora.story_tasks import StoryClasses
+        from redraft.training.data.annotations import as_annotated
         from redraft.training.data.pairs import JsonlClasses
-        from redraft.training.data.sources import Tally
+        from redraft.training.data.sources import DataStats
 
         if self.data is None:
-            if self.topic not in STORIES.topics:
-                raise ValueError(f"--topic {self.topic:.40}: {suggestion(self.topic, STORIES.topics)}")
-            return StoryClasses(self.topic)
+            corpus = as_annotated(None if it.run is None else it.run.data)
+            if not (known := corpus.attributes()):
+                raise ValueError(
+                    f"{self.model}: its corpus has no attributes; give texts with classes: --data FILE.jsonl"
+                )
+            if self.topic not in known or (classes := corpus.classified(self.topic)) is None:
+                raise ValueError(f"--topic {self.topic:.40}: {suggest(self.topic, known)}")
+            return classes
         lines = self.data.read_text("utf-8").splitlines()
         found = {str(value[self.label]) for line in lines if self.label in (value := json.loads(line or "{}"))}
         if len(found) < 2:
             raise ValueError(f"{self.data}: a probe tells classes apart, and {self.label!r} has {len(found)} of them")
         data = JsonlClasses((str(self.data),), classes=tuple(sorted(found)), label=self.label, field=self.text)
-        next(data.documents("train", Tally()))
+        next(data.documents("train", DataStats()))
         return data
 
-    def _print(self, way: str, found: Probed) -> None:
+    def _print(self, way: str, found: ProbeResult) -> None:
         record = {"way": way, **asdict(found), "accuracy_stderr": found.accuracy_stderr}
         line = f"{way}: {found.accuracy:.1%} ± {found.accuracy_stderr:.1%} of {found.rows} texts right"
         emit(record, self.json, f"{line}, {found.classes} classes, the commonest {found.majority:.1%}")

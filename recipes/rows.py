@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from redraft.evaluation import (
+    TIMED_STEPS,
     Budget,
     PretrainedMethod,
     RowFile,
     TrainedMethod,
+    cpu_timer,
+    filed_digest,
     require_units,
     seconds_per_step,
     train_under_budget,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count
-from os.path import commonprefix
 
 from redraft.core.text.tokenizers import join_words, split_words
 from redraft.training.data.annotations import AnnotatedCorpus, Judgment
@@ -200,7 +199,8 @@ class Language(AnnotatedCorpus):
     def _right(self, text: str) -> int:
         """The number of leading characters that agree with some story."""
         follow = self._follow(text)
-        return len(commonprefix([text, join_words(follow.heard[: follow.reach])]))
+        agreed = join_words(follow.heard[: follow.reach])
+        return next(n for n in range(len(agreed), -1, -1) if text.startswith(agreed[:n]))
 
     def _follow(self, text: str) -> ParseTraversal:
         """How far the words of a text agree with some story."""
